@@ -25,8 +25,8 @@ from benchmarks.bulk_workload import MIB, cluster, many_classes
 from benchmarks.machine import describe_machine
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.settings import Settings
-from flowsched.inspector.account import Account
 from flowsched.inspector.page import render_page
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.source import open_folder
 from flowsched.records.record import record_head
 from flowsched.scale.bulk_round import place
@@ -73,12 +73,12 @@ def main(repeats: int, as_json: bool, keep: bool) -> None:
     click.echo(json.dumps(outcome) if as_json else text)
 
 
-def measure(name: str, accounts: list[Account], folder: Path, repeats: int) -> dict[str, Any]:
+def measure(name: str, records: list[RecordView], folder: Path, repeats: int) -> dict[str, Any]:
     """One page: written and opened several times."""
     writing = []
     page = ""
     for _ in range(repeats):
-        fresh = [Account(a.plain, a.source) for a in accounts]
+        fresh = [RecordView(a.plain, a.source) for a in records]
         began = time.perf_counter()
         page = render_page(fresh)
         writing.append((time.perf_counter() - began) * 1e3)
@@ -86,10 +86,10 @@ def measure(name: str, accounts: list[Account], folder: Path, repeats: int) -> d
     path.write_text(page, encoding="utf-8")
     data = sum(len(blob) for blob in re.findall(r'id="round-\d+">([^<]*)<', page))
     opening, unfolding = open_times(path, repeats)
-    part = accounts[0].parts[0]
+    part = records[0].parts[0]
     return {
         "scenario": name,
-        "rounds": len(accounts),
+        "rounds": len(records),
         "machines": len(part.machines),
         "tasks": len(part.tasks),
         "arcs": part.first.arc_count,
@@ -135,7 +135,7 @@ def find_browser() -> str:
     return found
 
 
-def demo(folder: Path) -> list[Account]:
+def demo(folder: Path) -> list[RecordView]:
     """The rounds of the demo's run under the policy flow."""
     flowsched = Path(sys.executable).with_name("flowsched")
     records = folder / "records"
@@ -144,13 +144,13 @@ def demo(folder: Path) -> list[Account]:
     return open_folder(records)
 
 
-def bulk_account(fleet: Fleet, demands: list[Demand], source: str = "round-0007.npz") -> Account:
+def bulk_record(fleet: Fleet, demands: list[Demand], source: str = "round-0007.npz") -> RecordView:
     """The record of one bulk round."""
     outcome = place(fleet, demands, solver=make_solver("ortools"), keep_record=True)
     if outcome.record is None:
         raise RuntimeError("the round kept no record")
     head = record_head(7, 1000.0, "flow", "ortools", Settings())
-    return Account({**head, "parts": [outcome.record(0)]}, source)
+    return RecordView({**head, "parts": [outcome.record(0)]}, source)
 
 
 def data_centre(machines: int, busy: float = 0.55) -> tuple[Fleet, list[Demand]]:
@@ -171,13 +171,13 @@ def data_centre(machines: int, busy: float = 0.55) -> tuple[Fleet, list[Demand]]
     return fleet, demands
 
 
-SCENARIOS: dict[str, Callable[[Path], list[Account]]] = {
+SCENARIOS: dict[str, Callable[[Path], list[RecordView]]] = {
     "demo, first round": lambda folder: demo(folder)[:1],
     "demo, all rounds": demo,
-    "60 machines": lambda _: [bulk_account(*many_classes(60, 120, 6))],
-    "12,500 machines, 13 kinds": lambda _: [bulk_account(*data_centre(12500))],
-    "12,500 machines, 20 classes": lambda _: [bulk_account(*many_classes(12500, 4000, 20))],
-    "12,500 machines, 15,000 tasks": lambda _: [bulk_account(*many_classes(12500, 15000, 60))],
+    "60 machines": lambda _: [bulk_record(*many_classes(60, 120, 6))],
+    "12,500 machines, 13 kinds": lambda _: [bulk_record(*data_centre(12500))],
+    "12,500 machines, 20 classes": lambda _: [bulk_record(*many_classes(12500, 4000, 20))],
+    "12,500 machines, 15,000 tasks": lambda _: [bulk_record(*many_classes(12500, 15000, 60))],
 }
 
 

@@ -36,7 +36,7 @@ from flowsched.scale.bulk_outcome import BulkOutcome
 from flowsched.scale.bulk_round import place
 from flowsched.scale.demand import Demand
 from flowsched.solvers import Solver, make_solver
-from flowsched_k8s.round_account import Filtered, RoundAccount
+from flowsched_k8s.round_trace import Filtered, KubernetesTrace
 from flowsched_models.text_table import text_table
 
 RESULTS = Path(__file__).parent / "results"
@@ -204,7 +204,7 @@ def round_recipe(fleet: Fleet, demands: list[Demand], solver: Solver, outcome: B
     tasks = [task for d in demands for task in d.tasks]
     everywhere = np.ones(fleet.rows, dtype=np.bool_)
     masks = [everywhere if d.allowed is None else d.allowed for d in demands]
-    return RoundAccount(
+    return KubernetesTrace(
         number=number,
         now_s=float(number),
         solver=solver.name,

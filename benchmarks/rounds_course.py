@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.rounds_presets import CLASSES, Preset
 from benchmarks.scale_workload import CORE, Mix, draw_mix, filled
-from flowsched.scale.ledger import RUNNING, Ledger
+from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
 from flowsched.support.arrays import IntArray
 
 NOBODY = np.zeros(0, dtype=np.int64)
@@ -32,17 +32,17 @@ class Course:
         """The cluster as it is before the first round."""
         self.preset = preset
         self.mix: Mix = draw_mix(CLASSES, seed)
-        self.ledger: Ledger = filled(preset.machines, self.mix, preset.use, seed)
+        self.cluster: BulkCluster = filled(preset.machines, self.mix, preset.use, seed)
         self._widths = np.array([c.width_milli // CORE for c in self.mix.classes], dtype=np.int64)
-        self._cores = int(self.ledger.allocatable[self.ledger.alive, 0].sum()) // CORE
+        self._cores = int(self.cluster.allocatable[self.cluster.alive, 0].sum()) // CORE
         self._random = np.random.default_rng([seed, preset.machines, 2])
         self._stay: deque[int] = deque()
 
     def draw(self) -> Events:
         """What happens before the next round. A burst's last tasks have left by then, which takes no part in its time."""
-        running = np.flatnonzero(self.ledger.state == RUNNING)
+        running = np.flatnonzero(self.cluster.state == RUNNING)
         if self.preset.course == "burst":
-            self.ledger.leave(np.flatnonzero(self.ledger.state))
+            self.cluster.leave(np.flatnonzero(self.cluster.state))
             return Events(NOBODY, self._classes(self.preset.tasks), 0)
         if self.preset.course == "single":
             # Those that wait for no room would be forgotten here; on idle machines nobody does.
@@ -53,7 +53,7 @@ class Course:
             return Events(leave, self._classes(1), len(running))
         if self.preset.waiting:
             leave = self._down_to_use(running)
-            wait = self.ledger.task_count - len(running)
+            wait = self.cluster.task_count - len(running)
             return Events(leave, self._classes(max(0, self.preset.waiting - wait)), len(running))
         count = max(1, round(len(running) * self.preset.churn))
         leave = self._random.choice(running, count, replace=False)
@@ -66,7 +66,7 @@ class Course:
     def _down_to_use(self, running: IntArray) -> IntArray:
         """Running tasks, drawn one after the other until the use is what it should be."""
         order = self._random.permutation(running)
-        widths = self._widths[self.ledger.task_class[order]]
+        widths = self._widths[self.cluster.task_class[order]]
         over = int(widths.sum()) - round(self._cores * self.preset.use)
         if over <= 0:
             return NOBODY

@@ -18,7 +18,7 @@ from benchmarks.lemon import LemonError, solve_by_lemon
 from benchmarks.rounds_course import Course
 from benchmarks.uncompacted import build_uncompacted
 from flowsched.network.network import Network
-from flowsched.scale.ledger import UNLIMITED, Ledger
+from flowsched.scale.bulk_cluster import UNLIMITED, BulkCluster
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.round import RoundOutcome, Rounds
 from flowsched.scale.waiting import Waiting
@@ -40,25 +40,25 @@ class Greedy:
     ms: float
 
 
-def place_greedily(ledger: Ledger, waiting: Waiting) -> Greedy:
-    """One task after the other, each on the machine where it costs least then; the ledger stays as it is."""
+def place_greedily(cluster: BulkCluster, waiting: Waiting) -> Greedy:
+    """One task after the other, each on the machine where it costs least then; the cluster stays as it is."""
     leaving = dict(zip(waiting.tasks.tolist(), waiting.cost.tolist(), strict=True))
-    tasks = waiting.tasks[np.argsort(ledger.sequence[waiting.tasks], kind="stable")]
+    tasks = waiting.tasks[np.argsort(cluster.sequence[waiting.tasks], kind="stable")]
     began = time.perf_counter()
-    rows = np.flatnonzero(ledger.alive)
-    if (ledger.limits[rows] < UNLIMITED).any():
+    rows = np.flatnonzero(cluster.alive)
+    if (cluster.limits[rows] < UNLIMITED).any():
         raise ValueError("the plain greedy knows no limits on readings")
-    table = ledger.table()
-    kind = ledger.kind[rows]
-    free = ledger.free[rows]
-    scaled: FloatArray = ledger.factors[kind] * ledger.readings[rows] / FIXED
+    table = cluster.table()
+    kind = cluster.kind[rows]
+    free = cluster.free[rows]
+    scaled: FloatArray = cluster.factors[kind] * cluster.readings[rows] / FIXED
     price = table.base[:, kind] + table.coefficients @ scaled.T
-    for c in range(len(ledger.classes)):
-        price[c, (free < ledger.demands[c]).any(axis=1)] = np.inf
-    effects = ledger.effects / FIXED
+    for c in range(len(cluster.classes)):
+        price[c, (free < cluster.demands[c]).any(axis=1)] = np.inf
+    effects = cluster.effects / FIXED
     placed, cost = 0, 0.0
     for task in tasks.tolist():
-        c = ledger.task_class[task]
+        c = cluster.task_class[task]
         m = int(price[c].argmin())
         here = float(price[c, m])
         if here == np.inf or here > leaving[task]:
@@ -66,10 +66,10 @@ def place_greedily(ledger: Ledger, waiting: Waiting) -> Greedy:
             continue
         placed += 1
         cost += here
-        free[m] -= ledger.demands[c]
-        scaled[m] += ledger.factors[kind[m]] * effects[c]
+        free[m] -= cluster.demands[c]
+        scaled[m] += cluster.factors[kind[m]] * effects[c]
         price[:, m] = table.base[:, kind[m]] + table.coefficients @ scaled[m]
-        price[(ledger.demands > free[m]).any(axis=1), m] = np.inf
+        price[(cluster.demands > free[m]).any(axis=1), m] = np.inf
     return Greedy(placed, cost, (time.perf_counter() - began) * 1e3)
 
 
@@ -98,7 +98,7 @@ class Peers:
             self.skipped["rounds of several levels"] = "the peers decide one level"
             return
         level = outcome.levels[0]
-        greedy = place_greedily(course.ledger, level.waiting)
+        greedy = place_greedily(course.cluster, level.waiting)
         self._note("greedy", greedy.ms)
         self.greedy_cost.append(greedy.cost)
         self.our_cost.append(level.primal)
@@ -109,7 +109,7 @@ class Peers:
             self.greedy_gap.append((greedy.cost - certificate.bound) / (greedy.cost - certificate.unconstrained))
         if level.network is not None:
             self._note("ortools_compacted", _solve_ms("ortools", level.network.network)[0])
-        self._uncompacted(course.ledger, level.waiting, decider)
+        self._uncompacted(course.cluster, level.waiting, decider)
 
     def figures(self) -> dict[str, Any]:
         """Medians over the rounds."""
@@ -127,17 +127,17 @@ class Peers:
             "skipped": self.skipped,
         }
 
-    def _uncompacted(self, ledger: Ledger, waiting: Waiting, decider: Rounds) -> None:
-        rows = np.flatnonzero(ledger.alive)
-        least = ledger.demands[waiting.classes].min(axis=0, initial=1 << 60)
-        about = int((ledger.free[rows] >= least).all(axis=1).sum()) * len(waiting.tasks)
+    def _uncompacted(self, cluster: BulkCluster, waiting: Waiting, decider: Rounds) -> None:
+        rows = np.flatnonzero(cluster.alive)
+        least = cluster.demands[waiting.classes].min(axis=0, initial=1 << 60)
+        about = int((cluster.free[rows] >= least).all(axis=1).sum()) * len(waiting.tasks)
         if about > MOST_ARCS:
             self.skipped["uncompacted"] = f"about {about:,} arcs from tasks to machines; up to {MOST_ARCS:,} are tried"
             return
         if self.arcs and about > MANY_ARCS:
             return  # one such round says enough
         began = time.perf_counter()
-        network = build_uncompacted(ledger, decider.compaction, waiting).network
+        network = build_uncompacted(cluster, decider.compaction, waiting).network
         self._note("uncompacted_build", (time.perf_counter() - began) * 1e3)
         self.arcs.append(network.arc_count)
         ms, cost = _solve_ms("ortools", network)

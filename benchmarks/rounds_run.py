@@ -53,8 +53,8 @@ def run_rounds(preset: Preset, rounds: int, seed: int, look: Look | None = None)
     Python's garbage collector stays on; what is there after the set-up is frozen, as a server that has started can do.
     """
     course = Course(preset, seed)
-    ledger = course.ledger
-    decider = Rounds(ledger, make_solver(SOLVER))
+    cluster = course.cluster
+    decider = Rounds(cluster, make_solver(SOLVER))
     run = Run()
     gc.collect()
     gc.freeze()
@@ -64,17 +64,17 @@ def run_rounds(preset: Preset, rounds: int, seed: int, look: Look | None = None)
             events = course.draw()
             created = np.full(len(events.come), now_s)
             began = time.perf_counter()
-            ledger.leave(events.leave)
-            ledger.submit(events.come, created)
+            cluster.leave(events.leave)
+            cluster.submit(events.come, created)
             told = time.perf_counter()
             outcome = decider.decide(now_s)
             decided = time.perf_counter()
             if k == 0:
-                run.tasks = ledger.task_count
+                run.tasks = cluster.task_count
             if look is not None and k >= 0:
                 look(k, now_s, course, decider, outcome)
             acting = time.perf_counter()
-            ledger.bind(outcome.tasks, outcome.machines)
+            cluster.bind(outcome.tasks, outcome.machines)
             bound = time.perf_counter()
             if k < 0:
                 continue
@@ -115,7 +115,7 @@ class Watch:
         if certificate is None:
             return
         self.gaps.append(certificate.gap_relative)
-        tasks = np.zeros(len(course.ledger.classes), dtype=np.int64)
+        tasks = np.zeros(len(course.cluster.classes), dtype=np.int64)
         for level in outcome.levels:
             tasks[level.waiting.classes] += level.waiting.counts
         # A round that is optimal for the middles of the buckets is at most twice their error above the optimum.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.scale.ledger import Ledger
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.policies.flow import FlowCostModel
 from flowsched.scale.policy import CostModel
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
@@ -72,29 +72,29 @@ def policy() -> CostModel:
     return FlowCostModel(PRESSURE_BUCKET, PRESSURE_BUCKET * mean_sensitivity / mean_pressure, waiting=4.0, growth=4.0)
 
 
-def filled(count: int, mix: Mix, use: float, seed: int) -> Ledger:
+def filled(count: int, mix: Mix, use: float, seed: int) -> BulkCluster:
     """A cluster in which tasks of the mix take ``use`` of the cores, spread as they fell."""
-    ledger = Ledger(policy())
-    rows = ledger.add_machines(machines(count))
-    numbers = np.array([ledger.intern(c) for c in mix.classes])
+    cluster = BulkCluster(policy())
+    rows = cluster.add_machines(machines(count))
+    numbers = np.array([cluster.intern(c) for c in mix.classes])
     rng = np.random.default_rng([seed, count, 1])
-    cores = ledger.free[rows, 0] // CORE
+    cores = cluster.free[rows, 0] // CORE
     target = int(cores.sum() * use)
     widths = np.array([c.width_milli // CORE for c in mix.classes])
     # A tenth more than it takes on average, so that the draw does not run short.
     drawn = rng.choice(len(numbers), size=int(1.1 * target / (widths @ mix.share)) + 100, p=mix.share)
     drawn = drawn[np.cumsum(widths[drawn]) <= target]
     drawn = drawn[np.argsort(-widths[drawn], kind="stable")]
-    tasks = ledger.submit(numbers[drawn], np.zeros(len(drawn)))
-    place = _scatter(ledger, rows, numbers[drawn], rng)
-    ledger.bind(tasks[place >= 0], place[place >= 0])
-    ledger.leave(tasks[place < 0])
-    return ledger
+    tasks = cluster.submit(numbers[drawn], np.zeros(len(drawn)))
+    place = _scatter(cluster, rows, numbers[drawn], rng)
+    cluster.bind(tasks[place >= 0], place[place >= 0])
+    cluster.leave(tasks[place < 0])
+    return cluster
 
 
-def _scatter(ledger: Ledger, rows: np.ndarray, classes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _scatter(cluster: BulkCluster, rows: np.ndarray, classes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A machine for every task, at random among those with room; -1 where a few draws found none."""
-    free = ledger.free.copy()
+    free = cluster.free.copy()
     place = np.full(len(classes), -1, dtype=np.int64)
     for _ in range(200):
         open_ = np.flatnonzero(place < 0)
@@ -102,7 +102,7 @@ def _scatter(ledger: Ledger, rows: np.ndarray, classes: np.ndarray, rng: np.rand
             break
         there = rows[free[rows, 0] > 0]
         draw = rng.choice(there, size=len(open_), p=free[there, 0] / free[there, 0].sum())
-        demand = ledger.demands[classes[open_]]
+        demand = cluster.demands[classes[open_]]
         # One arrival per machine and turn, so that sums need no order.
         _, first = np.unique(draw, return_index=True)
         first.sort()

@@ -114,7 +114,7 @@ def _fastest(solver: Any, network: Network, repeats: int) -> tuple[int | None, f
 
 
 def _lemon(network: Network, repeats: int, patience: float) -> tuple[int | None, float]:
-    """LEMON's own account of its simplex alone; no cost if it was not done in thrice the patience."""
+    """LEMON's own record of its simplex alone; no cost if it was not done in thrice the patience."""
     best, cost = np.inf, None
     with tempfile.NamedTemporaryFile("w", suffix=".dimacs") as file:
         file.write(render_network(network))

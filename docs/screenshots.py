@@ -17,10 +17,10 @@ from PIL import Image
 HOUSE = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(HOUSE))
 
-from benchmarks.inspector_page import bulk_account, data_centre, demo, find_browser  # noqa: E402
+from benchmarks.inspector_page import bulk_record, data_centre, demo, find_browser  # noqa: E402
 from flowsched import Settings, load_snapshot, solve  # noqa: E402
-from flowsched.inspector.account import Account  # noqa: E402
 from flowsched.inspector.page import render_page  # noqa: E402
+from flowsched.inspector.record_view import RecordView  # noqa: E402
 
 IMAGES = HOUSE / "docs" / "images"
 EXAMPLE = HOUSE / "docs" / "examples" / "turns.yaml"
@@ -37,8 +37,8 @@ def main() -> None:
         folder = Path(name)
         browser = playwright.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
         rounds = demo(folder)
-        bulk = bulk_account(*data_centre(12500))
-        shots: list[tuple[str, Sequence[Account], Sequence[Account], Step]] = [
+        bulk = bulk_record(*data_centre(12500))
+        shots: list[tuple[str, Sequence[RecordView], Sequence[RecordView], Step]] = [
             ("inspector-demo", rounds, (), as_it_opens),
             ("inspector-network", rounds, (), demo_network),
             ("inspector-postponed", rounds, (), postponed),
@@ -46,9 +46,9 @@ def main() -> None:
             ("inspector-large-expanded", [bulk], (), unfold_group),
             ("inspector-policies", [example("completion")], [example("makespan")], as_it_opens),
         ]
-        for image, accounts, against, step in shots:
+        for image, records, against, step in shots:
             path = folder / "page.html"
-            path.write_text(render_page(accounts, against), encoding="utf-8")
+            path.write_text(render_page(records, against), encoding="utf-8")
             page = browser.new_page(viewport=SIZE)
             page.goto(path.as_uri())
             page.wait_for_selector("html[data-ready]", state="attached")
@@ -90,12 +90,12 @@ def unfold_group(page: Any) -> None:
     page.locator(".box.group.chosen .knob").click()
 
 
-def example(objective: str) -> Account:
+def example(objective: str) -> RecordView:
     """The bundled snapshot, solved."""
     record = solve(load_snapshot(EXAMPLE), settings=Settings(objective=objective)).record
     if record is None:
         raise RuntimeError("the round kept no record")
-    return Account(record, f"{objective}.json")
+    return RecordView(record, f"{objective}.json")
 
 
 if __name__ == "__main__":

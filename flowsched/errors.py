@@ -5,7 +5,7 @@
     |   +-- SolverError       no such solver, or one that cannot be used here (also a KeyError)
     |   +-- PolicyError       no such cost model, or settings that it does not take (also a KeyError)
     +-- ValueError
-    |   +-- LedgerError       an event that contradicts the state of a bulk round; nothing has changed
+    |   +-- EventError       an event that contradicts the state of a bulk round; nothing has changed
     |   +-- ShapeError        a value in a record that is not what its shape demands
     +-- MakingError           a record could not be made
     +-- RestoreError          a part of a record from which no round can be restored
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from flowsched_models.document import InputError
 
-__all__ = ["InputError", "LedgerError", "MakingError", "PolicyError", "RestoreError", "ShapeError", "SolverError"]
+__all__ = ["EventError", "InputError", "MakingError", "PolicyError", "RestoreError", "ShapeError", "SolverError"]
 
 
 class SolverError(InputError, KeyError):
@@ -36,7 +36,7 @@ class PolicyError(InputError, KeyError):
         return "\n".join(p.message + (f"; {p.help}" if p.help else "") for p in self.problems)
 
 
-class LedgerError(ValueError):
+class EventError(ValueError):
     """An event that contradicts the state; nothing has changed."""
 
 

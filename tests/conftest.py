@@ -18,9 +18,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import flowsched.round.scheduler
 import tiers
-from flowsched.inspector.account import Account
+from flowsched.inspector.record_view import RecordView
 from flowsched.records.record_file import ARCHIVE_SUFFIX, load_record, looks_like_record
-from flowsched.scale.bulk_record import BulkAccount
+from flowsched.scale.bulk_record import BulkTrace
 from flowsched_models.document import InputError
 
 settings.register_profile("ci", derandomize=True, deadline=None)
@@ -49,20 +49,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def _records_that_are_made_are_sound() -> Iterator[None]:
     """Conservation, capacities, complementary slackness, sums of terms: for every record that this process makes."""
     patch = pytest.MonkeyPatch()
-    make_round, make_part = flowsched.round.scheduler.round_record, BulkAccount.part
+    make_round, make_part = flowsched.round.scheduler.round_record, BulkTrace.part
 
     def round_record(trace: Any) -> Any:
         record = make_round(trace)
         check(record["parts"], "a record")
         return record
 
-    def part(self: BulkAccount, priority: int | None = None) -> Any:
+    def part(self: BulkTrace, priority: int | None = None) -> Any:
         made = make_part(self, priority)
         check([made], "a bulk part")
         return made
 
     patch.setattr(flowsched.round.scheduler, "round_record", round_record)
-    patch.setattr(BulkAccount, "part", part)
+    patch.setattr(BulkTrace, "part", part)
     yield
     patch.undo()
 
@@ -85,7 +85,7 @@ def _records_that_are_written_are_sound(request: pytest.FixtureRequest) -> Itera
 
 def check(parts: list[Mapping[str, Any]], whose: str) -> None:
     """Fail with what is wrong."""
-    for part in Account({"parts": parts}).parts:
+    for part in RecordView({"parts": parts}).parts:
         for name, graph in part.graphs.items():
             faults = list(graph.faults())
             assert not faults, f"{whose}, part {part.index}, {name} network: {faults[:3]}"

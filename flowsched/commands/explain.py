@@ -9,7 +9,7 @@ import click
 
 from flowsched.inspector.damage import told_as_damage
 from flowsched.inspector.explanation import explain as explain_task
-from flowsched.inspector.source import open_account, open_live, refuse_overwriting
+from flowsched.inspector.source import open_live, open_record, refuse_overwriting
 from flowsched.records.record_file import write_record
 from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, Problem
@@ -48,10 +48,10 @@ def explain(
         if save is not None:
             refuse_overwriting({"--save": save}, [path for path in (kubeconfig, config) if path is not None])
             make_folder(save.parent)
-        account, found = open_live(live, kubeconfig, config)
+        recorded, found = open_live(live, kubeconfig, config)
         name = found or live
         if save is not None:
-            write_record(account.plain, save)
+            write_record(recorded.plain, save)
             click.echo(f"record: {save}", err=True)
     else:
         if kubeconfig is not None or config is not None or save is not None:
@@ -59,9 +59,9 @@ def explain(
         if record is None or task is None:
             example = "flowsched explain out/round.json ferret"
             raise _misused("RECORD and TASK are needed, or --live pod/NAMESPACE/NAME", f"for example {example}")
-        account, name = open_account(record), task
-    with told_as_damage(account):
-        explanation = explain_task(account, name)
+        recorded, name = open_record(record), task
+    with told_as_damage(recorded):
+        explanation = explain_task(recorded, name)
         if as_json:
             text = json.dumps(explanation.plain(), allow_nan=False, indent=1)
         else:

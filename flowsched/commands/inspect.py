@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from flowsched.inspector.account import Account, Part
 from flowsched.inspector.damage import told_as_damage
 from flowsched.inspector.graph import Graph
+from flowsched.inspector.record_view import Part, RecordView
 from flowsched.inspector.source import files_of, open_live, open_records, refuse_overwriting
 from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, Problem
@@ -79,46 +79,46 @@ def inspect(
         if given and not needed:
             some = "--dot, --svg or --png" if option == "--all-arcs" else _NETWORK_EXPORTS
             raise _problem(option, f"is for {some}")
-    accounts = _open(record, live, kubeconfig, config)
+    records = _open(record, live, kubeconfig, config)
     others = [] if against is None else _open_files(against)
     read = [
-        *([] if live else files_of(accounts)),
+        *([] if live else files_of(records)),
         *files_of(others),
         *(p for p in (kubeconfig, config) if p is not None),
     ]
     refuse_overwriting({name: place for name, place in places.items() if place != STANDARD_OUTPUT}, read)
     if as_json or exports:
         option = "--json" if as_json else exports[0]
-        account = _only(accounts, option, record)
+        recorded = _only(records, option, record)
         if against is not None and html is None:
             raise _problem("--against", f"does not go with {option}", "leave one of them out")
-        with told_as_damage(*accounts, *others):
-            renders = _renders(account, accounts, others, places, network or "first", part or 0, all_arcs)
+        with told_as_damage(*records, *others):
+            renders = _renders(recorded, records, others, places, network or "first", part or 0, all_arcs)
             _write(places, renders)
             text = None
             if as_json:
                 from flowsched.records.record_file import record_json
 
-                text = record_json(account.plain)
+                text = record_json(recorded.plain)
         if text is not None:
             click.echo(text)
         return
     if html is not None:
-        with told_as_damage(*accounts, *others):
-            _write(places, {"--html": lambda: _page(accounts, others)})
+        with told_as_damage(*records, *others):
+            _write(places, {"--html": lambda: _page(records, others)})
         return
     if against is not None:
-        _print_difference(_only(accounts, "--against", record), _only(others, "--against", against), everything)
+        _print_difference(_only(records, "--against", record), _only(others, "--against", against), everything)
         return
     from flowsched.inspector.summary import render_overview, render_summary
 
-    with told_as_damage(*accounts):
-        one = len(accounts) == 1
-        text = render_summary(accounts[0], everything) if one else render_overview(accounts, str(record))
+    with told_as_damage(*records):
+        one = len(records) == 1
+        text = render_summary(records[0], everything) if one else render_overview(records, str(record))
     click.echo(text)
 
 
-def _open(record: Path | None, live: bool, kubeconfig: Path | None, config: Path | None) -> list[Account]:
+def _open(record: Path | None, live: bool, kubeconfig: Path | None, config: Path | None) -> list[RecordView]:
     if live:
         if record is not None:
             raise _problem("--live", "is instead of a record", f"leave out {record}, or --live")
@@ -131,25 +131,25 @@ def _open(record: Path | None, live: bool, kubeconfig: Path | None, config: Path
     return _open_files(record)
 
 
-def _open_files(path: Path) -> list[Account]:
-    accounts, note = open_records(path)
+def _open_files(path: Path) -> list[RecordView]:
+    records, note = open_records(path)
     if note:
         click.echo(note, err=True)
-    return accounts
+    return records
 
 
-def _only(accounts: list[Account], option: str, folder: Path | None) -> Account:
-    if len(accounts) > 1:
-        message = f"is for one record; {folder} holds {len(accounts)}"
-        help = f"name one of them, such as {accounts[0].source}" + (", or add --html" if option == "--against" else "")
+def _only(records: list[RecordView], option: str, folder: Path | None) -> RecordView:
+    if len(records) > 1:
+        message = f"is for one record; {folder} holds {len(records)}"
+        help = f"name one of them, such as {records[0].source}" + (", or add --html" if option == "--against" else "")
         raise _problem(option, message, help)
-    return accounts[0]
+    return records[0]
 
 
 def _renders(
-    account: Account,
-    accounts: list[Account],
-    others: list[Account],
+    recorded: RecordView,
+    records: list[RecordView],
+    others: list[RecordView],
     places: Mapping[str, Path],
     network: str,
     number: int,
@@ -157,37 +157,37 @@ def _renders(
 ) -> dict[str, Render]:
     """How to make each file that was asked for."""
     if not places.keys() - {"--html"}:
-        return {"--html": lambda: _page(accounts, others)}
-    part, graph = _network(account, network, number)
+        return {"--html": lambda: _page(records, others)}
+    part, graph = _network(recorded, network, number)
 
     # Only what is asked for takes time to import.
     def to_dot() -> str:
         from flowsched.inspector.dot import render_dot
 
-        return render_dot(account, graph, all_arcs)
+        return render_dot(recorded, graph, all_arcs)
 
     def to_graphml() -> str:
         from flowsched.inspector.graphml import render_graphml
 
-        return render_graphml(account, graph)
+        return render_graphml(recorded, graph)
 
     def to_dimacs() -> str:
         from flowsched.inspector.dimacs import render_dimacs
 
-        return render_dimacs(account, graph, network)
+        return render_dimacs(recorded, graph, network)
 
     def to_svg() -> bytes:
         from flowsched.inspector.drawing import render_svg
 
-        return render_svg(account, part, graph, network, all_arcs)
+        return render_svg(recorded, part, graph, network, all_arcs)
 
     def to_png() -> bytes:
         from flowsched.inspector.drawing import render_png
 
-        return render_png(account, part, graph, network, all_arcs)
+        return render_png(recorded, part, graph, network, all_arcs)
 
     return {
-        "--html": lambda: _page(accounts, others),
+        "--html": lambda: _page(records, others),
         "--dot": to_dot,
         "--graphml": to_graphml,
         "--dimacs": to_dimacs,
@@ -196,39 +196,39 @@ def _renders(
     }
 
 
-def _network(account: Account, network: str, number: int) -> tuple[Part, Graph]:
-    parts = account.parts
+def _network(recorded: RecordView, network: str, number: int) -> tuple[Part, Graph]:
+    parts = recorded.parts
     if not parts:
-        raise InputError([Problem(account.source, None, "", "has no network: nothing was pending in this round")])
+        raise InputError([Problem(recorded.source, None, "", "has no network: nothing was pending in this round")])
     if number >= len(parts):
         known = "only part 0" if len(parts) == 1 else f"parts 0 to {len(parts) - 1}"
-        raise _problem("--part", f"there is no part {number}; {account.source} has {known}")
+        raise _problem("--part", f"there is no part {number}; {recorded.source} has {known}")
     part = parts[number]
     graph = part.graphs.get(network)
     if graph is None:
         why = "one network decided it" if part.kind == "network" else "the solver refused it"
-        raise _problem("--network", f"part {number} of {account.source} has no {network} network: {why}")
+        raise _problem("--network", f"part {number} of {recorded.source} has no {network} network: {why}")
     try:
         _ = graph.potentials
     except ValueError as error:
         message = f"is damaged: the flow of the {network} network of part {number}: {error}"
-        raise InputError([Problem(account.source, None, "", message)]) from None
+        raise InputError([Problem(recorded.source, None, "", message)]) from None
     return part, graph
 
 
-def _page(accounts: list[Account], others: list[Account]) -> str:
+def _page(records: list[RecordView], others: list[RecordView]) -> str:
     from flowsched.inspector.page import render_page
 
-    return render_page(accounts, others)
+    return render_page(records, others)
 
 
-def _print_difference(account: Account, other: Account, everything: bool) -> None:
+def _print_difference(recorded: RecordView, other: RecordView, everything: bool) -> None:
     from flowsched.inspector.difference import SHOWN, difference
     from flowsched_models.text_table import printable
 
-    with told_as_damage(account, other):
-        found = difference(account, other).lines(None if everything else SHOWN)
-        text = "\n".join(printable(line) for line in (f"from {account.source}", f"  to {other.source}", *found))
+    with told_as_damage(recorded, other):
+        found = difference(recorded, other).lines(None if everything else SHOWN)
+        text = "\n".join(printable(line) for line in (f"from {recorded.source}", f"  to {other.source}", *found))
     click.echo(text)
 
 

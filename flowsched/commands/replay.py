@@ -9,7 +9,7 @@ import click
 
 from flowsched.inspector.damage import told_as_damage
 from flowsched.inspector.replay import replay as replay_record
-from flowsched.inspector.source import open_account
+from flowsched.inspector.source import open_record
 from flowsched.records.record import RECORD_VERSION
 from flowsched_models.command_line import StrictCommand
 from flowsched_models.text_table import printable
@@ -30,9 +30,9 @@ def replay(record: Path, as_json: bool) -> int:
 
     Everything but timings is compared. Exit code 0: the same; 4: different, with the first values that differ.
     """
-    account = open_account(record)
-    with told_as_damage(account):
-        outcome = replay_record(account)
+    recorded = open_record(record)
+    with told_as_damage(recorded):
+        outcome = replay_record(recorded)
         if as_json:
             text = json.dumps({"apiVersion": RECORD_VERSION, "kind": "Replay", **outcome.plain()}, allow_nan=False)
         else:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from flowsched.inspector.account import Account
 from flowsched.inspector.change import parse_changes
 from flowsched.inspector.damage import told_as_damage
 from flowsched.inspector.difference import SHOWN, difference
-from flowsched.inspector.source import open_account, refuse_overwriting
+from flowsched.inspector.record_view import RecordView
+from flowsched.inspector.source import open_record, refuse_overwriting
 from flowsched.inspector.whatif import what_if
 from flowsched.records.record import RECORD_VERSION
 from flowsched.records.record_file import write_record
@@ -64,11 +64,11 @@ def whatif(
     Options may be repeated and put together. Tasks are named as in the record, on Kubernetes also NAMESPACE/NAME.
     Nothing is written to any cluster.
     """
-    account = open_account(record)
+    recorded = open_record(record)
     refuse_overwriting({o: p for o, p in (("--record", out), ("--html", html)) if p is not None}, [record])
-    with told_as_damage(account):
+    with told_as_damage(recorded):
         changes = parse_changes(
-            account,
+            recorded,
             drain=drain,
             add_machine=add_machine,
             without=without,
@@ -79,10 +79,10 @@ def whatif(
         for path in (out, html):
             if path is not None:
                 make_folder(path.parent)
-        after = what_if(account, changes)
-        told = difference(account, after)
+        after = what_if(recorded, changes)
+        told = difference(recorded, after)
         notes = list(after.plain["what_if"]["notes"])
-        made = changes.lines(account)
+        made = changes.lines(recorded)
         if as_json:
             data = {"changes": made, "notes": notes, "difference": told.plain()}
             text = json.dumps({"apiVersion": RECORD_VERSION, "kind": "WhatIf", **data}, allow_nan=False)
@@ -90,7 +90,7 @@ def whatif(
             lines = [f"what if: {text}" for text in made or ("nothing is changed",)]
             lines += [f"note: {note}" for note in notes]
             text = "\n".join(map(printable, [*lines, *told.lines(None if everything else SHOWN)]))
-        page = None if html is None else _page(account, after)
+        page = None if html is None else _page(recorded, after)
         if out is not None:
             write_record(after.plain, out)
         if html is not None and page is not None:
@@ -101,7 +101,7 @@ def whatif(
             click.echo(f"{what}: {path}", err=True)
 
 
-def _page(before: Account, after: Account) -> str:
+def _page(before: RecordView, after: RecordView) -> str:
     from flowsched.inspector.page import render_page
 
     return render_page([before], [after])

@@ -12,8 +12,8 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHOICES, RANGES
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.cluster.snapshot_dump import read_plain_snapshot
-from flowsched.inspector.account import NETWORK, Account, Part
 from flowsched.inspector.damage import FAULTS, told
+from flowsched.inspector.record_view import NETWORK, Part, RecordView
 from flowsched.records.record import COST_MODEL, writer
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import SOLVERS, make_solver
@@ -39,60 +39,60 @@ class Terms:
     """That another version wrote the record, where that is known."""
 
 
-def check_solvable(account: Account) -> None:
+def check_solvable(recorded: RecordView) -> None:
     """Whether the record holds all that its round depended on. Raises :class:`InputError` where it does not."""
     problems = []
-    if account.policy != POLICY and not of_networks(account) and not of_model(account):
-        message = f"its round was decided by {account.policy}; only rounds of {POLICY} can be solved again"
+    if recorded.policy != POLICY and not of_networks(recorded) and not of_model(recorded):
+        message = f"its round was decided by {recorded.policy}; only rounds of {POLICY} can be solved again"
         help = "flowsched solve RECORD solves its snapshot with flow"
-        problems.append(Problem(account.source, None, "policy", message, help))
-    elif not account.parts:
-        problems.append(Problem(account.source, None, "parts", "the record has no parts: nothing was pending"))
+        problems.append(Problem(recorded.source, None, "policy", message, help))
+    elif not recorded.parts:
+        problems.append(Problem(recorded.source, None, "parts", "the record has no parts: nothing was pending"))
     if problems:
         raise InputError(problems)
 
 
-def of_networks(account: Account) -> bool:
+def of_networks(recorded: RecordView) -> bool:
     """Whether a record is of a cost model other than ``flow``: it holds the prices, so the model is not asked."""
-    return bool(account.parts) and all(part.kind == NETWORK and not part.bulk for part in account.parts)
+    return bool(recorded.parts) and all(part.kind == NETWORK and not part.bulk for part in recorded.parts)
 
 
-def of_model(account: Account) -> bool:
+def of_model(recorded: RecordView) -> bool:
     """Whether a record is of a round on Kubernetes with a cost model beside ``flow``."""
-    return "cost_model" in account.plain
+    return "cost_model" in recorded.plain
 
 
-def _make_model(account: Account) -> CostModel:
+def _make_model(recorded: RecordView) -> CostModel:
     """The cost model of a record. Raises :class:`InputError` where it is not installed, or has other settings by now."""
     from flowsched.scale.choice import configured
 
-    plain = account.plain["cost_model"]
+    plain = recorded.plain["cost_model"]
     return configured(plain["name"], plain["settings"])
 
 
-def read_terms(account: Account) -> Terms:
+def read_terms(recorded: RecordView) -> Terms:
     """Settings and solver of a record. Raises :class:`InputError` for a solver that there is not."""
     version: tuple[str, ...] = ()
-    theirs, ours = account.plain.get("writer"), writer()
+    theirs, ours = recorded.plain.get("writer"), writer()
     if theirs != ours:
         who = theirs or "a flowsched that did not say its version"
         version = (f"the record was written by {who}, this is {ours}: decisions may differ for that alone",)
-    settings, odd = (Settings(), ()) if of_networks(account) else read_settings(account)
+    settings, odd = (Settings(), ()) if of_networks(recorded) else read_settings(recorded)
     notes = list(odd)
-    if account.plain.get("reproducible") is False:
+    if recorded.plain.get("reproducible") is False:
         notes.append("a time limit stopped the solver in this round: decisions may differ for that alone")
-    solver = account.solver
+    solver = recorded.solver
     if solver not in SOLVERS:
         message = f"there is no solver '{solver}'"
         help = f"{name_help(solver, SOLVERS)}; whatif --solver NAME takes another one"
-        raise InputError([Problem(account.source, None, "solver", message, help)])
+        raise InputError([Problem(recorded.source, None, "solver", message, help)])
     return Terms(settings, solver, tuple(notes), version)
 
 
-def read_settings(account: Account) -> tuple[Settings, tuple[str, ...]]:
+def read_settings(recorded: RecordView) -> tuple[Settings, tuple[str, ...]]:
     """A record's settings, and what is odd about them."""
     known = {f.name for f in fields(Settings)}
-    given = dict(account.settings)
+    given = dict(recorded.settings)
     notes = []
     foreign = sorted(given.keys() - known)
     if foreign:
@@ -101,11 +101,11 @@ def read_settings(account: Account) -> tuple[Settings, tuple[str, ...]]:
     if missing:
         notes.append(f"settings that the record does not have are at their defaults: {', '.join(missing)}")
     usable = {k: v for k, v in given.items() if k in known}
-    _check_settings(account, usable)
+    _check_settings(recorded, usable)
     return Settings(**usable), tuple(notes)
 
 
-def _check_settings(account: Account, given: Mapping[str, Any]) -> None:
+def _check_settings(recorded: RecordView, given: Mapping[str, Any]) -> None:
     """Raise :class:`InputError` for values of another type than a setting's, and for counts with which no round ends."""
     problems = []
     for key, value in given.items():
@@ -121,21 +121,21 @@ def _check_settings(account: Account, given: Mapping[str, Any]) -> None:
         else:
             good, must = isinstance(value, int | float) and not isinstance(value, bool), "a number"
         if not good:
-            problems.append(Problem(account.source, None, f"settings.{key}", f"is damaged: it must be {must}"))
+            problems.append(Problem(recorded.source, None, f"settings.{key}", f"is damaged: it must be {must}"))
     if problems:
         raise InputError(problems)
 
 
-def snapshot_of(account: Account, part: Part) -> Snapshot:
+def snapshot_of(recorded: RecordView, part: Part) -> Snapshot:
     """The snapshot of a search part. Raises :class:`InputError` for a damaged one."""
-    with damaged(account, part):
+    with damaged(recorded, part):
         return read_plain_snapshot(part.search["snapshot"])
 
 
-def decisions_of(account: Account) -> list[list[Part]]:
+def decisions_of(recorded: RecordView) -> list[list[Part]]:
     """The parts that were decided together: one after the other, but for the priorities of a cost model beside ``flow``."""
     found: list[list[Part]] = []
-    for part in account.parts:
+    for part in recorded.parts:
         number = part.network["given"].get("decision") if part.bulk else None
         if found and number is not None and found[-1][0].network["given"].get("decision") == number:
             found[-1].append(part)
@@ -144,23 +144,23 @@ def decisions_of(account: Account) -> list[list[Part]]:
     return found
 
 
-def bulk_input_of(account: Account, *parts: Part) -> BulkInput:
+def bulk_input_of(recorded: RecordView, *parts: Part) -> BulkInput:
     """What the bulk parts of one decision were given, in arrays of its own. Raises :class:`InputError` for damaged ones."""
     from flowsched.scale.bulk_record import read_bulk_input
 
-    with damaged(account, parts[0]):
-        ask = partial(_make_model, account) if of_model(account) else None
+    with damaged(recorded, parts[0]):
+        ask = partial(_make_model, recorded) if of_model(recorded) else None
         return read_bulk_input(*(part.plain for part in parts), ask=ask)
 
 
 @contextmanager
-def damaged(account: Account, part: Part, verb: str = "read") -> Iterator[None]:
+def damaged(recorded: RecordView, part: Part, verb: str = "read") -> Iterator[None]:
     """Whatever goes wrong with the values of a part is said in one sentence: that they cannot be read, or solved."""
     try:
         yield
     except FAULTS as error:
         message = f"is damaged, it cannot be {verb}: {told(error)}"
-        raise InputError([Problem(account.source, None, f"parts[{part.index}]", message)]) from error
+        raise InputError([Problem(recorded.source, None, f"parts[{part.index}]", message)]) from error
 
 
 def search_again(snapshot: Snapshot, settings: Settings, solver: str, priority: int | None) -> dict[str, Any]:
@@ -184,35 +184,35 @@ def place_again(given: BulkInput, solver: str, like: Part) -> list[dict[str, Any
     return [dict(outcome.record(like.priority))]
 
 
-def solve_all_again(account: Account, terms: Terms) -> list[dict[str, Any]]:
+def solve_all_again(recorded: RecordView, terms: Terms) -> list[dict[str, Any]]:
     """All parts as the round had them, solved again. Raises :class:`InputError` for damaged ones."""
-    if not of_networks(account):
-        return [part for parts in decisions_of(account) for part in _solve_again(account, parts, terms)]
+    if not of_networks(recorded):
+        return [part for parts in decisions_of(recorded) for part in _solve_again(recorded, parts, terms)]
     from flowsched.scale.recorded import solve_again
 
-    with damaged(account, account.parts[0], "solved again"):
-        return solve_again(account.plain, make_solver(terms.solver))
+    with damaged(recorded, recorded.parts[0], "solved again"):
+        return solve_again(recorded.plain, make_solver(terms.solver))
 
 
-def change_all_again(account: Account, terms: Terms) -> tuple[dict[str, Any], dict[str, Any]] | None:
+def change_all_again(recorded: RecordView, terms: Terms) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """What a record of networks says that its round changed of running tasks, and what is changed now; None where nothing
     may be. Raises :class:`InputError` for a damaged record.
     """
-    if not of_networks(account) or "changes" not in account.plain:
+    if not of_networks(recorded) or "changes" not in recorded.plain:
         return None
     from flowsched.scale.recorded import change_again, told_changes
 
-    with damaged(account, account.parts[0], "solved again"):
-        return told_changes(account.plain), change_again(account.plain, make_solver(terms.solver))
+    with damaged(recorded, recorded.parts[0], "solved again"):
+        return told_changes(recorded.plain), change_again(recorded.plain, make_solver(terms.solver))
 
 
-def _solve_again(account: Account, parts: Sequence[Part], terms: Terms) -> list[dict[str, Any]]:
+def _solve_again(recorded: RecordView, parts: Sequence[Part], terms: Terms) -> list[dict[str, Any]]:
     """A decision as the round had it, solved again. Raises :class:`InputError` for a damaged one."""
     part = parts[0]
     if part.bulk:
-        given = bulk_input_of(account, *parts)
-        with damaged(account, part, "solved again"):
+        given = bulk_input_of(recorded, *parts)
+        with damaged(recorded, part, "solved again"):
             return place_again(given, terms.solver, part)
-    snapshot = snapshot_of(account, part)
-    with damaged(account, part, "solved again"):
+    snapshot = snapshot_of(recorded, part)
+    with damaged(recorded, part, "solved again"):
         return [search_again(snapshot, terms.settings, terms.solver, part.priority)]

@@ -12,8 +12,8 @@ import numpy as np
 
 from flowsched.cluster.fleet import fixed
 from flowsched.cluster.snapshot import MILLI, Snapshot, Task
-from flowsched.inspector.account import Part
 from flowsched.inspector.change import Changes, NewMachine, NewWidth, to_copy
+from flowsched.inspector.record_view import Part
 from flowsched.relations.relation import MACHINE
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.bulk_input import BulkInput

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import apply_settings
 from flowsched.cluster.snapshot import MILLI, Machine, Service, Snapshot, Task
-from flowsched.inspector.account import NETWORK, SEARCH, Account
 from flowsched.inspector.again import snapshot_of
+from flowsched.inspector.record_view import NETWORK, SEARCH, RecordView
 from flowsched.solvers import SOLVERS
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError, Problem, Problems, name_help
@@ -48,13 +48,13 @@ class Changes:
     """``KEY=VALUE``."""
     solver: str | None = None
 
-    def lines(self, account: Account) -> list[str]:
+    def lines(self, recorded: RecordView) -> list[str]:
         """What is changed, one line each."""
         return [
             *(f"machine {m.name} is added, like {m.like}" for m in self.machines),
             *(f"machine {name} is drained" for name in self.drains),
-            *(f"task {account.title(task)} is not there" for task in self.without),
-            *(f"task {account.title(w.task)} has {count_cores(w.milli)}" for w in self.widths),
+            *(f"task {recorded.title(task)} is not there" for task in self.without),
+            *(f"task {recorded.title(w.task)} has {count_cores(w.milli)}" for w in self.widths),
             *(f"setting {text}" for text in self.settings),
             *(() if self.solver is None else (f"solver {self.solver}",)),
         ]
@@ -76,7 +76,7 @@ class ChangedSnapshot:
 
 
 def parse_changes(
-    account: Account,
+    recorded: RecordView,
     *,
     drain: Iterable[str] = (),
     add_machine: Iterable[str] = (),
@@ -87,14 +87,16 @@ def parse_changes(
 ) -> Changes:
     """Changes as options of a command give them. Raises :class:`InputError` with every mistake among them."""
     problems = Problems()
-    known = _Known(account)
+    known = _Known(recorded)
     drains = [name for name in dict.fromkeys(drain) if known.has_machine(problems, name)]
     machines = _new_machines(problems, known, add_machine)
     gone = [t for text in dict.fromkeys(without) if (t := known.task(problems, "--without", text)) is not None]
     widths = _new_widths(problems, known, width)
     for w in widths:
         if w.task in gone:
-            problems.add(Problem("--width", None, "", f"{account.title(w.task)} has no width: --without takes it away"))
+            problems.add(
+                Problem("--width", None, "", f"{recorded.title(w.task)} has no width: --without takes it away")
+            )
     assignments = tuple(settings)
     try:
         apply_settings(Settings(), assignments)
@@ -109,11 +111,11 @@ def parse_changes(
 class _Known:
     """What a record has: machines, types, tasks that wait and tasks that run."""
 
-    def __init__(self, account: Account) -> None:
-        self.account = account
-        self.machines = list(dict.fromkeys(name for part in account.parts for name in part.machines))
-        self.waiting = [task for part in account.parts for task in part.tasks]
-        self.snapshots = [snapshot_of(account, part) for part in account.parts if part.kind == SEARCH]
+    def __init__(self, recorded: RecordView) -> None:
+        self.recorded = recorded
+        self.machines = list(dict.fromkeys(name for part in recorded.parts for name in part.machines))
+        self.waiting = [task for part in recorded.parts for task in part.tasks]
+        self.snapshots = [snapshot_of(recorded, part) for part in recorded.parts if part.kind == SEARCH]
         waiting = set(self.waiting)
         running = dict.fromkeys(r.task.name for s in self.snapshots for r in s.running)
         self.running = [task for task in running if task not in waiting]
@@ -126,13 +128,13 @@ class _Known:
         return False
 
     def task(self, problems: Problems, option: str, text: str, waits: bool = False) -> str | None:
-        names = [t for t in (*self.waiting, *self.running) if text.removeprefix("pod/") in (t, self.account.title(t))]
+        names = [t for t in (*self.waiting, *self.running) if text.removeprefix("pod/") in (t, self.recorded.title(t))]
         if len(names) == 1 and (not waits or names[0] in self.waiting):
             return names[0]
         if not names:
-            titles = [self.account.title(t) for t in (*self.waiting, *(() if waits else self.running))]
+            titles = [self.recorded.title(t) for t in (*self.waiting, *(() if waits else self.running))]
             message, help = f"there is no task '{text}' that waits or runs", name_help(text, sorted(titles))
-            if any(part.kind == NETWORK for part in self.account.parts):
+            if any(part.kind == NETWORK for part in self.recorded.parts):
                 help += "; what runs is known to a bulk round as sums only"
         elif len(names) > 1:
             message = f"{len(names)} tasks are called '{text}'"
@@ -167,7 +169,7 @@ def _new_machines(problems: Problems, known: _Known, texts: Iterable[str]) -> li
             problems.add(Problem("--add-machine", None, "", message, name_help(like, names)))
             continue
         if not known.snapshots or like not in known.machines:
-            bulk = [part for part in known.account.parts if part.kind == NETWORK]
+            bulk = [part for part in known.recorded.parts if part.kind == NETWORK]
             if bulk and all(to_copy(part.machines, like, known.snapshots) is None for part in bulk):
                 message = f"no machine of type '{like}' is known to the bulk rounds"
                 problems.add(Problem("--add-machine", None, "", message, "name a machine to copy"))

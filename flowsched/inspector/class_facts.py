@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from flowsched.cluster.snapshot import MILLI
-from flowsched.inspector.account import Part
 from flowsched.inspector.graph import Graph
+from flowsched.inspector.record_view import Part
 
 
 def class_facts(part: Part, task_class: str, tasks: int) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flowsched.cluster.snapshot import MILLI
-from flowsched.inspector.account import Part
+from flowsched.inspector.record_view import Part
 
 
 def core_price(part: Part, machine: str, width_milli: int) -> dict[str, Any] | None:

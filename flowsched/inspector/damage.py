@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.inspector.account import Account, Part
+from flowsched.inspector.record_view import Part, RecordView
 from flowsched_models.document import InputError, Problem
 
 FAULTS = (
@@ -26,7 +26,7 @@ _OURS = "flowsched"
 
 
 @contextmanager
-def told_as_damage(*accounts: Account) -> Iterator[None]:
+def told_as_damage(*records: RecordView) -> Iterator[None]:
     """Around all that is done with opened records: what goes wrong is said as :class:`InputError` about one of them.
 
     Numpy says nothing about numbers that are too large: what comes of them is not finite, and is refused where it is told.
@@ -35,9 +35,9 @@ def told_as_damage(*accounts: Account) -> Iterator[None]:
         with np.errstate(all="ignore"):
             yield
     except FAULTS as error:
-        account, where = _culprit(accounts)
+        recorded, where = _culprit(records)
         what = told(error)
-        source = account.source if account is not None else "a record"
+        source = recorded.source if recorded is not None else "a record"
         raise InputError([Problem(source, None, where, f"is damaged: {what}", _HELP)]) from error
 
 
@@ -75,18 +75,18 @@ def _is_ours(error: BaseException) -> bool:
     return linecache.getline(frame.f_code.co_filename, trace.tb_lineno).lstrip().startswith("raise ")
 
 
-def _culprit(accounts: tuple[Account, ...]) -> tuple[Account | None, str]:
+def _culprit(records: tuple[RecordView, ...]) -> tuple[RecordView | None, str]:
     """The record, and the part of it, that cannot be opened; the first one, where all of them can."""
-    for account in accounts:
-        if not _opens(lambda account=account: account.parts):  # type: ignore[misc]
-            return account, ""
-        for part in account.parts:
+    for recorded in records:
+        if not _opens(lambda recorded=recorded: recorded.parts):  # type: ignore[misc]
+            return recorded, ""
+        for part in recorded.parts:
             if not _opens(lambda part=part: _open(part)):  # type: ignore[misc]
-                return account, f"parts[{part.index}]"
-    if not accounts:
+                return recorded, f"parts[{part.index}]"
+    if not records:
         return None, ""
-    account = accounts[0]
-    return account, "parts[0]" if len(accounts) == 1 and len(account.plain["parts"]) == 1 else ""
+    recorded = records[0]
+    return recorded, "parts[0]" if len(records) == 1 and len(recorded.plain["parts"]) == 1 else ""
 
 
 def _opens(look: Callable[[], Any]) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from flowsched.cluster.gpus import taken, untouched
 from flowsched.cluster.snapshot_dump import plain_gpu_topologies, plain_machine_gpus, plain_task_gpus
-from flowsched.inspector.account import SEARCH, Account, Part
+from flowsched.inspector.record_view import SEARCH, Part, RecordView
 from flowsched.inspector.running_changes import changes_of
 from flowsched.records.record_types import RecordedMove, RecordedPlacement, RecordedRunning
 from flowsched_models.gpu_topology import GpuTopology
@@ -44,7 +44,7 @@ class MachineDevices:
     """How they are linked, where that is known."""
 
 
-def machine_devices(account: Account, part: Part) -> dict[str, MachineDevices]:
+def machine_devices(recorded: RecordView, part: Part) -> dict[str, MachineDevices]:
     """By name, the machines of a part that have GPUs. Devices are those that the record names: none is made up."""
     if part.kind != SEARCH:
         return {}
@@ -57,7 +57,7 @@ def machine_devices(account: Account, part: Part) -> dict[str, MachineDevices]:
     # One that is of other devices says nothing about these.
     links = {n: t for n, g in gpus.items() if (t := known.get(g.topology)) is not None and t.count == g.count}
     asks = {t["name"]: plain_task_gpus(t) for t in (*(r["task"] for r in running), *snapshot.get("pending", ()))}
-    changes = changes_of(account)
+    changes = changes_of(recorded)
     leaves, moves = {c["task"]: PREEMPTED for c in changes["preemptions"]}, changes["moves"]
     leaves |= {c["task"]: MOVES_OUT for c in moves}
     holds: dict[str, list[DeviceHold]] = {name: [] for name in gpus}

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from flowsched.cluster.decision import NO_BOUND, proves_nothing
-from flowsched.inspector.account import SEARCH, Account, Part
 from flowsched.inspector.again import POLICY, of_model, of_networks
 from flowsched.inspector.machine_forecasts import ServiceForecast, forecasts_of
 from flowsched.inspector.plan_costs import RUNNING_COST, TWICE, Costs, costs_of
+from flowsched.inspector.record_view import SEARCH, Part, RecordView
 from flowsched.inspector.task_changes import (
     EVEN,
     PLACED,
@@ -221,9 +221,9 @@ class Difference:
             yield "no difference"
 
 
-def difference(before: Account, after: Account) -> Difference:
+def difference(before: RecordView, after: RecordView) -> Difference:
     """What differs between two records. Raises :class:`InputError` for a damaged one."""
-    stands = [stands_of(account) for account in (before, after)]
+    stands = [stands_of(recorded) for recorded in (before, after)]
     stands[1], traded = without_trades(stands[0], stands[1], classes_of(before), classes_of(after))
     groups: dict[str, list[TaskChange]] = {}
     for key in dict.fromkeys((*stands[0], *stands[1])):
@@ -231,7 +231,7 @@ def difference(before: Account, after: Account) -> Difference:
         kind = kind_of_change(change)
         if kind is not None:
             groups.setdefault(kind, []).append(change)
-    futures = [forecasts_of(account) for account in (before, after)]
+    futures = [forecasts_of(recorded) for recorded in (before, after)]
     services = [
         ServiceChange(name, futures[0].services.get(name), futures[1].services.get(name))
         for name in dict.fromkeys((*futures[0].services, *futures[1].services))
@@ -264,8 +264,8 @@ def _terms(before: Costs, after: Costs) -> list[Change]:
     return [Change(n, before.terms.get(n, 0.0), after.terms.get(n, 0.0)) for n in (*names, *_REST_TITLES)]
 
 
-def _certificates(before: Account, after: Account) -> tuple[CertificateChange, ...]:
-    sides = [{_part_key(account, part): part.certificate for part in account.parts} for account in (before, after)]
+def _certificates(before: RecordView, after: RecordView) -> tuple[CertificateChange, ...]:
+    sides = [{_part_key(recorded, part): part.certificate for part in recorded.parts} for recorded in (before, after)]
     return tuple(
         CertificateChange(_part_title(key), sides[0].get(key), sides[1].get(key))
         for key in dict.fromkeys((*sides[0], *sides[1]))
@@ -273,9 +273,9 @@ def _certificates(before: Account, after: Account) -> tuple[CertificateChange, .
     )
 
 
-def _part_key(account: Account, part: Part) -> tuple[str, int | None, int]:
+def _part_key(recorded: RecordView, part: Part) -> tuple[str, int | None, int]:
     """Parts of two records are the same if they are of one kind and priority; where there is none, the n-th of a kind."""
-    alike = [p.index for p in account.parts if (p.kind, p.priority) == (part.kind, part.priority)]
+    alike = [p.index for p in recorded.parts if (p.kind, p.priority) == (part.kind, part.priority)]
     return part.kind, part.priority, alike.index(part.index)
 
 
@@ -284,7 +284,7 @@ def _part_title(key: tuple[str, int | None, int]) -> str:
     return kind + ("" if priority is None else f" of priority {priority}") + (f" ({number + 1})" if number else "")
 
 
-def _conditions(before: Account, after: Account) -> tuple[Change, ...]:
+def _conditions(before: RecordView, after: RecordView) -> tuple[Change, ...]:
     facts = [{"round": a.round, "now_s": a.now_s, "policy": a.policy, "solver": a.solver} for a in (before, after)]
     settings = [dict(a.settings) for a in (before, after)]
     found = [Change(name, facts[0][name], facts[1][name]) for name in facts[0]]
@@ -293,7 +293,7 @@ def _conditions(before: Account, after: Account) -> tuple[Change, ...]:
     return tuple(c for c in found if c.before != c.after)
 
 
-def _machines(before: Account, after: Account) -> tuple[Change, ...]:
+def _machines(before: RecordView, after: RecordView) -> tuple[Change, ...]:
     sides = [{name for part in a.parts for name in part.machines} for a in (before, after)]
     return tuple(
         Change(name, name if name in sides[0] else None, name if name in sides[1] else None)
@@ -301,13 +301,13 @@ def _machines(before: Account, after: Account) -> tuple[Change, ...]:
     )
 
 
-def _reservations(before: Account, after: Account) -> tuple[Change, ...]:
+def _reservations(before: RecordView, after: RecordView) -> tuple[Change, ...]:
     sides = [{a.title(r["task"]): dict(r) for part in a.parts for r in part.reservations} for a in (before, after)]
     found = [Change(t, sides[0].get(t), sides[1].get(t)) for t in dict.fromkeys((*sides[0], *sides[1]))]
     return tuple(c for c in found if c.before != c.after)
 
 
-def _notes(before: Account, after: Account) -> tuple[str, ...]:
+def _notes(before: RecordView, after: RecordView) -> tuple[str, ...]:
     networks = [of_networks(a) or of_model(a) for a in (before, after)]
     notes = [
         f"{name} is no flow: its costs are what flow says of the same placements, by each task's own goal"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flowsched.inspector.account import Account
 from flowsched.inspector.graph import Graph
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.summary import moves_left
 from flowsched_models.text_table import printable, when
 
@@ -11,7 +11,7 @@ LAST = "last"
 """The network of every move that a search weighed, around its final plan."""
 
 
-def render_dimacs(account: Account, graph: Graph, which: str) -> str:
+def render_dimacs(recorded: RecordView, graph: Graph, which: str) -> str:
     """The network, its optimum and what its nodes stand for as comments. ``which``: first or last, for the heading.
 
     Nodes count from 1. Costs are those of a unit of flow, in whole solver units; lower bounds are 0. Raises ``ValueError``
@@ -20,8 +20,8 @@ def render_dimacs(account: Account, graph: Graph, which: str) -> str:
     _ = graph.potentials  # the proof that the flow is optimal
     left = moves_left(graph) if which == LAST else ""
     lines = [
-        f"c flowsched: {which} network of round {account.round} at {when(account.now_s)}, "
-        f"policy {printable(account.policy)}",
+        f"c flowsched: {which} network of round {recorded.round} at {when(recorded.now_s)}, "
+        f"policy {printable(recorded.policy)}",
         "c a minimum-cost flow problem in DIMACS format",
         f"c optimum {graph.optimum}",
         *([f"c {left}"] if left else []),

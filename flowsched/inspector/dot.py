@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.inspector.account import Account
 from flowsched.inspector.graph import LAYERS, Graph
+from flowsched.inspector.record_view import RecordView
 from flowsched_models.text_table import when
 
 _WIDEST = 6.0
@@ -13,14 +13,14 @@ _WIDEST = 6.0
 _SHAPES = {"class": "box", "task": "box", "sink": "doublecircle", "unscheduled": "octagon"}
 
 
-def render_dot(account: Account, graph: Graph, all_arcs: bool = False) -> str:
+def render_dot(recorded: RecordView, graph: Graph, all_arcs: bool = False) -> str:
     """The network as text for ``dot``; only arcs with flow and the nodes at their ends, or all of them.
 
     Arcs are labelled with flow/capacity and the cost of one task; their tooltips have the terms.
     """
     arcs = np.arange(graph.arc_count) if all_arcs else np.flatnonzero(graph.flow > 0)
     nodes = range(graph.node_count) if all_arcs else np.union1d(graph.tails[arcs], graph.heads[arcs]).tolist()
-    title = f"round {account.round} at {when(account.now_s)}, policy {account.policy}"
+    title = f"round {recorded.round} at {when(recorded.now_s)}, policy {recorded.policy}"
     left_out = f", {graph.arc_count - len(arcs):,} arcs without flow left out" if len(arcs) < graph.arc_count else ""
     lines = [
         "digraph flowsched {",
@@ -37,7 +37,7 @@ def render_dot(account: Account, graph: Graph, all_arcs: bool = False) -> str:
         layers.setdefault(kind if kind == "unscheduled" else LAYERS.get(kind, 2), []).append(i)
     for layer in sorted(layers, key=str):
         lines.append("  { rank=same;")
-        lines += [f"    {_node(account, graph, i)}" for i in layers[layer]]
+        lines += [f"    {_node(recorded, graph, i)}" for i in layers[layer]]
         lines.append("  }")
     most = max(1, int(graph.flow[arcs].max(initial=0)))
     lines += [f"  {_arc(graph, k, most)}" for k in arcs.tolist()]
@@ -45,10 +45,10 @@ def render_dot(account: Account, graph: Graph, all_arcs: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _node(account: Account, graph: Graph, node: int) -> str:
+def _node(recorded: RecordView, graph: Graph, node: int) -> str:
     kind, name = graph.kinds[node], graph.names[node]
     supply = int(graph.supplies[node])
-    label = account.title(name) if name else kind
+    label = recorded.title(name) if name else kind
     if kind not in ("class", "task", "sink") and name:
         label = f"{kind}\n{label}"
     attributes = [f"label={_quoted(label)}", f"tooltip={_quoted(f'{graph.label(node)}, supply {supply}')}"]

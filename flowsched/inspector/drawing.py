@@ -8,10 +8,10 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
-from flowsched.inspector.account import Account, Part
 from flowsched.inspector.excerpt import excerpt, shortened
 from flowsched.inspector.graph import Graph
 from flowsched.inspector.layout import LINE, NOTE, TEXT, Curve, Layout, Rect, lay_out
+from flowsched.inspector.record_view import Part, RecordView
 from flowsched_models.document import InputError, Problem
 from flowsched_models.extras import install_extra
 from flowsched_models.text_table import when
@@ -32,17 +32,17 @@ _LARGEST_DOTS = 12_000
 """Dots along the longer side of a PNG at most."""
 
 
-def render_svg(account: Account, part: Part, graph: Graph, which: str, all_arcs: bool = False) -> bytes:
+def render_svg(recorded: RecordView, part: Part, graph: Graph, which: str, all_arcs: bool = False) -> bytes:
     """The drawing as SVG, its text as paths: the same everywhere. Raises :class:`InputError` without matplotlib."""
-    return _render(account, part, graph, which, all_arcs, "svg")
+    return _render(recorded, part, graph, which, all_arcs, "svg")
 
 
-def render_png(account: Account, part: Part, graph: Graph, which: str, all_arcs: bool = False) -> bytes:
+def render_png(recorded: RecordView, part: Part, graph: Graph, which: str, all_arcs: bool = False) -> bytes:
     """The same as PNG."""
-    return _render(account, part, graph, which, all_arcs, "png")
+    return _render(recorded, part, graph, which, all_arcs, "png")
 
 
-def _render(account: Account, part: Part, graph: Graph, which: str, all_arcs: bool, form: str) -> bytes:
+def _render(recorded: RecordView, part: Part, graph: Graph, which: str, all_arcs: bool, form: str) -> bytes:
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -54,8 +54,8 @@ def _render(account: Account, part: Part, graph: Graph, which: str, all_arcs: bo
         matplotlib.rcdefaults()
         matplotlib.rcParams["svg.hashsalt"] = "flowsched"
         matplotlib.rcParams["svg.fonttype"] = "path"
-        layout = draw_up(account, part, graph, all_arcs)
-        explained = _explained(account, graph, which, layout)
+        layout = draw_up(recorded, part, graph, all_arcs)
+        explained = _explained(recorded, graph, which, layout)
         wide = max(layout.width, _text_width(explained, NOTE) + 0.3)
         figure = Figure(figsize=(wide, layout.height + _FOOT))
         _draw(figure, layout, wide, explained)
@@ -68,17 +68,17 @@ def _render(account: Account, part: Part, graph: Graph, which: str, all_arcs: bo
         return out.getvalue()
 
 
-def draw_up(account: Account, part: Part, graph: Graph, all_arcs: bool = False) -> Layout:
+def draw_up(recorded: RecordView, part: Part, graph: Graph, all_arcs: bool = False) -> Layout:
     """Where everything goes. Needs matplotlib for the widths of texts."""
     sizes = {g.name: len(g.members) for g in part.groups}
     titles = {name: shortened(name) + (f" · {size:,} machines" if size > 1 else "") for name, size in sizes.items()}
-    return lay_out(excerpt(account, part, graph, all_arcs), _text_width, titles)
+    return lay_out(excerpt(recorded, part, graph, all_arcs), _text_width, titles)
 
 
-def _explained(account: Account, graph: Graph, which: str, layout: Layout) -> str:
+def _explained(recorded: RecordView, graph: Graph, which: str, layout: Layout) -> str:
     optimum = graph.optimum / graph.cost_scale
     said = [
-        f"round {account.round} at {when(account.now_s)}, {which} network: {graph.node_count:,} nodes, "
+        f"round {recorded.round} at {when(recorded.now_s)}, {which} network: {graph.node_count:,} nodes, "
         f"{graph.arc_count:,} arcs, cost {optimum:.3f}"
     ]
     said += layout.excerpt.left_out

@@ -9,8 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from flowsched.inspector.account import SEARCH, Account, Part
 from flowsched.inspector.graph import Graph
+from flowsched.inspector.record_view import SEARCH, Part, RecordView
 
 WHOLE = 60
 """Networks of so many nodes are drawn with all nodes; of larger ones only those with flow."""
@@ -63,14 +63,14 @@ class Excerpt:
     left_out: tuple[str, ...]
 
 
-def excerpt(account: Account, part: Part, graph: Graph, all_arcs: bool = False) -> Excerpt:
+def excerpt(recorded: RecordView, part: Part, graph: Graph, all_arcs: bool = False) -> Excerpt:
     """The part of a network that fits a drawing: arcs with flow, or all of them."""
-    return _Chooser(account, part, graph, all_arcs).choose()
+    return _Chooser(recorded, part, graph, all_arcs).choose()
 
 
 class _Chooser:
-    def __init__(self, account: Account, part: Part, graph: Graph, all_arcs: bool) -> None:
-        self.account = account
+    def __init__(self, recorded: RecordView, part: Part, graph: Graph, all_arcs: bool) -> None:
+        self.recorded = recorded
         self.part = part
         self.graph = graph
         self.all_arcs = all_arcs
@@ -147,8 +147,8 @@ class _Chooser:
             return Cell(kind, "stays", "as planned", "", flow)
         if kind == "domain":
             task_class, _, number = name.rpartition("/")
-            return Cell(kind, f"domain {number}", shortened(self.account.title(task_class)), "", flow)
-        label = shortened(self.account.title(name)) if name else kind
+            return Cell(kind, f"domain {number}", shortened(self.recorded.title(task_class)), "", flow)
+        label = shortened(self.recorded.title(name)) if name else kind
         if kind == "class":
             tasks = self._class_sizes.get(name, 1)
             note = f"{tasks:,} tasks" if tasks > 1 else ""

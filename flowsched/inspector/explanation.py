@@ -69,10 +69,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowsched.errors import RestoreError
-from flowsched.inspector.account import NETWORK, SEARCH, Account, Part
 from flowsched.inspector.flow_case import FlowCase
 from flowsched.inspector.network_case import NetworkCase
 from flowsched.inspector.pod_facts import told as told_of
+from flowsched.inspector.record_view import NETWORK, SEARCH, Part, RecordView
 from flowsched.inspector.restored_round import restore
 from flowsched.inspector.running_changes import change_facts
 from flowsched.inspector.sentences import sentences
@@ -100,70 +100,70 @@ class Explanation:
         return dict(self.facts)
 
 
-def explain(account: Account, task: str) -> Explanation:
+def explain(recorded: RecordView, task: str) -> Explanation:
     """Explain a task of a record by its name, or, on Kubernetes, by ``NAMESPACE/NAME`` or ``pod/NAMESPACE/NAME``.
 
     Raises :class:`InputError` where the record has no such task, or is damaged.
     """
-    with _damaged(account):
-        explanation = _explained(account, task)
+    with _damaged(recorded):
+        explanation = _explained(recorded, task)
         explanation.lines()
     return explanation
 
 
-def _explained(account: Account, task: str) -> Explanation:
-    found = account.find_task(task)
-    for name in _names(account, task):
-        changed = change_facts(account, name)
+def _explained(recorded: RecordView, task: str) -> Explanation:
+    found = recorded.find_task(task)
+    for name in _names(recorded, task):
+        changed = change_facts(recorded, name)
         if changed is not None:
-            return _explanation(account, name, None if found is None else found[0], changed)
+            return _explanation(recorded, name, None if found is None else found[0], changed)
     if found is not None:
         part, name = found
-        case = _CASES[part.kind](account, part, name)
+        case = _CASES[part.kind](recorded, part, name)
         facts = case.facts()
-        told = None if facts["fate"] == "placed" else told_of(account, name)
-        return _explanation(account, name, part, {"told": told, **facts})
-    for name in _names(account, task):
-        told = told_of(account, name)
+        told = None if facts["fate"] == "placed" else told_of(recorded, name)
+        return _explanation(recorded, name, part, {"told": told, **facts})
+    for name in _names(recorded, task):
+        told = told_of(recorded, name)
         if told is not None:
             facts = {
                 "told": told,
                 "fate": "waits",
                 "cause": WaitCause.FAULT if told["fate"] == "error" else WaitCause.UNKNOWN,
             }
-            return _explanation(account, name, None, facts)
-        for part in reversed(account.parts):
-            running = _running(account, part, name)
+            return _explanation(recorded, name, None, facts)
+        for part in reversed(recorded.parts):
+            running = _running(recorded, part, name)
             if running is not None:
-                return _explanation(account, name, part, {"told": None, "fate": "runs", "cause": None, **running})
-    raise InputError([_unknown(account, task)])
+                return _explanation(recorded, name, part, {"told": None, "fate": "runs", "cause": None, **running})
+    raise InputError([_unknown(recorded, task)])
 
 
 @contextmanager
-def _damaged(account: Account) -> Iterator[None]:
+def _damaged(recorded: RecordView) -> Iterator[None]:
     """Faults in the values of a record become one sentence."""
     try:
         yield
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, StopIteration) as error:
         what = f"key {error} is missing" if isinstance(error, KeyError) else str(error).partition("\n")[0]
-        source = account.source or "record"
+        source = recorded.source or "record"
         raise InputError([Problem(source, None, "", f"is damaged: {what}")]) from error
 
 
-def _explanation(account: Account, name: str, part: Part | None, facts: Mapping[str, Any]) -> Explanation:
+def _explanation(recorded: RecordView, name: str, part: Part | None, facts: Mapping[str, Any]) -> Explanation:
     head: dict[str, Any] = {
         "apiVersion": RECORD_VERSION,
         "kind": "Explanation",
-        "round": account.round,
-        "now_s": account.now_s,
-        "policy": account.policy,
-        "solver": account.solver,
+        "round": recorded.round,
+        "now_s": recorded.now_s,
+        "policy": recorded.policy,
+        "solver": recorded.solver,
         "task": name,
-        "title": account.title(name),
+        "title": recorded.title(name),
         "part": None if part is None else {"index": part.index, "kind": part.kind, "priority": part.priority},
     }
-    named = sorted({n for n in _strings(facts) if account.titles.get(n)} - {name})
-    return Explanation({**head, "titles": {n: account.title(n) for n in named}, **facts})
+    named = sorted({n for n in _strings(facts) if recorded.titles.get(n)} - {name})
+    return Explanation({**head, "titles": {n: recorded.title(n) for n in named}, **facts})
 
 
 def _strings(value: Any) -> list[str]:
@@ -176,13 +176,13 @@ def _strings(value: Any) -> list[str]:
     return []
 
 
-def _names(account: Account, task: str) -> list[str]:
+def _names(recorded: RecordView, task: str) -> list[str]:
     """What the record may call a task."""
     wanted = {task, task.removeprefix(_POD)}
-    return [*dict.fromkeys((task, task.removeprefix(_POD))), *(n for n, t in account.titles.items() if t in wanted)]
+    return [*dict.fromkeys((task, task.removeprefix(_POD))), *(n for n, t in recorded.titles.items() if t in wanted)]
 
 
-def _running(account: Account, part: Part, name: str) -> dict[str, Any] | None:
+def _running(recorded: RecordView, part: Part, name: str) -> dict[str, Any] | None:
     """Where a task runs that was bound before this round."""
     if part.kind != SEARCH:
         return None
@@ -191,13 +191,13 @@ def _running(account: Account, part: Part, name: str) -> dict[str, Any] | None:
     if entry is None:
         return None
     try:
-        opened = restore(account, part)
+        opened = restore(recorded, part)
         if entry["machine"] not in opened.group_number:
             raise RestoreError(f"{entry['machine']} was not among the machines that the round looked at")
     except RestoreError as reason:
         bound_s = entry["bound_s"]
         place = {"machine": entry["machine"], "threads": entry["threads"], "bound_s": bound_s}
-        place["since_s"] = account.now_s - bound_s
+        place["since_s"] = recorded.now_s - bound_s
         return {"models": False, "models_missing": str(reason), "place": place}
     view = opened.model.view
     running = next(r for r in view.snapshot.running if r.task.name == name)
@@ -221,14 +221,14 @@ def _running(account: Account, part: Part, name: str) -> dict[str, Any] | None:
     }
 
 
-def _unknown(account: Account, task: str) -> Problem:
-    source = account.source or "record"
-    if account.find_machine(task):
-        here = [account.title(p.task) for part in account.parts for p in part.placements if p.machine == task]
+def _unknown(recorded: RecordView, task: str) -> Problem:
+    source = recorded.source or "record"
+    if recorded.find_machine(task):
+        here = [recorded.title(p.task) for part in recorded.parts for p in part.placements if p.machine == task]
         help = f"this round placed {', '.join(here[:5])} there" if here else "this round placed no task there"
         return Problem(source, None, "", f"'{task}' is a machine; explain wants a task", help)
-    known = [account.title(t) for part in account.parts for t in part.tasks]
+    known = [recorded.title(t) for part in recorded.parts for t in part.tasks]
     known += [
-        r["task"]["name"] for part in account.parts if part.kind == SEARCH for r in part.search["snapshot"]["running"]
+        r["task"]["name"] for part in recorded.parts if part.kind == SEARCH for r in part.search["snapshot"]["running"]
     ]
-    return Problem(source, None, "", f"there is no task '{task}' in round {account.round}", name_help(task, known))
+    return Problem(source, None, "", f"there is no task '{task}' in round {recorded.round}", name_help(task, known))

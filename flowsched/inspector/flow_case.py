@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowsched.inspector.account import Account, Part
 from flowsched.inspector.flow_task import FlowTask, find_task
 from flowsched.inspector.placed_facts import placed_facts
+from flowsched.inspector.record_view import Part, RecordView
 from flowsched.inspector.waiting_facts import waiting_facts
 
 
 class FlowCase:
     """One task of a part that flow decided, or a baseline."""
 
-    def __init__(self, account: Account, part: Part, task: str) -> None:
+    def __init__(self, recorded: RecordView, part: Part, task: str) -> None:
         """Restore the part, if that can be."""
-        self.task = find_task(account, part, task)
+        self.task = find_task(recorded, part, task)
 
     def facts(self) -> dict[str, Any]:
         """Everything that is known; keys as in :mod:`flowsched.inspector.explanation`."""

@@ -165,13 +165,13 @@ def _cause(
 
 def _all_machines(task: FlowTask) -> tuple[tuple[str, ...], Mapping[str, str]]:
     """Machines of the part, and on Kubernetes all others; and what is known of those that the task may not use."""
-    account = task.account
-    names, filtered = task.part.machines, pod_facts.filtered(account, task.name)
+    recorded = task.recorded
+    names, filtered = task.part.machines, pod_facts.filtered(recorded, task.name)
     if filtered is None:
         return names, {}
-    everywhere = tuple(sorted({*names, *pod_facts.all_machines(account)}))
+    everywhere = tuple(sorted({*names, *pod_facts.all_machines(recorded)}))
     reasons = {name: refusals.OUTSIDE for name in everywhere if name not in names} | dict(filtered)
-    held = pod_facts.drains_for(account)
+    held = pod_facts.drains_for(recorded)
     if held is not None and held["task"] != task.name:
         allowed = task.plain.get("machines")
         if allowed is not None and held["machine"] not in allowed:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from flowsched.errors import RestoreError
-from flowsched.inspector.account import Account, Part, Placed, Waits
+from flowsched.inspector.record_view import Part, Placed, RecordView, Waits
 from flowsched.inspector.restored_round import RestoredRound, restore
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
@@ -18,7 +18,7 @@ from flowsched.relations.domain_counts import DomainCounts
 class FlowTask:
     """A task, the part that decided on it, and what became of it: exactly one of ``placed`` and ``waits`` is there."""
 
-    account: Account
+    recorded: RecordView
     part: Part
     name: str
     opened: RestoredRound | None
@@ -58,7 +58,7 @@ class FlowTask:
     @property
     def ended_early(self) -> bool:
         """Whether the round had used up its forecasts."""
-        return int(self.part.counts.get("forecasts", 0)) >= int(self.account.settings.get("pricings", 1 << 62))
+        return int(self.part.counts.get("forecasts", 0)) >= int(self.recorded.settings.get("pricings", 1 << 62))
 
     @property
     def rounds_waited(self) -> int:
@@ -68,7 +68,7 @@ class FlowTask:
     @property
     def makespan(self) -> bool:
         """Whether the round's objective was the makespan."""
-        return self.account.settings.get("objective") == "makespan"
+        return self.recorded.settings.get("objective") == "makespan"
 
     def others_on(self, machine: int) -> Colocation:
         """What starts on a machine or is planned there beside it."""
@@ -89,15 +89,15 @@ class FlowTask:
         return self.restored.model.view.counted_with((t, m) for t, m in starting if t != self.number)
 
 
-def find_task(account: Account, part: Part, task: str) -> FlowTask:
+def find_task(recorded: RecordView, part: Part, task: str) -> FlowTask:
     """A task of a part of a round of flow; raises ``ValueError`` where the part does not say what became of it."""
     opened, closed_because = None, None
     try:
-        opened = restore(account, part)
+        opened = restore(recorded, part)
     except RestoreError as reason:
         closed_because = str(reason)
     placed = next((p for p in part.placements if p.task == task), None)
     waits = next((w for w in part.waiting if w.task == task), None)
     if placed is None and waits is None:
         raise ValueError(f"it does not say what became of {task}")
-    return FlowTask(account, part, task, opened, closed_because, placed, waits)
+    return FlowTask(recorded, part, task, opened, closed_because, placed, waits)

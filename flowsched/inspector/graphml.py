@@ -6,15 +6,15 @@ import re
 
 import networkx as nx
 
-from flowsched.inspector.account import Account
 from flowsched.inspector.graph import Graph
+from flowsched.inspector.record_view import RecordView
 from flowsched.records.record import RECORD_VERSION
 
 _UNPRINTABLE = re.compile("[^ -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML cannot hold, and line ends, which it would change."""
 
 
-def to_networkx(account: Account, graph: Graph) -> nx.MultiDiGraph[str]:
+def to_networkx(recorded: RecordView, graph: Graph) -> nx.MultiDiGraph[str]:
     """The network with attributes as networkx names them, so that ``nx.network_simplex`` solves it as it is.
 
     Nodes are named ``kind:name``; the key of an arc is its number in the record, as there are parallel arcs. ``demand`` is
@@ -24,16 +24,16 @@ def to_networkx(account: Account, graph: Graph) -> nx.MultiDiGraph[str]:
     """
     net: nx.MultiDiGraph[str] = nx.MultiDiGraph(
         version=RECORD_VERSION,
-        round=account.round,
-        now_s=account.now_s,
-        policy=_text(account.policy),
+        round=recorded.round,
+        now_s=recorded.now_s,
+        policy=_text(recorded.policy),
         cost_scale=graph.cost_scale,
         optimum=graph.optimum,
     )
     names = _unique([_text(graph.label(i)) for i in range(graph.node_count)])
     supplies, potentials = graph.supplies.tolist(), graph.potentials.tolist()
     for i, name in enumerate(names):
-        title = {"title": _text(account.title(graph.names[i]))} if account.titles else {}
+        title = {"title": _text(recorded.title(graph.names[i]))} if recorded.titles else {}
         net.add_node(
             name,
             kind=_text(graph.kinds[i]),
@@ -58,9 +58,9 @@ def to_networkx(account: Account, graph: Graph) -> nx.MultiDiGraph[str]:
     return net
 
 
-def render_graphml(account: Account, graph: Graph) -> str:
+def render_graphml(recorded: RecordView, graph: Graph) -> str:
     """The network as GraphML text. Whole numbers stay exact. Raises ``ValueError`` if the flow is not optimal."""
-    lines = nx.generate_graphml(to_networkx(account, graph), named_key_ids=True)
+    lines = nx.generate_graphml(to_networkx(recorded, graph), named_key_ids=True)
     return "\n".join(('<?xml version="1.0" encoding="UTF-8"?>', *lines)) + "\n"
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from flowsched.cluster.compaction import View
 from flowsched.cluster.snapshot import by_machine
-from flowsched.inspector.account import SEARCH, Account, Part, option_of
 from flowsched.inspector.again import POLICY, damaged, read_settings, snapshot_of
+from flowsched.inspector.record_view import SEARCH, Part, RecordView, option_of
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.forecast_cache import Forecast
 from flowsched.records.record import rebuild_model
@@ -35,35 +35,35 @@ class RoundForecast:
     """When the last task with an end is done, in seconds from the round; None if there is none."""
 
 
-def forecasts_of(account: Account) -> RoundForecast:
+def forecasts_of(recorded: RecordView) -> RoundForecast:
     """The future under a record's plans; where rounds go by priority, under the last part, which saw the most.
 
     Raises :class:`InputError` for a damaged record.
     """
     services: dict[str, ServiceForecast] = {}
     ends: list[float] = []
-    for part in account.parts if account.policy == POLICY else ():
+    for part in recorded.parts if recorded.policy == POLICY else ():
         if part.kind == SEARCH:
-            with damaged(account, part):
-                ends += _look(_model(account, part), part, services)
+            with damaged(recorded, part):
+                ends += _look(_model(recorded, part), part, services)
     return RoundForecast(services, max(ends, default=None))
 
 
-def residents_cost(account: Account, part: Part) -> float:
+def residents_cost(recorded: RecordView, part: Part) -> float:
     """What a part's machines would cost with only what runs there, in the prices that it ended with.
 
     Raises :class:`InputError` for a damaged record.
     """
-    with damaged(account, part):
-        model = _model(account, part)
+    with damaged(recorded, part):
+        model = _model(recorded, part)
         groups = enumerate(model.view.groups)
         return sum(group.size * model.prices.machine_cost(g, ()) for g, group in groups)
 
 
-def _model(account: Account, part: Part) -> RoundModel:
-    settings = read_settings(account)[0]
+def _model(recorded: RecordView, part: Part) -> RoundModel:
+    settings = read_settings(recorded)[0]
     none: frozenset[int] = frozenset()
-    snapshot = snapshot_of(account, part)
+    snapshot = snapshot_of(recorded, part)
     return rebuild_model(snapshot, settings, holds={}, must_start=none, barred=none, goal_s=part.search.get("goal_s"))
 
 

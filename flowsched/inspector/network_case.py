@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from flowsched.inspector import pod_facts, refusals
-from flowsched.inspector.account import Account, Part, Placed, Waits
 from flowsched.inspector.class_facts import class_facts, dual_price
 from flowsched.inspector.comparison import differences, plain_terms
+from flowsched.inspector.record_view import Part, Placed, RecordView, Waits
 from flowsched.inspector.wait_cause import WaitCause
 from flowsched.inspector.waiting_bound import pod_bound
 from flowsched.records.record_types import RecordedDemand
@@ -83,9 +83,9 @@ class Stage:
 class NetworkCase:
     """One task of a part of kind ``network``."""
 
-    def __init__(self, account: Account, part: Part, task: str) -> None:
+    def __init__(self, recorded: RecordView, part: Part, task: str) -> None:
         """Find what became of it."""
-        self.account = account
+        self.recorded = recorded
         self.part = part
         self.name = task
         self.placed: Placed | None = next((p for p in part.placements if p.task == task), None)
@@ -174,7 +174,7 @@ class NetworkCase:
         resources = list(fleet["resources"])
         columns = [0, resources.index("memory") if "memory" in resources else 0]
         part = self.part.network
-        scoring = part["given"]["settings"]["scoring"] if "given" in part else self.account.settings["scoring"]
+        scoring = part["given"]["settings"]["scoring"] if "given" in part else self.recorded.settings["scoring"]
         weights = ties(_whole(fleet["allocatable"], len(free), len(resources))[:, columns], scoring == "spread")
         ranks: FloatArray = weights[:, 0] + (weights[:, 1:] * free[:, columns]).sum(axis=1)
         return ranks
@@ -236,7 +236,7 @@ class NetworkCase:
     def _class(self) -> dict[str, Any] | None:
         """Facts about its class. A class named after a task gets the title of that task."""
         facts = class_facts(self.part, self.class_name, len(self.demand["tasks"]))
-        return None if facts is None else {**facts, "class": self.account.title(self.class_name)}
+        return None if facts is None else {**facts, "class": self.recorded.title(self.class_name)}
 
     @property
     def _any_place(self) -> bool:
@@ -307,9 +307,9 @@ class NetworkCase:
         closest = self._place(chosen[0], limit if bounded else 0.0, {}) if chosen else None
         if closest is not None:
             closest |= {"more": closest["more"] if bounded else None, "differences": []}
-        since = pod_facts.waited(self.account, self.name)
+        since = pod_facts.waited(self.recorded, self.name)
         reservation = next((r for r in self.part.reservations if r["task"] == self.name), None)
-        now_s = self.account.now_s
+        now_s = self.recorded.now_s
         emptiest = short["emptiest"]
         asked = closest["machine"] if closest is not None else None if emptiest is None else emptiest["machine"]
         width = int(self.demand["needs"].get("cpu", 0))
@@ -328,7 +328,7 @@ class NetworkCase:
             "shortage": short,
             "bound": None
             if since is None
-            else pod_bound(self.account, self.name, not short["never"] and waits.cause != WaitCause.NOT_ALLOWED),
+            else pod_bound(self.recorded, self.name, not short["never"] and waits.cause != WaitCause.NOT_ALLOWED),
             "other_reservations": [],
             "reservation": self._drained()
             if reservation is None
@@ -343,7 +343,7 @@ class NetworkCase:
 
     def _drained(self) -> dict[str, Any] | None:
         """On Kubernetes, the node that drains for it."""
-        held = pod_facts.drains_for(self.account)
+        held = pod_facts.drains_for(self.recorded)
         if held is None or held["task"] != self.name:
             return None
         return {"task": self.name, "machine": held["machine"], "width_milli": None, "start_s": None, "in_s": None}
@@ -353,8 +353,8 @@ class NetworkCase:
         resources = list(self.part.network["fleet"]["resources"])
         amounts = _whole(self.demand["amounts"], -1)
         columns = np.flatnonzero(amounts).tolist()
-        reasons = dict(pod_facts.filtered(self.account, self.name) or {})
-        held = pod_facts.drains_for(self.account)
+        reasons = dict(pod_facts.filtered(self.recorded, self.name) or {})
+        held = pod_facts.drains_for(self.recorded)
         kept = None if held is None or held["task"] == self.name else held["machine"]
         if kept is not None and kept in stage.names and not stage.allowed[stage.names.index(kept)]:
             reasons.setdefault(kept, refusals.RESERVED)
@@ -364,7 +364,7 @@ class NetworkCase:
         checks = [
             refusals.Check(refusals.RESERVED, stage.held),
             *refusals.by_reason(stage.names, reasons),
-            refusals.Check(refusals.FILTERED if self.account.titles else refusals.SELECTOR, closed),
+            refusals.Check(refusals.FILTERED if self.recorded.titles else refusals.SELECTOR, closed),
         ]
         for gate in sorted(stage.gates, key=lambda gate: not gate.topology.relation.name.startswith("ports/")):
             for role, refused in gate.refused():

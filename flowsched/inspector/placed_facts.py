@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from flowsched.cluster.snapshot import Task
-from flowsched.inspector.account import option_of
 from flowsched.inspector.comparison import plain_terms
 from flowsched.inspector.flow_task import FlowTask
 from flowsched.inspector.gpu_facts import gpu_facts
 from flowsched.inspector.moves import by_machine, cheapest, here, moves_of, waiting_move
+from flowsched.inspector.record_view import option_of
 from flowsched.inspector.sharing import shared_services
 
 
@@ -39,9 +39,9 @@ def placed_facts(task: FlowTask) -> dict[str, Any]:
         "alternatives": [m.plain(cost, terms) for m in by_machine(elsewhere)],
         "same_machine": [m.plain(cost, terms) for m in sorted(same, key=lambda m: m.cost)],
         "why_now": _why_now(task, placed.machine),
-        "waited_s": task.account.now_s - float(task.plain.get("submit_s", 0.0)),
+        "waited_s": task.recorded.now_s - float(task.plain.get("submit_s", 0.0)),
         "rounds_waited": task.rounds_waited,
-        "due_age_s": task.account.settings.get("due_age_s"),
+        "due_age_s": task.recorded.settings.get("due_age_s"),
         "search_ended_early": task.ended_early,
         "makespan": task.makespan,
         "neighbours": _neighbours(task, placed.machine),

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flowsched.inspector.account import SEARCH, Account
 from flowsched.inspector.again import POLICY
 from flowsched.inspector.machine_forecasts import residents_cost
+from flowsched.inspector.record_view import SEARCH, RecordView
 
 RUNNING_COST = "running"
 """What is no term of a decided task: what machines would cost with only the tasks that run there now."""
@@ -33,14 +33,14 @@ class Costs:
     """Of the decided tasks by term, and the rest under ``RUNNING_COST`` and ``TWICE``: together they are the total."""
 
 
-def costs_of(account: Account) -> Costs:
+def costs_of(recorded: RecordView) -> Costs:
     """What a record says that its plan costs."""
     total, terms = 0.0, Counter[str]()
-    searches = [part for part in account.parts if part.kind == SEARCH and part.certificate is not None]
+    searches = [part for part in recorded.parts if part.kind == SEARCH and part.certificate is not None]
     # What runs is in the cost of every search, and counts once.
-    standing = [residents_cost(account, part) for part in searches] if account.policy == POLICY else []
+    standing = [residents_cost(recorded, part) for part in searches] if recorded.policy == POLICY else []
     total -= sum(standing[1:])
-    for part in account.parts:
+    for part in recorded.parts:
         costs = [p.cost for p in part.placements]
         for p in part.placements:
             terms.update(p.terms)

@@ -7,47 +7,47 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.inspector.account import Account
+from flowsched.inspector.record_view import RecordView
 from flowsched.records.record_types import RecordedHeldNode, RecordedWait
 
 
-def told(account: Account, task: str) -> dict[str, Any] | None:
+def told(recorded: RecordView, task: str) -> dict[str, Any] | None:
     """What a waiting pod was told: ``fate``, ``message``, ``counts``."""
-    for held in account.held:
+    for held in recorded.held:
         if task in held["tasks"]:
             return {"fate": held["fate"], "message": held["message"], "counts": dict(held.get("counts", {}))}
     return None
 
 
-def filtered(account: Account, task: str) -> Mapping[str, str] | None:
+def filtered(recorded: RecordView, task: str) -> Mapping[str, str] | None:
     """By machine, the first filter that refuses a pod, of those that look at one machine; None where it was not recorded."""
-    entry = next((f for f in account.plain.get("filters", ()) if task in f["tasks"]), None)
+    entry = next((f for f in recorded.plain.get("filters", ()) if task in f["tasks"]), None)
     if entry is None:
         return None
     verdict = np.asarray(entry["verdict"], dtype=np.int64).tolist()
     reasons = entry["reasons"]
-    return {m: reasons[v] for m, v in zip(account.plain["machines"], verdict, strict=True) if v}
+    return {m: reasons[v] for m, v in zip(recorded.plain["machines"], verdict, strict=True) if v}
 
 
-def all_machines(account: Account) -> tuple[str, ...]:
+def all_machines(recorded: RecordView) -> tuple[str, ...]:
     """Every machine that the scheduler knows, by name; empty where it was not recorded."""
-    return tuple(account.plain.get("machines", ()))
+    return tuple(recorded.plain.get("machines", ()))
 
 
-def drains_for(account: Account) -> RecordedHeldNode | None:
+def drains_for(recorded: RecordView) -> RecordedHeldNode | None:
     """The machine that is kept for a pod that is due."""
-    return account.plain.get("held_node")
+    return recorded.plain.get("held_node")
 
 
-def waited(account: Account, task: str) -> RecordedWait | None:
+def waited(recorded: RecordView, task: str) -> RecordedWait | None:
     """How long a pod waits."""
-    return account.plain.get("waited", {}).get(task)
+    return recorded.plain.get("waited", {}).get(task)
 
 
-def pods_ahead(account: Account, task: str) -> list[str]:
+def pods_ahead(recorded: RecordView, task: str) -> list[str]:
     """Pods that still wait and are served before one: of higher priority, or of its own and earlier."""
-    priority = {t: part.priority or 0 for part in account.parts for t in part.tasks}
-    since = {t: float(w["since_s"]) for t, w in account.plain.get("waited", {}).items() if t in priority}
+    priority = {t: part.priority or 0 for part in recorded.parts for t in part.tasks}
+    since = {t: float(w["since_s"]) for t, w in recorded.plain.get("waited", {}).items() if t in priority}
 
     def turn(t: str) -> tuple[int, float, str]:
         return -priority[t], since[t], t

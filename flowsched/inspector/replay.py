@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from flowsched.inspector.account import NETWORK, SEARCH, Account, Part, new_part
 from flowsched.inspector.again import change_all_again, check_solvable, read_terms, solve_all_again
+from flowsched.inspector.record_view import NETWORK, SEARCH, Part, RecordView, new_part
 from flowsched.records.record_file import record_json
 from flowsched_models.document import InputError, Problem
 
@@ -124,18 +124,20 @@ class Replay:
         }
 
 
-def replay(account: Account) -> Replay:
+def replay(recorded: RecordView) -> Replay:
     """Solve every part again and compare: everything but timings.
 
     Raises :class:`InputError` for a record that does not hold what its round depended on.
     """
-    check_solvable(account)
-    terms = read_terms(account)
+    check_solvable(recorded)
+    terms = read_terms(recorded)
     parts = []
-    again = solve_all_again(account, terms)
-    if len(again) != len(account.parts):
-        raise InputError([Problem(account.source, None, "parts", _OTHER_PARTS.format(len(account.parts), len(again)))])
-    for part, solved in zip(account.parts, again, strict=True):
+    again = solve_all_again(recorded, terms)
+    if len(again) != len(recorded.parts):
+        raise InputError(
+            [Problem(recorded.source, None, "parts", _OTHER_PARTS.format(len(recorded.parts), len(again)))]
+        )
+    for part, solved in zip(recorded.parts, again, strict=True):
         now = new_part(part.kind, part.index, solved)
         found = list(_compare(part, now))
         parts.append(
@@ -150,7 +152,7 @@ def replay(account: Account) -> Replay:
                 len(found),
             )
         )
-    changed = change_all_again(account, terms)
+    changed = change_all_again(recorded, terms)
     changes = () if changed is None else tuple(differences(*changed))[:KEPT]
     same = all(part.same for part in parts) and not changes
     return Replay(tuple(parts), terms.notes if same else (*terms.notes, *terms.version), changes)

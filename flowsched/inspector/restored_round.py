@@ -15,8 +15,8 @@ from flowsched.cluster.compaction import compact
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Running, Task
 from flowsched.errors import RestoreError
-from flowsched.inspector.account import Account, Part, option_of
 from flowsched.inspector.again import POLICY, snapshot_of
+from flowsched.inspector.record_view import Part, RecordView, option_of
 from flowsched.inspector.running_changes import let_in
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.flow_prices import FlowPrices
@@ -105,21 +105,21 @@ _RESTORED: WeakKeyDictionary[Part, RestoredRound] = WeakKeyDictionary()
 """Parts that have been restored: questions about one task are often followed by some about the next."""
 
 
-def restore(account: Account, part: Part) -> RestoredRound:
+def restore(recorded: RecordView, part: Part) -> RestoredRound:
     """A part of a round of flow, restored. Raises :class:`RestoreError`."""
     found = _RESTORED.get(part)
     if found is None:
-        found = _RESTORED[part] = _restore(account, part)
+        found = _RESTORED[part] = _restore(recorded, part)
     return found
 
 
-def _restore(account: Account, part: Part) -> RestoredRound:
-    if account.policy != POLICY:
-        raise RestoreError(f"its policy, {account.policy}, is not known here")
+def _restore(recorded: RecordView, part: Part) -> RestoredRound:
+    if recorded.policy != POLICY:
+        raise RestoreError(f"its policy, {recorded.policy}, is not known here")
     try:
-        snapshot = snapshot_of(account, part)
+        snapshot = snapshot_of(recorded, part)
         known = {f.name for f in fields(Settings)}
-        settings = Settings(**{k: v for k, v in account.settings.items() if k in known})
+        settings = Settings(**{k: v for k, v in recorded.settings.items() if k in known})
     except InputError as error:
         raise RestoreError(f"the record {error.problems[0].message}") from None
     except (TypeError, ValueError) as error:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowsched.inspector.account import Account, Part
 from flowsched.inspector.comparison import plain_terms
+from flowsched.inspector.record_view import Part, RecordView
 from flowsched.inspector.task_sentences import title_of
 from flowsched.inspector.wording import Facts, cost_text, seconds_text, terms_text
 from flowsched.records.record_types import RecordedChanges, RecordedPlacement
@@ -14,9 +14,9 @@ STAGE = "preemption"
 """The stage that gives a task the place of others."""
 
 
-def changes_of(account: Account) -> RecordedChanges:
+def changes_of(recorded: RecordView) -> RecordedChanges:
     """All that a record has of each key; rounds of one network for all have them beside their parts."""
-    holders: list[RecordedChanges] = [account.plain, *(part.search for part in account.parts)]
+    holders: list[RecordedChanges] = [recorded.plain, *(part.search for part in recorded.parts)]
     return {
         "preemptions": [change for each in holders for change in each.get("preemptions", ())],
         "taken_back": [change for each in holders for change in each.get("taken_back", ())],
@@ -29,9 +29,9 @@ def let_in(part: Part) -> frozenset[str]:
     return frozenset(e["task"] for e in part.search.get("decided_by", ()) if e["stage"] == STAGE)
 
 
-def change_facts(account: Account, task: str) -> dict[str, Any] | None:
+def change_facts(recorded: RecordView, task: str) -> dict[str, Any] | None:
     """Facts about a task that starts in the place of others, makes room, or moves; None for all others."""
-    changes = changes_of(account)
+    changes = changes_of(recorded)
     for change in changes["preemptions"]:
         if change["task"] == task:
             return {**_plain("preempted"), "change": dict(change)}
@@ -41,7 +41,7 @@ def change_facts(account: Account, task: str) -> dict[str, Any] | None:
     for taken in changes["taken_back"]:
         if taken["task"] == task:
             return {**_plain("taken_back"), "change": dict(taken)}
-    for placed in [*account.plain.get("let_in", ()), *_let_in_places(account)]:
+    for placed in [*recorded.plain.get("let_in", ()), *_let_in_places(recorded)]:
         if placed["task"] == task:
             victims = [dict(c) for c in changes["preemptions"] if c["room_for"] == task]
             place = {key: placed[key] for key in ("machine", "width_milli", "threads", "cost")}
@@ -55,9 +55,9 @@ def _plain(fate: str) -> dict[str, Any]:
     return {"fate": fate, "cause": None, "models": False, "models_missing": None, "told": None}
 
 
-def _let_in_places(account: Account) -> list[RecordedPlacement]:
+def _let_in_places(recorded: RecordView) -> list[RecordedPlacement]:
     return [
-        placed for part in account.parts if (names := let_in(part)) for placed in part.search["placements"]
+        placed for part in recorded.parts if (names := let_in(part)) for placed in part.search["placements"]
         if placed["task"] in names
     ]  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flowsched.inspector.account import Part
+from flowsched.inspector.record_view import Part
 from flowsched.inspector.restored_round import RestoredRound
 from flowsched_models.quantity import parse_cores, parse_duration_us
 

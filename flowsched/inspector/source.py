@@ -1,4 +1,4 @@
-"""Where accounts come from: a file, a folder of them, or a running scheduler."""
+"""Where records come from: a file, a folder of them, or a running scheduler."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from flowsched.inspector.account import Account
+from flowsched.inspector.record_view import RecordView
 from flowsched.records.record_file import ARCHIVE_SUFFIX, load_record, looks_like_record
 from flowsched.records.record_types import Record
 from flowsched_models.document import InputError, Problem
@@ -32,12 +32,12 @@ class LiveRecord:
     """The task that was asked for, as the record names it."""
 
 
-def open_account(path: Path) -> Account:
+def open_record(path: Path) -> RecordView:
     """A record file, opened. Raises :class:`InputError`."""
-    return Account(load_record(path), str(path))
+    return RecordView(load_record(path), str(path))
 
 
-def open_folder(folder: Path) -> list[Account]:
+def open_folder(folder: Path) -> list[RecordView]:
     """All records of a folder, in the order of their names, numbers in them as numbers; other files are left out.
 
     Raises :class:`InputError` if there is none, or with a problem for each that is broken.
@@ -58,17 +58,17 @@ def find_records(folder: Path) -> tuple[list[Path], list[Path]]:
     return records, [path for path in files if path not in set(records)]
 
 
-def open_records(path: Path) -> tuple[list[Account], str]:
+def open_records(path: Path) -> tuple[list[RecordView], str]:
     """The records of a folder, or the one in a file; and what to tell about files that were left out, if any were."""
     if not path.is_dir():
-        return [open_account(path)], ""
-    records, others = find_records(path)
-    accounts = _open_all(path, records)
+        return [open_record(path)], ""
+    files, others = find_records(path)
+    records = _open_all(path, files)
     if not others:
-        return accounts, ""
+        return records, ""
     named = ", ".join(p.name for p in others[:_NAMED]) + (", …" if len(others) > _NAMED else "")
-    files = "1 file that is no record" if len(others) == 1 else f"{len(others)} files that are no records"
-    return accounts, f"{path}: left out {files}: {named}"
+    left_out = "1 file that is no record" if len(others) == 1 else f"{len(others)} files that are no records"
+    return records, f"{path}: left out {left_out}: {named}"
 
 
 def refuse_overwriting(outputs: Mapping[str, Path], read: Iterable[Path]) -> None:
@@ -83,9 +83,9 @@ def refuse_overwriting(outputs: Mapping[str, Path], read: Iterable[Path]) -> Non
         raise InputError(problems)
 
 
-def files_of(accounts: Iterable[Account]) -> list[Path]:
+def files_of(records: Iterable[RecordView]) -> list[Path]:
     """The files that records were read from."""
-    return [Path(account.source) for account in accounts if account.source]
+    return [Path(recorded.source) for recorded in records if recorded.source]
 
 
 def _same_file(a: Path, b: Path) -> bool:
@@ -101,25 +101,25 @@ def _by_number(path: Path) -> tuple[list[tuple[int, str]], str]:
     return [(int(text), "") if i % 2 else (-1, text) for i, text in enumerate(parts)], path.name
 
 
-def _open_all(folder: Path, files: Sequence[Path]) -> list[Account]:
+def _open_all(folder: Path, files: Sequence[Path]) -> list[RecordView]:
     if not files:
         help = "flowsched simulate --records FOLDER writes them"
         raise InputError([Problem(str(folder), None, "", "holds no records (*.npz, *.json)", help)])
-    accounts: list[Account] = []
+    records: list[RecordView] = []
     problems: list[Problem] = []
     for path in files:
         try:
-            accounts.append(open_account(path))
+            records.append(open_record(path))
         except InputError as error:
             problems += error.problems
     if problems:
         raise InputError(problems)
-    return accounts
+    return records
 
 
 def open_live(
     target: str | None, kubeconfig: Path | None = None, config: Path | None = None
-) -> tuple[Account, str | None]:
+) -> tuple[RecordView, str | None]:
     """The record of a running scheduler in which a pod was decided on (``pod/NAMESPACE/NAME``), or its latest one; and
     the task. Raises :class:`InputError`.
     """
@@ -133,4 +133,4 @@ def open_live(
         message = f"what reaches a running scheduler cannot be loaded: {error}"
         raise InputError([Problem("--live", None, "", message, install_extra("k8s"))]) from None
     live: LiveRecord = fetch(target, kubeconfig, config)
-    return Account(live.record, live.source), live.task
+    return RecordView(live.record, live.source), live.task

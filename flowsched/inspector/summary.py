@@ -10,8 +10,8 @@ import numpy as np
 
 from flowsched.cluster.decision import NO_BOUND, gap_words, proves_nothing
 from flowsched.cluster.snapshot import MILLI
-from flowsched.inspector.account import SEARCH, Account, Part, Placed, Waits
 from flowsched.inspector.graph import LAYERS, Graph
+from flowsched.inspector.record_view import SEARCH, Part, Placed, RecordView, Waits
 from flowsched.records.record_types import RecordedCertificate, RecordedChanges
 from flowsched_models.quantity import format_cores
 from flowsched_models.text_table import INDENT, counted, printable, text_table, when
@@ -23,92 +23,94 @@ _SEEN = 5e-4
 """Smaller amounts round to 0.000."""
 
 
-def render_summary(account: Account, everything: bool = False) -> str:
+def render_summary(recorded: RecordView, everything: bool = False) -> str:
     """One record; ``everything``: lists without a limit."""
-    return "\n".join(printable(line) for line in _summary(account, everything))
+    return "\n".join(printable(line) for line in _summary(recorded, everything))
 
 
-def render_overview(accounts: Sequence[Account], folder: str) -> str:
+def render_overview(records: Sequence[RecordView], folder: str) -> str:
     """Several records, a line each, and how to see one."""
     heads = ("file", "round", "time", "pending", "placed", "waiting", "cost", "gap %", "decide ms")
     rows: list[Sequence[str]] = [heads]
-    for account in accounts:
-        placed, waiting = _placed_and_waiting(account)
-        gaps = [c["gap_relative"] for c in _certificates(account)]
-        decide = decide_ms(account)
+    for recorded in records:
+        placed, waiting = _placed_and_waiting(recorded)
+        gaps = [c["gap_relative"] for c in _certificates(recorded)]
+        decide = decide_ms(recorded)
         rows.append(
             (
-                Path(account.source).name,
-                str(account.round),
-                when(account.now_s),
+                Path(recorded.source).name,
+                str(recorded.round),
+                when(recorded.now_s),
                 f"{placed + waiting:,}",
                 f"{placed:,}",
                 f"{waiting:,}",
-                f"{sum(c['primal'] for c in _certificates(account)):.3f}" if gaps else "-",
+                f"{sum(c['primal'] for c in _certificates(recorded)):.3f}" if gaps else "-",
                 "-" if not gaps else NO_BOUND if proves_nothing(max(gaps)) else f"{100 * max(gaps):.2f}",
                 "-" if decide is None else f"{decide:.1f}",
             )
         )
-    example = str(Path(folder) / Path(accounts[0].source).name)
+    example = str(Path(folder) / Path(records[0].source).name)
     lines = [*text_table(rows), "", f"one of them: flowsched inspect {example}"]
     return "\n".join(map(printable, lines))
 
 
-def decide_ms(account: Account) -> float | None:
+def decide_ms(recorded: RecordView) -> float | None:
     """Milliseconds that the decisions of a round took, as far as its record says; None where it says nothing."""
-    stages = {name: ms for name, ms in account.timings.items() if not name.startswith(("explain", "certify"))}
+    stages = {name: ms for name, ms in recorded.timings.items() if not name.startswith(("explain", "certify"))}
     if stages:
         return stages.get("decide_ms", sum(stages.values()))
-    found = [part.timings["decide_ms"] for part in account.parts if "decide_ms" in part.timings]
+    found = [part.timings["decide_ms"] for part in recorded.parts if "decide_ms" in part.timings]
     return sum(found) if found else None
 
 
-def _placed_and_waiting(account: Account) -> tuple[int, int]:
+def _placed_and_waiting(recorded: RecordView) -> tuple[int, int]:
     """Tasks; one that a part left and a later one placed is placed."""
-    placed = {p.task for part in account.parts for p in part.placements}
-    waiting = {w.task for part in account.parts for w in part.waiting} | {t for h in account.held for t in h["tasks"]}
+    placed = {p.task for part in recorded.parts for p in part.placements}
+    waiting = {w.task for part in recorded.parts for w in part.waiting} | {t for h in recorded.held for t in h["tasks"]}
     return len(placed), len(waiting - placed)
 
 
-def _certificates(account: Account) -> list[RecordedCertificate]:
-    return [part.certificate for part in account.parts if part.certificate is not None]
+def _certificates(recorded: RecordView) -> list[RecordedCertificate]:
+    return [part.certificate for part in recorded.parts if part.certificate is not None]
 
 
-def _summary(account: Account, everything: bool) -> Iterator[str]:
-    placed, waiting = _placed_and_waiting(account)
+def _summary(recorded: RecordView, everything: bool) -> Iterator[str]:
+    placed, waiting = _placed_and_waiting(recorded)
     pending = counted(placed + waiting, "task")
-    yield f"round {account.round} at {when(account.now_s)}: {pending} pending, {placed:,} placed, {waiting:,} waiting"
-    model = account.plain.get("cost_model")
-    objective = account.settings.get("objective") if model is None else None
-    how = f"policy {account.policy}" + (f", objective {objective}" if objective else "") + f", solver {account.solver}"
-    yield how + (f"; {account.source}" if account.source else "")
+    yield f"round {recorded.round} at {when(recorded.now_s)}: {pending} pending, {placed:,} placed, {waiting:,} waiting"
+    model = recorded.plain.get("cost_model")
+    objective = recorded.settings.get("objective") if model is None else None
+    how = (
+        f"policy {recorded.policy}" + (f", objective {objective}" if objective else "") + f", solver {recorded.solver}"
+    )
+    yield how + (f"; {recorded.source}" if recorded.source else "")
     if model is not None and model["settings"]:
         yield f"settings of {model['name']}: " + ", ".join(f"{key}={value}" for key, value in model["settings"].items())
-    for part in account.parts:
+    for part in recorded.parts:
         yield ""
         priority = "" if part.priority is None else f", priority {part.priority}"
-        if len(account.parts) > 1:
-            yield f"part {part.index} of {len(account.parts)}: {part.kind}{priority}"
+        if len(recorded.parts) > 1:
+            yield f"part {part.index} of {len(recorded.parts)}: {part.kind}{priority}"
         elif priority or part.kind != SEARCH:
             yield f"{part.kind}{priority}"
-        yield from _part(account, part, everything)
-    yield from _changes(account, account.plain)
-    if not account.parts:
+        yield from _part(recorded, part, everything)
+    yield from _changes(recorded, recorded.plain)
+    if not recorded.parts:
         yield "nothing was solved"
-    if account.held:
+    if recorded.held:
         yield ""
         yield "what waiting pods were told"
         told = [
-            (f"{h['fate']}: {h['message']}", [account.title(t) for t in h["tasks"]])
-            for h in sorted(account.held, key=lambda h: -len(h["tasks"]))
+            (f"{h['fate']}: {h['message']}", [recorded.title(t) for t in h["tasks"]])
+            for h in sorted(recorded.held, key=lambda h: -len(h["tasks"]))
         ]
         yield from _reasons(told, everything)
-    if account.timings:
+    if recorded.timings:
         yield ""
-        yield from _times("time of the round", account.timings)
+        yield from _times("time of the round", recorded.timings)
 
 
-def _part(account: Account, part: Part, everything: bool) -> Iterator[str]:
+def _part(recorded: RecordView, part: Part, everything: bool) -> Iterator[str]:
     tasks, machines = counted(len(part.tasks), "task"), counted(len(part.machines), "machine")
     classes, groups = counted(len(part.classes), "class", "classes"), counted(len(part.groups), "group")
     yield f"{tasks} in {classes}, {machines} in {groups}"
@@ -116,13 +118,13 @@ def _part(account: Account, part: Part, everything: bool) -> Iterator[str]:
     yield ""
     yield from _costs(part)
     yield ""
-    yield from _placements(account, part, everything)
+    yield from _placements(recorded, part, everything)
     yield from _stages(part)
     if part.waiting:
         yield ""
         yield f"waiting: {len(part.waiting):,}"
-        yield from _waiting(account, part.waiting, everything)
-    yield from _changes(account, part.search)
+        yield from _waiting(recorded, part.waiting, everything)
+    yield from _changes(recorded, part.search)
     if part.reservations:
         yield ""
         yield "reserved"
@@ -130,7 +132,7 @@ def _part(account: Account, part: Part, everything: bool) -> Iterator[str]:
         rows += [
             (
                 r["machine"],
-                account.title(r["task"]),
+                recorded.title(r["task"]),
                 _cores(part.width_of(r)),
                 "-" if r["start_s"] is None else when(r["start_s"]),
             )
@@ -146,30 +148,30 @@ def _part(account: Account, part: Part, everything: bool) -> Iterator[str]:
         yield from _times("time", part.timings)
 
 
-def _changes(account: Account, plain: RecordedChanges) -> Iterator[str]:
+def _changes(recorded: RecordView, plain: RecordedChanges) -> Iterator[str]:
     """What was preempted and moved."""
     if plain.get("preemptions"):
         yield ""
         yield f"preempted: {len(plain['preemptions']):,}"
         rows = [("task", "machine", "for", "cost")]
         rows += [
-            (account.title(c["task"]), c["machine"], account.title(c["room_for"]), f"{c['cost']:.3f}")
+            (recorded.title(c["task"]), c["machine"], recorded.title(c["room_for"]), f"{c['cost']:.3f}")
             for c in plain["preemptions"]
         ]
         yield from text_table(rows, left=(0, 1, 2))
     if plain.get("taken_back"):
         listed = ", ".join(
-            f"{account.title(c['task'])} (for {account.title(c['room_for'])})" for c in plain["taken_back"]
+            f"{recorded.title(c['task'])} (for {recorded.title(c['room_for'])})" for c in plain["taken_back"]
         )
         yield f"gave way before they started: {listed}"
     if plain.get("let_in"):
-        listed = ", ".join(f"{account.title(c['task'])} on {c['machine']}" for c in plain["let_in"])
+        listed = ", ".join(f"{recorded.title(c['task'])} on {c['machine']}" for c in plain["let_in"])
         yield f"start in the place of others: {listed}"
     if plain.get("moves"):
         yield ""
         yield f"moved: {len(plain['moves']):,}"
         rows = [("task", "from", "to", "gain")]
-        rows += [(account.title(c["task"]), c["source"], c["machine"], f"{c['gain']:.3f}") for c in plain["moves"]]
+        rows += [(recorded.title(c["task"]), c["source"], c["machine"], f"{c['gain']:.3f}") for c in plain["moves"]]
         yield from text_table(rows, left=(0, 1, 2))
 
 
@@ -234,17 +236,17 @@ def _sum_terms(all_terms: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return sums
 
 
-def _placements(account: Account, part: Part, everything: bool) -> Iterator[str]:
+def _placements(recorded: RecordView, part: Part, everything: bool) -> Iterator[str]:
     placed = part.placements
     yield f"placed: {len(placed):,}"
     if not placed:
         return
     if part.kind != SEARCH and len(placed) > LISTED and not everything:
-        yield from _placed_classes(account, part)
+        yield from _placed_classes(recorded, part)
         yield f"{INDENT}--all shows every task"
         return
     shown = placed if everything else placed[:LISTED]
-    yield from text_table([*_placed_rows(account, part, shown)], left=_text_columns(_placed_heads(part, shown)))
+    yield from text_table([*_placed_rows(recorded, part, shown)], left=_text_columns(_placed_heads(part, shown)))
     if len(placed) > len(shown):
         yield f"{INDENT}… {len(placed) - len(shown):,} more; --all shows them"
 
@@ -257,11 +259,11 @@ def _placed_heads(part: Part, placed: Sequence[Placed]) -> tuple[str, ...]:
     return (*heads, *(("next best",) if rivals else ()), *stages, "made of")
 
 
-def _placed_rows(account: Account, part: Part, placed: Sequence[Placed]) -> Iterator[Sequence[str]]:
+def _placed_rows(recorded: RecordView, part: Part, placed: Sequence[Placed]) -> Iterator[Sequence[str]]:
     heads = _placed_heads(part, placed)
     yield heads
     for p in placed:
-        row = [account.title(p.task), p.machine, "-" if p.width_milli is None else _cores(p.width_milli)]
+        row = [recorded.title(p.task), p.machine, "-" if p.width_milli is None else _cores(p.width_milli)]
         if "threads" in heads:
             row += [str(p.threads or "-"), format_cores(p.cores or ()) or "-"]
         row.append(f"{p.cost:.3f}")
@@ -302,7 +304,7 @@ def _stages(part: Part) -> Iterator[str]:
     yield f"decided {by}; {passes}{which}"
 
 
-def _placed_classes(account: Account, part: Part) -> Iterator[str]:
+def _placed_classes(recorded: RecordView, part: Part) -> Iterator[str]:
     by_class: dict[str, list[Placed]] = {}
     for p in part.placements:
         by_class.setdefault(part.class_of[p.task], []).append(p)
@@ -313,7 +315,7 @@ def _placed_classes(account: Account, part: Part) -> Iterator[str]:
         width = placed[0].width_milli if placed else None
         rows.append(
             (
-                account.title(cls.name),
+                recorded.title(cls.name),
                 f"{len(cls.members):,}",
                 f"{len(placed):,}",
                 f"{len({p.machine for p in placed}):,}",
@@ -327,7 +329,7 @@ def _placed_classes(account: Account, part: Part) -> Iterator[str]:
         yield f"{INDENT}… {counted(more, 'more class', 'more classes')}"
 
 
-def _waiting(account: Account, waiting: Sequence[Waits], everything: bool) -> Iterator[str]:
+def _waiting(recorded: RecordView, waiting: Sequence[Waits], everything: bool) -> Iterator[str]:
     by_reason: dict[str, list[Waits]] = {}
     for w in waiting:
         by_reason.setdefault(w.reason, []).append(w)
@@ -337,7 +339,7 @@ def _waiting(account: Account, waiting: Sequence[Waits], everything: bool) -> It
         together = " together" if len(costs) > 1 else ""
         made_of = _made_of(_sum_terms(w.terms for w in those))
         cost = f"; cost {sum(costs):.3f}{together} ({made_of})" if costs else ""
-        told.append((reason + cost, [account.title(w.task) for w in those]))
+        told.append((reason + cost, [recorded.title(w.task) for w in those]))
     yield from _reasons(told, everything)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from flowsched.cluster.snapshot_dump import milli_of
-from flowsched.inspector.account import SEARCH, Account
+from flowsched.inspector.record_view import SEARCH, RecordView
 from flowsched_models.quantity import count_cores, format_cores, parse_cores
 
 EVEN = 5e-13
@@ -83,21 +83,23 @@ class TaskChange:
         return f" (cost {self.before.cost:.4g} -> {self.after.cost:.4g}, {delta:+.4g})"
 
 
-def key_of_tasks(account: Account) -> Callable[[str], str]:
+def key_of_tasks(recorded: RecordView) -> Callable[[str], str]:
     """What a task is matched by: its title, unless there are two of it; else its name."""
-    twice = Counter(account.titles.values())
+    twice = Counter(recorded.titles.values())
 
     def key(task: str) -> str:
-        title = account.title(task)
+        title = recorded.title(task)
         return title if twice[title] < 2 else task
 
     return key
 
 
-def classes_of(account: Account) -> dict[str, tuple[int, str]]:
+def classes_of(recorded: RecordView) -> dict[str, tuple[int, str]]:
     """Part and class of every task that was decided on."""
-    key = key_of_tasks(account)
-    return {key(task): (part.index, cls.name) for part in account.parts for cls in part.classes for task in cls.members}
+    key = key_of_tasks(recorded)
+    return {
+        key(task): (part.index, cls.name) for part in recorded.parts for cls in part.classes for task in cls.members
+    }
 
 
 def without_trades(
@@ -138,17 +140,17 @@ def _site(stand: Stand) -> tuple[str | None, int | None]:
     return stand.machine, stand.width_milli
 
 
-def stands_of(account: Account) -> dict[str, Stand]:
+def stands_of(recorded: RecordView) -> dict[str, Stand]:
     """Every task by its title; those that were decided on before those that run."""
-    key = key_of_tasks(account)
+    key = key_of_tasks(recorded)
     stands: dict[str, Stand] = {}
-    for part in account.parts:
+    for part in recorded.parts:
         for p in part.placements:
             stands[key(p.task)] = Stand(PLACED, p.machine, p.width_milli, p.cost, p.terms, cores=p.cores)
         for w in part.waiting:
             terms = w.terms or ({} if w.cost is None else {"waiting": w.cost})
             stands[key(w.task)] = Stand(WAITING, None, None, w.cost, terms, w.reason)
-    for part in account.parts:
+    for part in recorded.parts:
         for r in part.search["snapshot"]["running"] if part.kind == SEARCH else ():
             stand = Stand(RUNNING, r["machine"], milli_of(r["width"]), None, cores=parse_cores(r["cores"]))
             stands.setdefault(key(r["task"]["name"]), stand)

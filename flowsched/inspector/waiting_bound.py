@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from flowsched.inspector import pod_facts
-from flowsched.inspector.account import NETWORK, Account
 from flowsched.inspector.drained_cluster import can_be_reserved, room_for
 from flowsched.inspector.longest_run import longest_run_s
+from flowsched.inspector.record_view import NETWORK, RecordView
 from flowsched.inspector.restored_round import RestoredRound
 from flowsched.inspector.wait_cause import NoBound
 from flowsched.round.gang import RoundGang
@@ -72,19 +72,19 @@ def waiting_bound(opened: RestoredRound, task: str) -> dict[str, Any]:
     }
 
 
-def pod_bound(account: Account, task: str, feasible: bool) -> dict[str, Any]:
+def pod_bound(recorded: RecordView, task: str, feasible: bool) -> dict[str, Any]:
     """The same for a pod of a bulk round: how long the others run is not known, so there is no bound."""
-    waited = pod_facts.waited(account, task)
-    due_age_s = float(account.settings["due_age_s"] if waited is None else waited["due_age_s"])
-    demands = [d for part in account.parts if part.kind == NETWORK for d in part.demands.values()]
+    waited = pod_facts.waited(recorded, task)
+    due_age_s = float(recorded.settings["due_age_s"] if waited is None else waited["due_age_s"])
+    demands = [d for part in recorded.parts if part.kind == NETWORK for d in part.demands.values()]
     group = next((d["group"] for d in demands if task in d["tasks"]), None)
     together = {t for d in demands if group is not None and d["group"] == group for t in d["tasks"]}
-    ahead = [t for t in pod_facts.pods_ahead(account, task) if t not in together]
+    ahead = [t for t in pod_facts.pods_ahead(recorded, task) if t not in together]
     return {
         "bounded": False,
         "why_not": NoBound.ENDLESS if feasible else NoBound.INFEASIBLE,
         "due_age_s": due_age_s,
-        "due": waited is not None and account.now_s - float(waited["since_s"]) > due_age_s,
+        "due": waited is not None and recorded.now_s - float(waited["since_s"]) > due_age_s,
         "ahead": ahead,
         "group": group,
         "group_needs": None,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flowsched.inspector.account import option_of
 from flowsched.inspector.comparison import plain_terms
 from flowsched.inspector.core_price import core_price
 from flowsched.inspector.flow_refusals import Refused, refused
 from flowsched.inspector.flow_task import FlowTask
 from flowsched.inspector.moves import cheapest, cheapest_open, moves_of
+from flowsched.inspector.record_view import option_of
 from flowsched.inspector.sharing import shared_services
 from flowsched.inspector.wait_cause import WaitCause
 from flowsched.inspector.waiting_bound import waiting_bound
@@ -72,7 +72,7 @@ def _cause(task: FlowTask, reserved: bool, found: Refused) -> WaitCause:
 
 def _reserved(task: FlowTask, reservation: RecordedHeldMachine) -> dict[str, Any]:
     return dict(reservation) | {
-        "in_s": None if reservation["start_s"] is None else reservation["start_s"] - task.account.now_s
+        "in_s": None if reservation["start_s"] is None else reservation["start_s"] - task.recorded.now_s
     }
 
 
@@ -124,7 +124,7 @@ def _needed_waiting(task: FlowTask, closest: Mapping[str, Any] | None, cause: Wa
     """By how much waiting would have to cost more for the task to start; the age at which W alone makes up for it."""
     if closest is None or cause != WaitCause.COST or closest["more"] <= 0.0:
         return None
-    settings = task.account.settings
+    settings = task.recorded.settings
     assert task.waits is not None, "it waits"
     own = float(task.waits.terms.get("waiting", 0.0))
     most, due_age = float(settings.get("waiting_weight", 0.0)), float(settings.get("due_age_s", 0.0))

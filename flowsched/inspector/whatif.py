@@ -15,7 +15,6 @@ import numpy as np
 
 from flowsched.cluster.settings_form import apply_settings
 from flowsched.cluster.snapshot import Running, Service, Snapshot, Task
-from flowsched.inspector.account import NETWORK, Account, Part, new_part
 from flowsched.inspector.again import (
     POLICY,
     Terms,
@@ -31,6 +30,7 @@ from flowsched.inspector.again import (
 )
 from flowsched.inspector.bulk_change import CPU, MEMORY, ChangedBulk, Footprint, footprint, footprints
 from flowsched.inspector.change import Changes, change_snapshot, machine_columns
+from flowsched.inspector.record_view import NETWORK, Part, RecordView, new_part
 from flowsched.records.record import record_head
 from flowsched.records.record_types import Record, RecordedWhatIf
 from flowsched.scale.bulk_input import BulkInput
@@ -39,58 +39,62 @@ from flowsched_models.document import InputError, Problem
 from flowsched_models.profiles import merged
 
 WHAT_IF = "what_if"
-"""Key of a record that says that it is no account of a real round: ``changes`` and ``notes``."""
+"""Key of a record that says that it is no record of a real round: ``changes`` and ``notes``."""
 _MIB = 1 << 20
 _BULK_SETTINGS = ("resolves", "scoring")
 _MODEL_SETTINGS = ("due_age_s", "scoring")
 """Those of a bulk round with a cost model beside ``flow``."""
 
 
-def what_if(account: Account, changes: Changes) -> Account:
+def what_if(recorded: RecordView, changes: Changes) -> RecordView:
     """The round with changes, solved again, as a record of its own; its key ``what_if`` says what was changed.
 
     Raises :class:`InputError` for a record that does not hold what its round depended on, or for settings that do not
     exist.
     """
-    if of_networks(account):
-        message = f"its round was decided by {account.policy}, and what-ifs are for rounds of {POLICY}"
+    if of_networks(recorded):
+        message = f"its round was decided by {recorded.policy}, and what-ifs are for rounds of {POLICY}"
         help = "change the snapshot and solve it: flowsched solve SNAPSHOT --policy NAME"
-        raise InputError([Problem(account.source, None, "policy", message, help)])
-    check_solvable(account)
-    terms = _terms(account, changes)
-    parts, notes = _Rounds(account, changes, terms).solve()
+        raise InputError([Problem(recorded.source, None, "policy", message, help)])
+    check_solvable(recorded)
+    terms = _terms(recorded, changes)
+    parts, notes = _Rounds(recorded, changes, terms).solve()
     nothing: RecordedWhatIf = {"changes": [], "notes": []}
-    before = account.plain.get("what_if", nothing)
-    head = record_head(account.round, account.now_s, account.policy, terms.solver, terms.settings)
+    before = recorded.plain.get("what_if", nothing)
+    head = record_head(recorded.round, recorded.now_s, recorded.policy, terms.solver, terms.settings)
     changed = {
         **head,
-        **_carried(account, changes),
+        **_carried(recorded, changes),
         WHAT_IF: {
-            "changes": [*before["changes"], *changes.lines(account)],
+            "changes": [*before["changes"], *changes.lines(recorded)],
             "notes": list(dict.fromkeys((*before["notes"], *terms.notes, *terms.version, *notes))),
         },
         "parts": parts,
     }
-    return Account(cast("Record", changed), f"{account.source} (what if)")
+    return RecordView(cast("Record", changed), f"{recorded.source} (what if)")
 
 
-def _terms(account: Account, changes: Changes) -> Terms:
+def _terms(recorded: RecordView, changes: Changes) -> Terms:
     """The record's settings and solver with those of the changes; a solver that is given need not be in the record."""
-    usable = account if changes.solver is None else Account({**account.plain, "solver": changes.solver}, account.source)
+    usable = (
+        recorded
+        if changes.solver is None
+        else RecordView({**recorded.plain, "solver": changes.solver}, recorded.source)
+    )
     terms = read_terms(usable)
     return replace(terms, settings=apply_settings(terms.settings, changes.settings))
 
 
-def _carried(account: Account, changes: Changes) -> dict[str, Any]:
+def _carried(recorded: RecordView, changes: Changes) -> dict[str, Any]:
     """What a record on Kubernetes says beside its parts and is still true; what pods were told is not."""
-    old = account.plain
-    kept: dict[str, Any] = {"titles": dict(account.titles)} if account.titles else {}
+    old = recorded.plain
+    kept: dict[str, Any] = {"titles": dict(recorded.titles)} if recorded.titles else {}
     if "cost_model" in old:
         kept["cost_model"] = old["cost_model"]
     if "waited" in old:
         kept["waited"] = {task: waited for task, waited in old["waited"].items() if task not in changes.without}
     if "machines" in old and "filters" in old:
-        snapshots = [snapshot_of(account, part) for part in account.parts if part.kind != NETWORK]
+        snapshots = [snapshot_of(recorded, part) for part in recorded.parts if part.kind != NETWORK]
         columns = machine_columns(list(old["machines"]), changes, snapshots)
         if columns is not None:
             kept["machines"] = list(columns)
@@ -127,25 +131,25 @@ class _Placed:
 class _Rounds:
     """All parts of a record, one after the other."""
 
-    def __init__(self, account: Account, changes: Changes, terms: Terms) -> None:
-        self._account = account
+    def __init__(self, recorded: RecordView, changes: Changes, terms: Terms) -> None:
+        self._recorded = recorded
         self._changes = changes
         self._terms = terms
         self._then = _Placed()
         self._now = _Placed()
         self._notes: list[str] = []
-        self._snapshots = {p.index: snapshot_of(account, p) for p in account.parts if p.kind != NETWORK}
+        self._snapshots = {p.index: snapshot_of(recorded, p) for p in recorded.parts if p.kind != NETWORK}
         self._lost: dict[str, Service] = {}
         self._displaced: dict[str, Task] = {}
         self._freed: dict[str, tuple[Footprint, str]] = {}
-        self._apart = _planned_apart(account)
+        self._apart = _planned_apart(recorded)
         self._read_running()
 
     def solve(self) -> tuple[list[dict[str, Any]], list[str]]:
         """The new parts, and what to tell about them."""
         found = []
-        for parts in decisions_of(self._account):
-            with damaged(self._account, parts[0], "solved again"):
+        for parts in decisions_of(self._recorded):
+            with damaged(self._recorded, parts[0], "solved again"):
                 found += self._place(parts) if parts[0].kind == NETWORK else [self._search(parts[0])]
         return found, [*self._told(), *self._notes]
 
@@ -164,7 +168,7 @@ class _Rounds:
 
     def _told(self) -> list[str]:
         lost = [f"service {s.name} is lost: its place was on {s.machine}" for s in self._lost.values()]
-        titles = ", ".join(self._account.title(name) for name in self._displaced)
+        titles = ", ".join(self._recorded.title(name) for name in self._displaced)
         moved = (
             [f"what ran on drained machines waits as if submitted now, from its beginning: {titles}"] if titles else []
         )
@@ -201,7 +205,7 @@ class _Rounds:
 
     def _displaced_into(self, part: Part) -> list[Task]:
         """Tasks that lost their machine wait in the first search of a priority that is not above theirs, or in the last."""
-        searches = [p for p in self._account.parts if p.kind != NETWORK]
+        searches = [p for p in self._recorded.parts if p.kind != NETWORK]
         chosen = []
         for task in self._displaced.values():
             home = next((p for p in searches if p.priority is None or p.priority <= task.priority), searches[-1])
@@ -242,7 +246,7 @@ class _Rounds:
     # Bulk rounds
 
     def _place(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
-        bulk = ChangedBulk(bulk_input_of(self._account, *parts))
+        bulk = ChangedBulk(bulk_input_of(self._recorded, *parts))
         then, now = self._then.on_machines(), self._now.on_machines()
         shared = then & now
         bulk.commit(then - shared, -1)
@@ -255,7 +259,7 @@ class _Rounds:
         self._note(bulk.notes)
         self._set(bulk.given)
         found = place_again(bulk.given, self._terms.solver, parts[0])
-        if parts[-1].index + 1 < len(self._account.parts):
+        if parts[-1].index + 1 < len(self._recorded.parts):
             for part in parts:
                 self._then.bulk += footprints(part)
             for i, new in enumerate(found):
@@ -275,16 +279,16 @@ class _Rounds:
         self._notes += [note for note in notes if note not in self._notes]
 
 
-def _planned_apart(account: Account) -> bool:
+def _planned_apart(recorded: RecordView) -> bool:
     """Whether the round fell back to planning classes apart, where a search does not see what was placed before it.
 
     Then a kind of part stands there twice for one priority, or a search lacks a running task that an earlier one placed.
     """
-    kinds = Counter((part.kind, part.priority) for part in account.parts)
+    kinds = Counter((part.kind, part.priority) for part in recorded.parts)
     if any(count > 1 for (_, priority), count in kinds.items() if priority is not None):
         return True
     placed: list[tuple[str, str]] = []
-    for part in account.parts:
+    for part in recorded.parts:
         if part.kind == NETWORK:
             continue
         running = {r["task"]["name"] for r in part.search["snapshot"]["running"]}

@@ -1,4 +1,4 @@
-"""The record of a round, version 3: the complete, replayable account as plain data.
+"""The record of a round, version 3: the complete, replayable record as plain data.
 
 Everything but ``timings`` is a function of the snapshot and the settings. Costs are in units of penalty, times in
 seconds, widths in milli-CPU. Where there are many values they are numpy arrays; JSON has lists instead. A round has

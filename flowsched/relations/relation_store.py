@@ -248,7 +248,7 @@ class RelationStore:
         return np.append(padded(self._counts[id_].by_domain.members, len(key.machines)), 0)[key.domain]
 
     def topology_counts(self, name: str, rows: IntArray | None = None) -> TopologyCounts:
-        """An independent account of a relation as it is now, over all rows or the given ones in their order.
+        """An independent record of a relation as it is now, over all rows or the given ones in their order.
 
         Raises ``KeyError`` for a relation that was not declared.
         """

@@ -17,9 +17,9 @@ from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.settings import Settings
 from flowsched.relations.relation import TaskGroup
 from flowsched.relations.topology_counts import TopologyCounts
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.demand import Demand, by_machine
 from flowsched.scale.fleet_kernels import machine_arrays
-from flowsched.scale.ledger import Ledger
 from flowsched.scale.machine_arrays import LoadedMachines
 from flowsched.scale.places import Places
 from flowsched.scale.policies.flow import HEADROOM, PRESSURE, SENSITIVITY
@@ -107,42 +107,42 @@ class BulkInput:
     """The tasks in the order in which they came; empty for that of the demands."""
     now_s: float = 0.0
 
-    def ledger(self) -> Ledger:
+    def cluster(self) -> BulkCluster:
         """The state that the round decides on, machines in rows as they are here, with the demands' tasks waiting."""
-        ledger = Ledger(self.model or BulkPrices(self.demands))
-        ledger.memory_unit = _MIB if self.model is None else 1
+        cluster = BulkCluster(self.model or BulkPrices(self.demands))
+        cluster.memory_unit = _MIB if self.model is None else 1
         for group in self.groups:
-            ledger.declare_group(group.name, max(1, group.minimum))
-        ledger.members_elsewhere = dict(self.running_members)
-        ledger.load_machines(self._machines())
+            cluster.declare_group(group.name, max(1, group.minimum))
+        cluster.members_elsewhere = dict(self.running_members)
+        cluster.load_machines(self._machines())
         for counts in self.relations.values():
-            ledger.topology.put(counts, np.arange(len(self.names)), len(self.names))
+            cluster.topology.put(counts, np.arange(len(self.names)), len(self.names))
         if self.model is not None:
-            # Numbers of places go by what they are, as in a ledger made from a snapshot.
+            # Numbers of places go by what they are, as in a cluster made from a snapshot.
             for places in sorted((_places(demand) for demand in self.demands if demand.tasks), key=places_order):
-                ledger.places.intern(places)
+                cluster.places.intern(places)
         numbers: list[int] = []
         names: list[str] = []
         created_s: list[float] = []
         for demand in self.demands:
             if demand.tasks:
-                number = ledger.intern(_task_class(ledger, demand))
+                number = cluster.intern(_task_class(cluster, demand))
                 numbers += [number] * len(demand.tasks)
                 names += demand.tasks
                 created_s += demand.since_s or (0.0,) * len(demand.tasks)
         position = {name: i for i, name in enumerate(names)}
         came = [position[name] for name in self.order] if self.order else range(len(names))
-        ledger.submit(
+        cluster.submit(
             np.array([numbers[i] for i in came], dtype=np.int64),
             np.array([created_s[i] for i in came], dtype=np.float64),
             [names[i] for i in came],
         )
         if self.model is None:
-            coarsen(ledger)
-        return ledger
+            coarsen(cluster)
+        return cluster
 
     def _machines(self) -> LoadedMachines:
-        # Numbered by the first machine of each, as a ledger numbers machines that join one by one.
+        # Numbered by the first machine of each, as a cluster numbers machines that join one by one.
         found, first, kind_of = np.unique(self.kind, return_index=True, return_inverse=True)
         order = np.argsort(first)
         return LoadedMachines(
@@ -211,8 +211,8 @@ def _places(demand: Demand) -> Places:
     return Places(demand.allowed, demand.eligible, demand.slowness, demand.preference)
 
 
-def _task_class(ledger: Ledger, demand: Demand) -> TaskClass:
-    places = ledger.places.intern(_places(demand))
+def _task_class(cluster: BulkCluster, demand: Demand) -> TaskClass:
+    places = cluster.places.intern(_places(demand))
     needs = tuple(sorted((r, amount) for r, amount in demand.needs.items() if r != "cpu" and amount > 0))
     if demand.known is not None:
         return replace(demand.known, width_milli=demand.needs.get("cpu", 0), needs=needs, places=places)

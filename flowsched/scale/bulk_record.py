@@ -15,7 +15,7 @@ from flowsched.scale.certificate import Evidence
 from flowsched.scale.demand import ALWAYS_WORTH_IT, Demand
 from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.machine_arrays import FIXED
-from flowsched.scale.network_account import NetworkAccount, PlacedCosts
+from flowsched.scale.network_trace import NetworkTrace, PlacedCosts
 from flowsched.scale.places import read_places
 from flowsched.scale.policy import ClassPrices, CostModel
 from flowsched.scale.reasons import Closing, Reason
@@ -33,10 +33,10 @@ _NONE: IntArray = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
-class BulkAccount:
+class BulkTrace:
     """All that the part is made of. Nothing in it changes after the round, so another thread may use it."""
 
-    account: NetworkAccount
+    trace: NetworkTrace
     levels: tuple[Level, ...]
     """Those of the round, one by linear prices of ``flow``; one without tasks where no task takes part."""
     groups: tuple[TaskGroup, ...]
@@ -57,17 +57,17 @@ class BulkAccount:
         solver: Solver,
         counts: Mapping[str, int],
         timings_ms: Mapping[str, float],
-    ) -> BulkAccount:
+    ) -> BulkTrace:
         """Take down what the round had and decided."""
         model = given.model
-        account = NetworkAccount.of(
-            rounds.ledger, outcome, closing, reasons, (), number=0, now_s=given.now_s,
+        trace = NetworkTrace.of(
+            rounds.cluster, outcome, closing, reasons, (), number=0, now_s=given.now_s,
             policy="flow" if model is None else model.name, solver=solver.name, settings=given.settings, upkeep={},
             timings_ms=timings_ms, own_names=model is None, costs=costs, bulk=True,
         )  # fmt: skip
         levels = outcome.levels or (_level_without_tasks(rounds),)
         more = {} if model is None else {"cost_model": model.name, "now_s": given.now_s, "order": list(given.order)}
-        return cls(account, levels, given.groups, dict(given.running_members), dict(counts), more)
+        return cls(trace, levels, given.groups, dict(given.running_members), dict(counts), more)
 
     def part(self, priority: int | None = None) -> dict[str, Any]:
         """The one part of a round by linear prices, as plain data."""
@@ -75,7 +75,7 @@ class BulkAccount:
 
     def parts(self, decision: int) -> list[dict[str, Any]]:
         """The parts of a round of a cost model, one for each of its levels; ``decision``: which of its record's it is."""
-        classes, found = self.account.roll.classes, []
+        classes, found = self.trace.roll.classes, []
         for i, level in enumerate(self.levels):
             there = level.waiting.classes
             priority = {"priority": int(classes[int(there[0])].priority) if len(there) else 0}
@@ -83,42 +83,42 @@ class BulkAccount:
         return found
 
     def _part(self, number: int, priority: Mapping[str, int], more: Mapping[str, Any]) -> dict[str, Any]:
-        account, outcome = self.account, self.account.outcome
-        part = network_part(account, self.levels[number], outcome.certificates[number] if outcome.levels else None)
+        trace, outcome = self.trace, self.trace.outcome
+        part = network_part(trace, self.levels[number], outcome.certificates[number] if outcome.levels else None)
         del part["priority"]
         return {
             **part,
             **priority,
             "outside": [] if number else self._outside(),
             "given": {
-                "settings": asdict(account.settings),
+                "settings": asdict(trace.settings),
                 "task_groups": [asdict(group) for group in self.groups],
                 "running_members": dict(self.running_members),
                 **self.model,
                 **more,
             },
             "counts": {} if number else dict(self.counts),
-            "timings": {} if number else plain_timings(account.timings_ms),
+            "timings": {} if number else plain_timings(trace.timings_ms),
         }
 
     def _outside(self) -> list[dict[str, Any]]:
         """Classes that no network had, as their task groups lack members, and why."""
-        account = self.account
+        trace = self.trace
         inside = {c for level in self.levels for c in level.waiting.classes.tolist()}
         members: dict[int, list[int]] = {}
-        for row in account.outcome.waits.tolist():
-            if account.pending_class[row] not in inside:
-                members.setdefault(account.pending_class[row], []).append(row)
-        numbered = class_numbers(account)
+        for row in trace.outcome.waits.tolist():
+            if trace.pending_class[row] not in inside:
+                members.setdefault(trace.pending_class[row], []).append(row)
+        numbered = class_numbers(trace)
         found = []
         for c in sorted(members):
             rows = np.array(members[c], dtype=np.int64)
-            waiting = float(account.roll.waiting[c])
+            waiting = float(trace.roll.waiting[c])
             leaving = np.full(len(rows), waiting if np.isfinite(waiting) else 0.0)
             # Classes with a cost model of their own may share a name, so they are called by a task, as in networks.
-            name = account.roll.classes[c].name if account.own_names else account.roll.tasks[members[c][0]]
-            demand = plain_demand(account, self.levels[0], c, rows, leaving, name, numbered)
-            found.append({**demand, "reason": account.reasons[members[c][0]].text})
+            name = trace.roll.classes[c].name if trace.own_names else trace.roll.tasks[members[c][0]]
+            demand = plain_demand(trace, self.levels[0], c, rows, leaving, name, numbered)
+            found.append({**demand, "reason": trace.reasons[members[c][0]].text})
         return found
 
 
@@ -209,10 +209,10 @@ def _read_demand(part: Mapping[str, Any], plain: Mapping[str, Any]) -> Demand:
 
 def _level_without_tasks(rounds: Rounds) -> Level:
     """The level of a round in which no task takes part."""
-    ledger = rounds.ledger
-    waiting = survey(ledger, _NONE, 0.0, rounds.settings.due_age_s)
-    state = BulkRoundState(ledger, None, np.unique(ledger.task_class), rounds.settings.scoring == "spread")
-    evidence = Evidence.of(ledger, rounds.compaction, waiting, state.free, state.readings, state.barred, state.model)
+    cluster = rounds.cluster
+    waiting = survey(cluster, _NONE, 0.0, rounds.settings.due_age_s)
+    state = BulkRoundState(cluster, None, np.unique(cluster.task_class), rounds.settings.scoring == "spread")
+    evidence = Evidence.of(cluster, rounds.compaction, waiting, state.free, state.readings, state.barred, state.model)
     relations = state.relations.save()
     return Level(waiting, None, None, evidence, 0.0, signature=rounds.compaction.signature, topology_counts=relations)
 

@@ -1,6 +1,6 @@
 """A bulk round: thousands of tasks on thousands of machines through one min-cost flow network of classes and groups.
 
-The input becomes a ledger for the round, in arrays: what runs is known as sums only, and relations as counts.
+The input becomes a cluster for the round, in arrays: what runs is known as sums only, and relations as counts.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 
 from flowsched.cluster.fleet import Fleet
 from flowsched.relations.relation import TaskGroup
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.bulk_input import BulkInput, input_of_fleet
 from flowsched.scale.bulk_outcome import BulkOutcome, BulkPlacement, Leftover
-from flowsched.scale.bulk_record import BulkAccount
+from flowsched.scale.bulk_record import BulkTrace
 from flowsched.scale.demand import Demand
-from flowsched.scale.ledger import Ledger
-from flowsched.scale.network_account import PlacedCosts
+from flowsched.scale.network_trace import PlacedCosts
 from flowsched.scale.reasons import PLACE, Cause, Closing, why_all
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.scheduler import named_certificate
@@ -62,17 +62,17 @@ def decide(
     """The same on an input. Raises ``RuntimeError`` if the solver refuses a network."""
     timer, began = StageTimer(clock), clock()
     timer.start("view")
-    ledger = given.ledger()
-    rounds = Rounds(ledger, solver, given.settings, clock=clock, canonical=True)
+    cluster = given.cluster()
+    rounds = Rounds(cluster, solver, given.settings, clock=clock, canonical=True)
     timer.start(None)
     outcome = rounds.decide(given.now_s)
     timer.ms.update(outcome.timings_ms)
     timer.start("report")
-    closing = Closing.of(ledger, outcome.tasks, outcome.machines)
-    reasons = why_all(given.now_s, ledger, outcome, closing)
-    costs = _costs(ledger, outcome, closing)
-    placements = _placements(ledger, outcome, costs)
-    waits = {ledger.task_name(row): reasons[row] for row in outcome.waits.tolist()}
+    closing = Closing.of(cluster, outcome.tasks, outcome.machines)
+    reasons = why_all(given.now_s, cluster, outcome, closing)
+    costs = _costs(cluster, outcome, closing)
+    placements = _placements(cluster, outcome, costs)
+    waits = {cluster.task_name(row): reasons[row] for row in outcome.waits.tolist()}
     left = tuple(
         Leftover(task, _CAUSES.get(why.cause) or Cause(why.cause), why.text)
         for demand in given.demands
@@ -89,25 +89,25 @@ def decide(
     record: Callable[[int | None], Mapping[str, Any]] | None = None
     levels: Callable[[int], list[dict[str, Any]]] | None = None
     if keep_record:
-        account = BulkAccount.of(given, rounds, outcome, closing, reasons, costs, solver, counts, timings)
-        record, levels = (account.part, None) if given.model is None else (None, account.parts)
-    return BulkOutcome(placements, left, counts, record, timings, partial(named_certificate, ledger, outcome), levels)
+        trace = BulkTrace.of(given, rounds, outcome, closing, reasons, costs, solver, counts, timings)
+        record, levels = (trace.part, None) if given.model is None else (None, trace.parts)
+    return BulkOutcome(placements, left, counts, record, timings, partial(named_certificate, cluster, outcome), levels)
 
 
-def _costs(ledger: Ledger, outcome: RoundOutcome, closing: Closing) -> PlacedCosts:
+def _costs(cluster: BulkCluster, outcome: RoundOutcome, closing: Closing) -> PlacedCosts:
     """What each task paid, if they came one after the other."""
-    classes = ledger.task_class[outcome.tasks]
+    classes = cluster.task_class[outcome.tasks]
     terms = closing.in_turn(classes, outcome.machines)
     terms = {name: values for name, values in terms.items() if name != PLACE or values.any()}
     cost = np.sum([np.zeros(len(classes)), *terms.values()], axis=0)
     return PlacedCosts(cost, terms, *runners_up(closing, classes, outcome.machines))
 
 
-def _placements(ledger: Ledger, outcome: RoundOutcome, costs: PlacedCosts) -> tuple[BulkPlacement, ...]:
-    names = ledger.names
+def _placements(cluster: BulkCluster, outcome: RoundOutcome, costs: PlacedCosts) -> tuple[BulkPlacement, ...]:
+    names = cluster.names
     return tuple(
         BulkPlacement(
-            ledger.task_name(task),
+            cluster.task_name(task),
             str(names[machine]),
             paid,
             dict(zip(costs.terms, parts, strict=True)),
@@ -159,10 +159,10 @@ def _first_two(price: FloatArray, tie: FloatArray) -> IntArray:
 
 def _open(closing: Closing, c: int) -> BoolArray:
     """Machines that take one task of a class more."""
-    ledger = closing.ledger
-    demand, effect = ledger.demands[c], ledger.effects[c]
+    cluster = closing.cluster
+    demand, effect = cluster.demands[c], cluster.effects[c]
     open_: BoolArray = ((demand == 0) | (closing.free >= demand)).all(axis=1)
-    open_ &= ((effect == 0) | (closing.readings + effect <= ledger.limits)).all(axis=1)
+    open_ &= ((effect == 0) | (closing.readings + effect <= cluster.limits)).all(axis=1)
     for _, refused in closing.relations.refusals(c):
         open_ &= ~refused
     return open_

@@ -26,8 +26,8 @@ import numpy as np
 from flowsched.cluster.decision import Certificate
 from flowsched.network.network import potentials
 from flowsched.scale import bound_kernels, kernels
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import Compaction
-from flowsched.scale.ledger import Ledger
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.network import ScaleNetwork
 from flowsched.scale.waiting import Waiting
@@ -54,7 +54,7 @@ class Evidence:
     open: BoolArray
     """Machines that are there and not barred."""
     counts: IntArray
-    """Tasks of each class that wait; arrays by class have all classes of the ledger."""
+    """Tasks of each class that wait; arrays by class have all classes of the cluster."""
     task_class: IntArray
     """Class of each task in ``waiting``."""
     tier_of: IntArray
@@ -71,7 +71,7 @@ class Evidence:
     @classmethod
     def of(
         cls,
-        ledger: Ledger,
+        cluster: BulkCluster,
         compaction: Compaction,
         waiting: Waiting,
         free: IntArray,
@@ -81,22 +81,22 @@ class Evidence:
     ) -> Evidence:
         """Before a level is placed, at this state; what changes later is copied.
 
-        ``model``: the round's, where it differs from the ledger's: who may not join a held machine has no price there, so
+        ``model``: the round's, where it differs from the cluster's: who may not join a held machine has no price there, so
         reserved capacity is taken out of the bound as it is taken out of the round.
         """
-        table = ledger.table()
-        model = ledger.model() if model is None else model
-        widths = np.array([c.width_milli for c in ledger.classes], dtype=np.int64)
+        table = cluster.table()
+        model = cluster.model() if model is None else model
+        widths = np.array([c.width_milli for c in cluster.classes], dtype=np.int64)
         tiers = np.array(compaction.tier_widths, dtype=np.int64)
         tier_of = np.minimum(np.searchsorted(-tiers, -widths), len(tiers) - 1)
-        counts = np.zeros(len(ledger.classes), dtype=np.int64)
+        counts = np.zeros(len(cluster.classes), dtype=np.int64)
         counts[waiting.classes] = waiting.counts
         dearest = float(waiting.cost[np.isfinite(waiting.cost)].max(initial=0.0))
         if not np.isfinite(waiting.cost).all():
             # A price for waiting that is infinite is as good as one that no place reaches.
             base = table.base[waiting.classes]
             extra = model.extra[model.place_of[waiting.classes]] if model.extra.size else np.zeros((1, 1))
-            highest = ledger.factors.max(axis=0, initial=0.0) * readings.max(axis=0, initial=0) / FIXED
+            highest = cluster.factors.max(axis=0, initial=0.0) * readings.max(axis=0, initial=0) / FIXED
             place = float(base[np.isfinite(base)].max(initial=0.0)) + float(extra[np.isfinite(extra)].max(initial=0.0))
             place += float((table.coefficients[waiting.classes] @ highest).max(initial=0.0))
             dearest = max(dearest, _BEYOND * place + 1.0)
@@ -107,7 +107,7 @@ class Evidence:
             ),
             readings.copy(),
             free.copy(),
-            ledger.alive & ~barred,
+            cluster.alive & ~barred,
             counts,
             np.repeat(waiting.classes, waiting.counts),
             np.where(widths > 0, tier_of, -1),

@@ -14,9 +14,9 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.records.record import plain_changes, plain_value
+from flowsched.scale.bulk_cluster import PENDING, RUNNING, BulkCluster
 from flowsched.scale.changes import RunningChanges
-from flowsched.scale.ledger import PENDING, RUNNING, Ledger
-from flowsched.scale.ledger_copy import copied
+from flowsched.scale.cluster_copy import copied
 from flowsched.scale.migration import waiting_cost
 from flowsched.scale.reasons import Closing
 from flowsched.support.arrays import FloatArray, IntArray
@@ -63,12 +63,12 @@ class ChangedRound:
         }
 
 
-def started_of(changes: RunningChanges, ledger: Ledger) -> tuple[IntArray, Closing, FloatArray]:
-    """Rows of the tasks that start, the state with all of them, and what each costs there; ``ledger``: before the round."""
-    pending = np.flatnonzero(ledger.state == PENDING)
-    pending = pending[np.argsort(ledger.sequence[pending], kind="stable")]
-    starting = pending[changes.ledger.state[pending] == RUNNING]
-    before = copied(changes.ledger)
+def started_of(changes: RunningChanges, cluster: BulkCluster) -> tuple[IntArray, Closing, FloatArray]:
+    """Rows of the tasks that start, the state with all of them, and what each costs there; ``cluster``: before the round."""
+    pending = np.flatnonzero(cluster.state == PENDING)
+    pending = pending[np.argsort(cluster.sequence[pending], kind="stable")]
+    starting = pending[changes.cluster.state[pending] == RUNNING]
+    before = copied(changes.cluster)
     at = before.machine[starting].copy()
     before.unbind(starting)
     closing = Closing.of(before, starting, at)
@@ -79,12 +79,12 @@ def started_of(changes: RunningChanges, ledger: Ledger) -> tuple[IntArray, Closi
 
 def changed_round(
     snapshot: Snapshot,
-    ledger: Ledger,
+    cluster: BulkCluster,
     changes: RunningChanges,
     placements: tuple[Placement, ...],
     settings: Settings,
 ) -> ChangedRound:
-    """The round of a snapshot; ``ledger`` has the names of the rows in ``changes``."""
+    """The round of a snapshot; ``cluster`` has the names of the rows in ``changes``."""
     running = {r.task.name: r for r in snapshot.running}
     machines = {m.name: m for m in snapshot.machines}
     moves = []
@@ -92,24 +92,24 @@ def changed_round(
     for row, target, gain, price in zip(
         steps.tasks.tolist(), steps.target.tolist(), steps.gain.tolist(), steps.least_gain.tolist(), strict=True
     ):
-        r, to = running[ledger.task_name(row)], ledger.machine_name(target)
+        r, to = running[cluster.task_name(row)], cluster.machine_name(target)
         cores = snapshot.batch_cores(machines[to])
         stands_s, keeps = settings.migration_pause_s, settings.keeps_migrated_work
         moves.append(Move(r.task.name, r.machine, to, r.width_milli, r.threads, cores, stands_s, gain, price, keeps))
-    cost = waiting_cost(ledger, changes.taken_back, snapshot.now_s, settings.due_age_s)
+    cost = waiting_cost(cluster, changes.taken_back, snapshot.now_s, settings.due_age_s)
     back = []
     for row, by, wait in zip(changes.taken_back.tolist(), changes.taken_by.tolist(), cost.tolist(), strict=True):
-        where = ledger.machine_name(int(changes.ledger.machine[by]))
-        name = ledger.task_name(by)
+        where = cluster.machine_name(int(changes.cluster.machine[by]))
+        name = cluster.task_name(by)
         reason = f"{name} has a higher priority and starts in its place on {where}"
         finite = wait if np.isfinite(wait) else 0.0
-        waited = snapshot.now_s - float(ledger.created_s[row])
-        back.append((Postponement(ledger.task_name(row), reason, waited, finite, {"waiting": finite}), where, name))
+        waited = snapshot.now_s - float(cluster.created_s[row])
+        back.append((Postponement(cluster.task_name(row), reason, waited, finite, {"waiting": finite}), where, name))
     return ChangedRound(
         placements,
         tuple(back),
         tuple(
-            Preemption(ledger.task_name(v), ledger.machine_name(m), ledger.task_name(by), price, settings.keeps_work)
+            Preemption(cluster.task_name(v), cluster.machine_name(m), cluster.task_name(by), price, settings.keeps_work)
             for v, m, by, price in zip(
                 changes.victims.tolist(),
                 changes.machines.tolist(),
@@ -119,7 +119,7 @@ def changed_round(
             )
         ),
         tuple(moves),
-        frozenset(ledger.task_name(row) for row in changes.let_in.tolist()),
+        frozenset(cluster.task_name(row) for row in changes.let_in.tolist()),
         settings,
         {r.task.name: (r.task.preemptions, r.moved_s, r.task.machines is not None) for r in snapshot.running},
     )

@@ -1,6 +1,6 @@
 """What a round at cluster scale changes of what runs already: preemptions for tasks without room, then moves that pay.
 
-Worked out on a ledger that is made from the round's snapshot or record alone, so that it does not matter how the rounds
+Worked out on a cluster that is made from the round's snapshot or record alone, so that it does not matter how the rounds
 before came to theirs. The rules are those of ``flow`` (:mod:`flowsched.round.preemption`), the prices those of the cost
 model. Moves may also trade the places of two tasks, and make room for one that waits.
 """
@@ -14,9 +14,9 @@ import numpy as np
 
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Running
+from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
+from flowsched.scale.cluster_copy import copied
 from flowsched.scale.full_round import propose
-from flowsched.scale.ledger import RUNNING, Ledger
-from flowsched.scale.ledger_copy import copied
 from flowsched.scale.migration import Moves, no_moves
 from flowsched.scale.migration import carry_out as carry_out_moves
 from flowsched.scale.preemption import PreemptionPlanner, Preemptions, carry_out
@@ -41,10 +41,10 @@ class History:
     """Those that may run on some machines only: where they run they are like all others, so they stay there."""
 
     @classmethod
-    def of(cls, ledger: Ledger, running: Sequence[Running]) -> History:
+    def of(cls, cluster: BulkCluster, running: Sequence[Running]) -> History:
         """That of a snapshot's running tasks."""
         return cls(
-            np.array([ledger.task_row(r.task.name) for r in running], dtype=np.int64),
+            np.array([cluster.task_row(r.task.name) for r in running], dtype=np.int64),
             np.array([r.task.preemptions for r in running], dtype=np.int64),
             np.array([-np.inf if r.moved_s is None else r.moved_s for r in running], dtype=np.float64),
             np.array([r.task.machines is not None for r in running], dtype=np.bool_),
@@ -53,9 +53,9 @@ class History:
 
 @dataclass(frozen=True, eq=False)
 class RunningChanges:
-    """What becomes of a round's decisions. Rows are those of ``ledger``."""
+    """What becomes of a round's decisions. Rows are those of ``cluster``."""
 
-    ledger: Ledger
+    cluster: BulkCluster
     """With all that runs once everything is carried out."""
     victims: IntArray = field(default_factory=lambda: _NONE)
     """Tasks that ran and wait again."""
@@ -74,7 +74,7 @@ class RunningChanges:
 
 
 def change_running(
-    ledger: Ledger,
+    cluster: BulkCluster,
     tasks: IntArray,
     machines: IntArray,
     waits: IntArray,
@@ -88,7 +88,7 @@ def change_running(
 
     Raises ``RuntimeError`` if the solver refuses a network.
     """
-    work = copied(ledger)
+    work = copied(cluster)
     work.bind(tasks, machines, work.predicted_end(tasks, machines, now_s))
     changes = RunningChanges(work)
     if settings.preempts and len(waits):
@@ -117,7 +117,7 @@ def change_running(
 
 
 def _preempt(
-    work: Ledger,
+    work: BulkCluster,
     placed: IntArray,
     waits: IntArray,
     reservations: Sequence[MachineReservation],
@@ -148,10 +148,10 @@ def _preempt(
             back = plan.victims[np.isin(plan.victims, placed)]
             left = np.concatenate([left, back])
         left = left[priority[work.task_class[left]] < level]
-    return _account(work, placed, found)
+    return _trace(work, placed, found)
 
 
-def _account(work: Ledger, placed: IntArray, found: Sequence[tuple[Preemptions, IntArray]]) -> RunningChanges:
+def _trace(work: BulkCluster, placed: IntArray, found: Sequence[tuple[Preemptions, IntArray]]) -> RunningChanges:
     """Plans one after the other as one; a task of the round that lost its place may have found another."""
     victims = np.concatenate([_NONE, *(plan.victims for plan, _ in found)])
     price = np.concatenate([np.zeros(0), *(plan.price for plan, _ in found)])
@@ -173,7 +173,7 @@ def _account(work: Ledger, placed: IntArray, found: Sequence[tuple[Preemptions, 
 
 
 def _held(
-    work: Ledger, reservations: Sequence[MachineReservation], level: int | None, own: IntArray | None = None
+    work: BulkCluster, reservations: Sequence[MachineReservation], level: int | None, own: IntArray | None = None
 ) -> BoolArray:
     """Machines that reservations keep from tasks of a priority (None: from all), those of ``own`` tasks left out."""
     held = np.zeros(work.rows, dtype=np.bool_)

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from flowsched.scale import kernels
-from flowsched.scale.ledger import CPU, UNLIMITED, Ledger
+from flowsched.scale.bulk_cluster import CPU, UNLIMITED, BulkCluster
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
@@ -42,11 +42,11 @@ class Upkeep:
 class Compaction:
     """Groups, and what fits into them."""
 
-    def __init__(self, ledger: Ledger, *, canonical: bool = False) -> None:
-        """Nothing is counted yet. ``canonical``: the ledger's state alone decides on groups' numbers, on shapes and on
+    def __init__(self, cluster: BulkCluster, *, canonical: bool = False) -> None:
+        """Nothing is counted yet. ``canonical``: the cluster's state alone decides on groups' numbers, on shapes and on
         tiers, not how it came to be.
         """
-        self._ledger = ledger
+        self._cluster = cluster
         self._canonical = canonical
         self.upkeep = Upkeep()
         self.widths: tuple[int, ...] = ()
@@ -65,24 +65,24 @@ class Compaction:
         self._seen_units: IntArray = np.zeros(0, dtype=np.int64)
         self.signature: IntArray = np.zeros(0, dtype=np.int64)
         """By machine: what a group has in common beside its kind and buckets, as a number."""
-        self._buckets = np.array([round(f.bucket * FIXED) for f in ledger.features], dtype=np.int64)
+        self._buckets = np.array([round(f.bucket * FIXED) for f in cluster.features], dtype=np.int64)
         self._empty()
 
     def _empty(self) -> None:
         """No shapes and no groups."""
-        ledger = self._ledger
+        cluster = self._cluster
         self.shape_of: IntArray = np.zeros(0, dtype=np.int64)
         """Shape of every class; -1 for those that have not waited."""
         self._shapes: dict[tuple[int, ...], int] = {}
-        self._shape_demand: IntArray = np.zeros((0, len(ledger.resources)), dtype=np.int64)
-        self._shape_effect: IntArray = np.zeros((0, len(ledger.features)), dtype=np.int64)
+        self._shape_demand: IntArray = np.zeros((0, len(cluster.resources)), dtype=np.int64)
+        self._shape_effect: IntArray = np.zeros((0, len(cluster.features)), dtype=np.int64)
         self.seen_fit: IntArray = np.zeros((len(self.group_of), 0), dtype=np.int64)
         self._keys: dict[tuple[int, ...], int] = {}
         self.keys: list[tuple[int, ...]] = []
         """Kind, buckets and signature of every group."""
-        self._table: IntArray = np.zeros((0, 2 + len(ledger.features)), dtype=np.int64)
+        self._table: IntArray = np.zeros((0, 2 + len(cluster.features)), dtype=np.int64)
         self.kind: IntArray = np.zeros(0, dtype=np.int64)
-        self.reading: FloatArray = np.zeros((0, len(ledger.features)))
+        self.reading: FloatArray = np.zeros((0, len(cluster.features)))
         """What stands for a group's readings: the middle of its buckets, or the exact value."""
         self.members: IntArray = np.zeros(0, dtype=np.int64)
         self.open_members: IntArray = np.zeros(0, dtype=np.int64)
@@ -100,15 +100,15 @@ class Compaction:
         return len(self.keys)
 
     def catch_up(self, changed: IntArray, present: IntArray) -> None:
-        """Bring everything up to the ledger's state. ``changed``: machine rows; ``present``: classes that wait."""
-        ledger = self._ledger
+        """Bring everything up to the cluster's state. ``changed``: machine rows; ``present``: classes that wait."""
+        cluster = self._cluster
         self._grow_machines()
         if len(self.keys) > _STALE * max(16, int(np.count_nonzero(self.members))):
             self._forget("stale_groups")
-        limited = bool((ledger.limits < UNLIMITED).any()) if ledger.limits.size else False
-        if limited != self._limited or self._shape_demand.shape[1] != len(ledger.resources):
+        limited = bool((cluster.limits < UNLIMITED).any()) if cluster.limits.size else False
+        if limited != self._limited or self._shape_demand.shape[1] != len(cluster.resources):
             self._limited = limited
-            self._forget("limits" if self._shape_demand.shape[1] == len(ledger.resources) else "resources")
+            self._forget("limits" if self._shape_demand.shape[1] == len(cluster.resources) else "resources")
         if self._canonical:
             self._set_shapes(present)
         else:
@@ -117,8 +117,8 @@ class Compaction:
         if self._forgotten:
             # All at once, with the shapes and tiers of this round.
             self._forgotten = False
-            changed = np.union1d(changed, np.flatnonzero(ledger.alive))
-        self.update(changed, ledger.free, ledger.readings)
+            changed = np.union1d(changed, np.flatnonzero(cluster.alive))
+        self.update(changed, cluster.free, cluster.readings)
         self.reprice()
 
     def sign(self, signature: IntArray) -> IntArray:
@@ -158,28 +158,28 @@ class Compaction:
 
     def reprice(self) -> None:
         """Fill in the prices of classes and groups that are new."""
-        ledger = self._ledger
+        cluster = self._cluster
         classes, groups, structure = self._priced
-        if structure == ledger.structure and classes == len(ledger.classes) and groups == self.groups:
+        if structure == cluster.structure and classes == len(cluster.classes) and groups == self.groups:
             return
-        if structure != ledger.structure:
+        if structure != cluster.structure:
             groups = classes = 0  # kinds or classes turned up: the policy's arrays are new
-        cost = np.empty((len(ledger.classes), self.groups))
+        cost = np.empty((len(cluster.classes), self.groups))
         cost[:classes, :groups] = self.cost[:classes, :groups]
         new = slice(groups, self.groups)
         if new.start < new.stop:
             cost[:, new] = self.prices_at(
-                np.arange(len(ledger.classes)), np.arange(self.groups)[new], self.reading[new]
+                np.arange(len(cluster.classes)), np.arange(self.groups)[new], self.reading[new]
             )
-            self.upkeep.applied["prices"] += len(ledger.classes) * (new.stop - new.start)
+            self.upkeep.applied["prices"] += len(cluster.classes) * (new.stop - new.start)
         self.cost = cost
-        self._priced = (len(ledger.classes), self.groups, ledger.structure)
+        self._priced = (len(cluster.classes), self.groups, cluster.structure)
 
     def prices_at(self, classes: IntArray, groups: IntArray, readings: FloatArray) -> FloatArray:
         """What a task of each class costs on machines of each group's kind with these readings, a row for each group."""
-        table = self._ledger.table()
+        table = self._cluster.table()
         kind = self.kind[groups]
-        scaled = (self._ledger.factors[kind] * readings).T
+        scaled = (self._cluster.factors[kind] * readings).T
         prices: FloatArray = table.base[classes][:, kind] + table.coefficients[classes] @ scaled
         return prices
 
@@ -190,11 +190,11 @@ class Compaction:
         ``sum over f of coefficient * factor * bucket / 2`` off, and a round that is optimal for the middles is at most
         twice the sum over its tasks above the true optimum.
         """
-        ledger = self._ledger
-        if not ledger.kinds or not len(tasks):
+        cluster = self._cluster
+        if not cluster.kinds or not len(tasks):
             return 0.0
-        half = ledger.factors.max(axis=0) * self._buckets / FIXED / 2.0
-        return float(ledger.table().coefficients @ half @ tasks)
+        half = cluster.factors.max(axis=0) * self._buckets / FIXED / 2.0
+        return float(cluster.table().coefficients @ half @ tasks)
 
     def active(self) -> IntArray:
         """Groups with room for a task of some shape."""
@@ -214,12 +214,12 @@ class Compaction:
     # Below: how
 
     def _grow_machines(self) -> None:
-        more = self._ledger.rows - len(self.group_of)
+        more = self._cluster.rows - len(self.group_of)
         if more > 0:
             self.group_of = np.concatenate([self.group_of, np.full(more, -1, dtype=np.int64)])
             self._seen_units = np.concatenate([self._seen_units, np.zeros(more, dtype=np.int64)])
             self.seen_fit = np.vstack([self.seen_fit, np.zeros((more, self.seen_fit.shape[1]), dtype=np.int64)])
-        missing = self._ledger.rows - len(self.signature)
+        missing = self._cluster.rows - len(self.signature)
         if missing > 0:
             self.signature = np.concatenate([self.signature, np.zeros(missing, dtype=np.int64)])
 
@@ -233,17 +233,17 @@ class Compaction:
 
     def _add_shapes(self, present: IntArray) -> None:
         """Shapes of waiting classes that are new, counted on all machines."""
-        ledger = self._ledger
-        unknown = np.full(len(ledger.classes) - len(self.shape_of), -1, dtype=np.int64)
+        cluster = self._cluster
+        unknown = np.full(len(cluster.classes) - len(self.shape_of), -1, dtype=np.int64)
         self.shape_of = np.concatenate([self.shape_of, unknown])
         before = len(self._shapes)
         for c in present[self.shape_of[present] < 0].tolist():
-            effect = ledger.effects[c] if self._limited else np.zeros(len(ledger.features), dtype=np.int64)
-            key = (*ledger.demands[c].tolist(), *effect.tolist())
+            effect = cluster.effects[c] if self._limited else np.zeros(len(cluster.features), dtype=np.int64)
+            key = (*cluster.demands[c].tolist(), *effect.tolist())
             shape = self._shapes.get(key)
             if shape is None:
                 shape = self._shapes[key] = len(self._shapes)
-                self._shape_demand = np.vstack([self._shape_demand, ledger.demands[c]])
+                self._shape_demand = np.vstack([self._shape_demand, cluster.demands[c]])
                 self._shape_effect = np.vstack([self._shape_effect, effect])
                 self.seen_fit = np.hstack([self.seen_fit, np.zeros((len(self.group_of), 1), dtype=np.int64)])
                 self.slots = np.vstack([self.slots, np.zeros((1, self.groups), dtype=np.int64)])
@@ -259,22 +259,22 @@ class Compaction:
 
     def _set_shapes(self, present: IntArray, reason: str = "shapes") -> None:
         """Shapes of the classes that wait and of no others; all are counted anew where these are not the last round's."""
-        ledger = self._ledger
-        none = np.zeros(len(ledger.features), dtype=np.int64)
+        cluster = self._cluster
+        none = np.zeros(len(cluster.features), dtype=np.int64)
         keys = [
-            (*ledger.demands[c].tolist(), *(ledger.effects[c] if self._limited else none).tolist())
+            (*cluster.demands[c].tolist(), *(cluster.effects[c] if self._limited else none).tolist())
             for c in present.tolist()
         ]
         if keys and set(keys) != self._shapes.keys():
             self.upkeep.rebuilt[reason] += 1
             self._shapes = {key: i for i, key in enumerate(sorted(set(keys)))}
             table = np.array(list(self._shapes), dtype=np.int64)
-            self._shape_demand = np.ascontiguousarray(table[:, : len(ledger.resources)])
-            self._shape_effect = np.ascontiguousarray(table[:, len(ledger.resources) :])
+            self._shape_demand = np.ascontiguousarray(table[:, : len(cluster.resources)])
+            self._shape_effect = np.ascontiguousarray(table[:, len(cluster.resources) :])
             self.seen_fit = np.zeros((len(self.group_of), len(table)), dtype=np.int64)
             self.slots = np.zeros((len(table), self.groups), dtype=np.int64)
             self._recount_all(np.flatnonzero(self.group_of >= 0))
-        self.shape_of = np.full(len(ledger.classes), -1, dtype=np.int64)
+        self.shape_of = np.full(len(cluster.classes), -1, dtype=np.int64)
         self.shape_of[present] = [self._shapes[key] for key in keys]
 
     def _recount_all(self, rows: IntArray) -> None:
@@ -283,7 +283,7 @@ class Compaction:
         for array in (self.members, self.open_members, self.slots, self.tiers, self.rungs):
             array[...] = 0
         self.group_of[:] = -1
-        self._count(rows, groups, self._ledger.free, self._ledger.readings)
+        self._count(rows, groups, self._cluster.free, self._cluster.readings)
 
     def _count(self, rows: IntArray, groups: IntArray, free: IntArray, readings: IntArray) -> None:
         """Take machines out of the counts of their groups, and count them in these."""
@@ -292,7 +292,7 @@ class Compaction:
             groups,
             free,
             readings,
-            self._ledger.limits,
+            self._cluster.limits,
             self._shape_demand,
             self._shape_effect,
             self.unit,
@@ -310,14 +310,14 @@ class Compaction:
 
     def _choose_widths(self, present: IntArray) -> None:
         """Tiers for the widths that wait; where they differ from the last round's, tiers are counted anew."""
-        ledger = self._ledger
-        wide = {w for c in present.tolist() if (w := ledger.classes[c].width_milli) > 0}
+        cluster = self._cluster
+        wide = {w for c in present.tolist() if (w := cluster.classes[c].width_milli) > 0}
         # Where each width divides the next, tiers of further widths change nothing, so none is given up while each has
         # its own.
         both = _widest_first(wide | set(self.widths))
         keep = len(both) <= MAX_TIERS and _chain(both) and not self._canonical
         widths = both if keep else _widest_first(wide)
-        largest_free = int(ledger.allocatable[:, CPU].max(initial=0))
+        largest_free = int(cluster.allocatable[:, CPU].max(initial=0))
         # Whole units count: what is left of the largest machine beyond them is in no table.
         large_enough = self.largest.shape[1] - 1 >= largest_free // self.unit
         if not len(present) or (widths == self.widths and large_enough):
@@ -333,9 +333,9 @@ class Compaction:
 
     def _groups_for(self, rows: IntArray, readings: IntArray) -> IntArray:
         """Group of each machine, new ones made; -1 for machines that are gone."""
-        ledger = self._ledger
+        cluster = self._cluster
         columns = np.empty((len(rows), 2 + len(self._buckets)), dtype=np.int64)
-        columns[:, 0] = np.where(ledger.alive[rows], ledger.kind[rows], -1)
+        columns[:, 0] = np.where(cluster.alive[rows], cluster.kind[rows], -1)
         columns[:, 1:-1] = readings[rows] // np.maximum(1, self._buckets)
         columns[:, -1] = self.signature[rows]
         answer = self.group_of[rows]

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowsched.network.network import Network
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import Compaction
-from flowsched.scale.ledger import Ledger
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.network import cost_scale
 from flowsched.scale.waiting import Waiting
@@ -115,7 +115,7 @@ def gather(
 
 
 def build_full_network(
-    ledger: Ledger, compaction: Compaction, residents: Residents, waiting: Waiting, readings: FloatArray
+    cluster: BulkCluster, compaction: Compaction, residents: Residents, waiting: Waiting, readings: FloatArray
 ) -> FullNetwork:
     """The network of residents and waiting tasks at the compaction's state; ``readings``: the mean by group.
 
@@ -127,7 +127,7 @@ def build_full_network(
     at_class = np.searchsorted(classes, residents.task_class)
     at_group = np.searchsorted(groups, residents.group)
     at_waiting = np.searchsorted(classes, waiting.classes)
-    widths = np.array([ledger.classes[c].width_milli for c in classes.tolist()], dtype=np.int64)
+    widths = np.array([cluster.classes[c].width_milli for c in classes.tolist()], dtype=np.int64)
     units = np.maximum(1, widths // compaction.unit)
     tasks = np.bincount(at_class, weights=residents.count, minlength=len(classes)).astype(np.int64)
     leaving = np.bincount(at_class[residents.step_pair], weights=residents.step_count, minlength=len(classes)).astype(
@@ -169,7 +169,7 @@ def build_full_network(
     # A running task can stay, also where a machine has become smaller than what runs there.
     tier_capacity = np.maximum(compaction.tiers[groups], load_to[:, :tiers])
 
-    ladder_capacity, ladder_cost = _ladder(ledger, compaction, classes, tasks, units, groups, load_to[:, -1], total)
+    ladder_capacity, ladder_cost = _ladder(cluster, compaction, classes, tasks, units, groups, load_to[:, -1], total)
     step_class = at_class[residents.step_pair]
     level_class, level_count, level_cost = waiting.levels
     level_at = at_waiting[level_class]
@@ -264,7 +264,7 @@ def mean_readings(compaction: Compaction, readings: IntArray) -> FloatArray:
 
 
 def _ladder(
-    ledger: Ledger,
+    cluster: BulkCluster,
     compaction: Compaction,
     classes: IntArray,
     tasks: IntArray,
@@ -275,10 +275,10 @@ def _ladder(
 ) -> tuple[IntArray, FloatArray]:
     """Capacities and unit costs of every group's steps, below and above its present load."""
     flow = max(1.0, float((tasks * units).sum()))
-    coefficients = ledger.table().coefficients[classes]
-    effects = ledger.effects[classes] / FIXED
+    coefficients = cluster.table().coefficients[classes]
+    effects = cluster.effects[classes] / FIXED
     pair = (tasks @ coefficients) * (tasks @ effects) / (flow * flow)
-    per_unit = ledger.factors[compaction.kind[groups]] @ pair if pair.size else np.zeros(len(groups))
+    per_unit = cluster.factors[compaction.kind[groups]] @ pair if pair.size else np.zeros(len(groups))
     members = np.maximum(1, compaction.members[groups])
     edges = (np.arange(RUNGS + 1) * load[:, None]) // RUNGS
     below = np.diff(edges, axis=1)

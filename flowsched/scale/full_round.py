@@ -1,7 +1,7 @@
 """The full round: every task in the network, after the round, for better homes of running tasks.
 
-    proposal = propose(ledger, solver, settings, now_s, moved_s)
-    carry_out(proposal.moves, ledger)  # or whatever moving a task takes
+    proposal = propose(cluster, solver, settings, now_s, moved_s)
+    carry_out(proposal.moves, cluster)  # or whatever moving a task takes
 
 Steps: first moves along the optimal flow, best first; then any single move that pays, in turns with trades, in which tasks
 of two classes take each other's machines; then room for tasks that wait and fit nowhere: others go elsewhere first if all
@@ -19,9 +19,9 @@ import numpy as np
 
 from flowsched.cluster.settings import Settings
 from flowsched.scale import bound_kernels, kernels, move_kernels
+from flowsched.scale.bulk_cluster import PENDING, RUNNING, BulkCluster
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.full_network import Quotas, build_full_network, gather, mean_readings
-from flowsched.scale.ledger import PENDING, RUNNING, Ledger
 from flowsched.scale.migration import (
     Moves,
     emptied_of,
@@ -45,7 +45,7 @@ _TRIES = 8
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """Moves, with an account of how they came about."""
+    """Moves, with a trace of how they came about."""
 
     moves: Moves
     counts: Mapping[str, int]
@@ -55,7 +55,7 @@ class Proposal:
 class _Movable:
     """All that a proposal depends on."""
 
-    ledger: Ledger
+    cluster: BulkCluster
     now_s: float
     due_age_s: float
     open: BoolArray
@@ -67,24 +67,24 @@ class _Movable:
     @classmethod
     def of(
         cls,
-        ledger: Ledger,
+        cluster: BulkCluster,
         settings: Settings,
         now_s: float,
         moved_s: FloatArray,
         barred: BoolArray | None,
         fixed: IntArray,
     ) -> _Movable:
-        """That of a ledger."""
-        tasks = np.setdiff1d(np.flatnonzero(ledger.state == RUNNING), fixed, assume_unique=True)
-        price = least_gains(ledger, tasks, now_s, settings, moved_s[tasks])
+        """That of a cluster."""
+        tasks = np.setdiff1d(np.flatnonzero(cluster.state == RUNNING), fixed, assume_unique=True)
+        price = least_gains(cluster, tasks, now_s, settings, moved_s[tasks])
         tasks, price = tasks[np.isfinite(price)], price[np.isfinite(price)]
-        order = np.lexsort((ledger.sequence[tasks], price, ledger.machine[tasks], ledger.task_class[tasks]))
-        open_ = open_machines(ledger, barred)
-        return cls(ledger, now_s, settings.due_age_s, open_, tasks[order], price[order])
+        order = np.lexsort((cluster.sequence[tasks], price, cluster.machine[tasks], cluster.task_class[tasks]))
+        open_ = open_machines(cluster, barred)
+        return cls(cluster, now_s, settings.due_age_s, open_, tasks[order], price[order])
 
 
 def propose(
-    ledger: Ledger,
+    cluster: BulkCluster,
     solver: Solver,
     settings: Settings,
     now_s: float,
@@ -93,14 +93,14 @@ def propose(
     barred: BoolArray | None = None,
     fixed: IntArray | None = None,
 ) -> Proposal:
-    """Moves that pay at the ledger's state, at most ``settings.migration_moves`` steps; the ledger is not changed.
+    """Moves that pay at the cluster's state, at most ``settings.migration_moves`` steps; the cluster is not changed.
 
     ``moved_s``: by task row, when each was moved last; minus infinity: never. ``barred``: machine rows that take no task,
     such as reserved ones. ``fixed``: rows of tasks that stay, such as those that have just started. Raises ``RuntimeError``
     if the solver refuses the network.
     """
     none: IntArray = np.zeros(0, dtype=np.int64)
-    movable = _Movable.of(ledger, settings, now_s, moved_s, barred, none if fixed is None else fixed)
+    movable = _Movable.of(cluster, settings, now_s, moved_s, barred, none if fixed is None else fixed)
     most = settings.migration_moves
     counts = dict.fromkeys(("along_the_flow", "single_moves", "trades", "let_in"), 0)
     counts["tasks"] = len(movable.tasks)
@@ -130,22 +130,22 @@ def propose(
 
 def _flow(movable: _Movable, solver: Solver, counts: dict[str, int]) -> tuple[Quotas, IntArray]:
     """How many tasks of each class the optimal flow moves out of and into each group; group of each machine."""
-    ledger, tasks = movable.ledger, movable.tasks
-    emptied = emptied_of(ledger, tasks)
-    pending = np.flatnonzero(ledger.state == PENDING)
-    pending = pending[np.argsort(ledger.sequence[pending], kind="stable")]
-    waiting = survey(ledger, pending, movable.now_s, movable.due_age_s)
+    cluster, tasks = movable.cluster, movable.tasks
+    emptied = emptied_of(cluster, tasks)
+    pending = np.flatnonzero(cluster.state == PENDING)
+    pending = pending[np.argsort(cluster.sequence[pending], kind="stable")]
+    waiting = survey(cluster, pending, movable.now_s, movable.due_age_s)
     compaction = Compaction(emptied)
-    present = np.union1d(ledger.task_class[tasks], waiting.classes)
-    compaction.catch_up(np.flatnonzero(ledger.alive), present)
-    machine, classes = ledger.machine[tasks], ledger.task_class[tasks]
+    present = np.union1d(cluster.task_class[tasks], waiting.classes)
+    compaction.catch_up(np.flatnonzero(cluster.alive), present)
+    machine, classes = cluster.machine[tasks], cluster.task_class[tasks]
     stay = np.empty(len(tasks))
-    kernels.reprice(classes, machine, ledger.model(), ledger.readings, stay)
+    kernels.reprice(classes, machine, cluster.model(), cluster.readings, stay)
     group_of = compaction.group_of
     residents = gather(
         classes, group_of[machine], stay, movable.least_gain, np.full(len(tasks), np.inf), compaction.groups
     )
-    network = build_full_network(emptied, compaction, residents, waiting, mean_readings(compaction, ledger.readings))
+    network = build_full_network(emptied, compaction, residents, waiting, mean_readings(compaction, cluster.readings))
     counts["arcs"] = network.network.arc_count
     counts["nodes"] = len(network.network.supplies)
     counts["classes"] = len(present)
@@ -153,7 +153,7 @@ def _flow(movable: _Movable, solver: Solver, counts: dict[str, int]) -> tuple[Qu
     solution = solver.solve(network.network)
     if not solution.status.has_flow:
         raise RuntimeError(f"{solver.name} answers {solution.status} to the full network: {solution.report}")
-    return network.quotas(solution.flow, len(ledger.classes), compaction.groups), group_of
+    return network.quotas(solution.flow, len(cluster.classes), compaction.groups), group_of
 
 
 class _MoveState:
@@ -162,12 +162,12 @@ class _MoveState:
     def __init__(self, movable: _Movable, most: int) -> None:
         """Nothing has moved. ``most``: steps at most."""
         self._movable = movable
-        ledger = movable.ledger
-        self._model = ledger.model()
-        self.free, self.readings = ledger.free.copy(), ledger.readings.copy()
-        self._class, self._machine = ledger.task_class[movable.tasks], ledger.machine[movable.tasks]
+        cluster = movable.cluster
+        self._model = cluster.model()
+        self.free, self.readings = cluster.free.copy(), cluster.readings.copy()
+        self._class, self._machine = cluster.task_class[movable.tasks], cluster.machine[movable.tasks]
         self._gone = np.zeros(len(movable.tasks), dtype=np.bool_)
-        most = min(most, 2 * len(ledger.state))
+        most = min(most, 2 * len(cluster.state))
         self._who = np.empty(most, dtype=np.int64)
         self._target = np.empty(most, dtype=np.int64)
         self._gain = np.empty(most)
@@ -239,17 +239,17 @@ class _MoveState:
 
     def make_room(self) -> int:
         """Let tasks in that wait and fit nowhere, higher priorities and wider ones first; how many."""
-        movable, ledger = self._movable, self._movable.ledger
-        pending = alone(ledger, np.flatnonzero(ledger.state == PENDING))
+        movable, cluster = self._movable, self._movable.cluster
+        pending = alone(cluster, np.flatnonzero(cluster.state == PENDING))
         if not len(pending):
             return 0
-        cost = waiting_cost(ledger, pending, movable.now_s, movable.due_age_s)
-        order = np.lexsort((ledger.sequence[pending], -cost))
+        cost = waiting_cost(cluster, pending, movable.now_s, movable.due_age_s)
+        order = np.lexsort((cluster.sequence[pending], -cost))
         pending, cost = pending[order], cost[order]
         room = RoomSearch(self._model, self.free, self.readings, movable.open, self._class, self._machine, self._gone)
         let_in = 0
-        for c in in_turn(ledger, np.unique(ledger.task_class[pending])):
-            mine = ledger.task_class[pending] == c
+        for c in in_turn(cluster, np.unique(cluster.task_class[pending])):
+            mine = cluster.task_class[pending] == c
             start = self.count
             steps = room.let_in(c, cost[mine], self._weights(), movable.least_gain, len(self._who) - start)
             self.count += len(steps.who)

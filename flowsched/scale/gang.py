@@ -14,8 +14,8 @@ import numpy as np
 
 from flowsched.relations.gang import Gang
 from flowsched.relations.relation import TaskGroup
+from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
 from flowsched.scale.candidate_index import CandidateIndex
-from flowsched.scale.ledger import RUNNING, Ledger
 from flowsched.scale.round_state import BulkRoundState
 from flowsched.scale.waiting import Waiting
 from flowsched.support.arrays import BoolArray, IntArray
@@ -40,9 +40,9 @@ class QueuedGang(Gang[IntArray]):
 class GangIndex:
     """Finds the groups of a round; which classes belong to which is remembered."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, cluster: BulkCluster) -> None:
         """Nothing is known yet."""
-        self._ledger = ledger
+        self._cluster = cluster
         self._number: dict[str, int] = {}
         self._group_of: IntArray = np.zeros(0, dtype=np.int64)
 
@@ -51,31 +51,31 @@ class GangIndex:
 
         ``pending``: in the order in which they came.
         """
-        ledger = self._ledger
-        if not ledger.groups:
+        cluster = self._cluster
+        if not cluster.groups:
             return ()
         self._catch_up()
-        number_of = self._group_of[ledger.task_class[pending]]
+        number_of = self._group_of[cluster.task_class[pending]]
         where = np.flatnonzero(number_of >= 0)
         if not len(where):
             return ()
-        per_class = np.bincount(ledger.task_class[ledger.state == RUNNING], minlength=len(ledger.classes))
+        per_class = np.bincount(cluster.task_class[cluster.state == RUNNING], minlength=len(cluster.classes))
         numbers, first = np.unique(number_of[where], return_index=True)
         names = list(self._number)
-        priority = ledger.table().priority
+        priority = cluster.table().priority
         found = []
         for number in numbers[np.argsort(first)].tolist():
             classes = np.flatnonzero(self._group_of == number)
-            group = TaskGroup(names[number], ledger.groups.get(names[number], 1))
-            running = int(per_class[classes].sum()) + ledger.members_elsewhere.get(names[number], 0)
+            group = TaskGroup(names[number], cluster.groups.get(names[number], 1))
+            running = int(per_class[classes].sum()) + cluster.members_elsewhere.get(names[number], 0)
             if group.minimum - running > 1:
                 members = pending[where[number_of[where] == number]]
-                lowest = int(priority[ledger.task_class[members]].min())
+                lowest = int(priority[cluster.task_class[members]].min())
                 found.append(QueuedGang(group, running, members, classes, lowest))
         return tuple(found)
 
     def _catch_up(self) -> None:
-        known, classes = len(self._group_of), self._ledger.classes
+        known, classes = len(self._group_of), self._cluster.classes
         if known < len(classes):
             more = [self._number.setdefault(c.group, len(self._number)) if c.group else -1 for c in classes[known:]]
             self._group_of = np.concatenate([self._group_of, np.array(more, dtype=np.int64)])
@@ -94,7 +94,7 @@ def all_or_none(
     ``gangs``: those of the level in the order in which they came. ``candidates`` says what is open as the state stands;
     ``refill`` places the level anew with some classes only, for where others may be at their places because of a group.
     """
-    active: BoolArray = np.ones(len(state.ledger.classes), dtype=np.bool_)
+    active: BoolArray = np.ones(len(state.cluster.classes), dtype=np.bool_)
     dropped: list[QueuedGang] = []
     while True:
         failing = [g for g in gangs if active[g.classes].all() and g.placed(state, start) < g.needed]

@@ -1,6 +1,6 @@
 """Compiled inner loops of a round: booking, counting what fits, pricing.
 
-Arrays by machine have a row for each; amounts are integers in the ledger's units.
+Arrays by machine have a row for each; amounts are integers in the cluster's units.
 """
 
 from __future__ import annotations

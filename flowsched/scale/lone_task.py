@@ -1,7 +1,7 @@
 """The place of a single task that no relation or task group concerns, without a network: rounds of one task are frequent.
 
 A bulk round puts it on the cheapest machine with room, and of equal ones on the first by rank. That takes two looks at the
-machines; a round's ledger, groups and network take two milliseconds however small it is. Whatever is not that plain is left
+machines; a round's cluster, groups and network take two milliseconds however small it is. Whatever is not that plain is left
 to the round, and so is the record: it is made by that round when it is asked for.
 """
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from flowsched.cluster.settings import HYSTERESIS, QUIET_S, Settings
 from flowsched.scale import kernels
-from flowsched.scale.ledger import UNLIMITED, Ledger
-from flowsched.scale.ledger_copy import copied
+from flowsched.scale.bulk_cluster import UNLIMITED, BulkCluster
+from flowsched.scale.cluster_copy import copied
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 LOST_RUN_PRICE = 1.0
@@ -75,72 +75,74 @@ def no_moves() -> Moves:
     return Moves(none, none, none, np.zeros(0), np.zeros(0), none)
 
 
-def elapsed(ledger: Ledger, tasks: IntArray, now_s: float) -> tuple[FloatArray, FloatArray]:
+def elapsed(cluster: BulkCluster, tasks: IntArray, now_s: float) -> tuple[FloatArray, FloatArray]:
     """Parts of the predicted runs of running tasks that are over, and that are left, 0 to 1; 0 and 1 for the endless.
 
     Where a run's end is not known all of it counts as left, and its age as done.
     """
-    lasting = ledger.lasting_s()[ledger.task_class[tasks], ledger.kind[ledger.machine[tasks]]]
+    lasting = cluster.lasting_s()[cluster.task_class[tasks], cluster.kind[cluster.machine[tasks]]]
     length = np.where(np.isfinite(lasting) & (lasting > 0.0), lasting, 1.0)
-    finite, ending = np.isfinite(lasting), np.isfinite(ledger.end_s[tasks])
-    left = np.clip((np.where(ending, ledger.end_s[tasks], now_s) - now_s) / length, 0.0, 1.0)
-    age = np.clip((now_s - ledger.created_s[tasks]) / length, 0.0, 1.0)
+    finite, ending = np.isfinite(lasting), np.isfinite(cluster.end_s[tasks])
+    left = np.clip((np.where(ending, cluster.end_s[tasks], now_s) - now_s) / length, 0.0, 1.0)
+    age = np.clip((now_s - cluster.created_s[tasks]) / length, 0.0, 1.0)
     done = np.where(finite, np.where(ending, 1.0 - left, age), 0.0)
     return done, np.where(finite & ending, left, 1.0)
 
 
-def least_gains(ledger: Ledger, tasks: IntArray, now_s: float, settings: Settings, moved_s: FloatArray) -> FloatArray:
+def least_gains(
+    cluster: BulkCluster, tasks: IntArray, now_s: float, settings: Settings, moved_s: FloatArray
+) -> FloatArray:
     """What moving each of these running tasks must bring; infinite for those that do not move. ``moved_s``: when each was
     moved last; minus infinity: never.
     """
-    done, left = elapsed(ledger, tasks, now_s)
+    done, left = elapsed(cluster, tasks, now_s)
     price = settings.migration_price * np.where(now_s - moved_s < QUIET_S, HYSTERESIS, 1.0)
     if settings.migration_pause_s > 0.0:
-        price = price + _standing_still(ledger, tasks, settings.migration_pause_s)
+        price = price + _standing_still(cluster, tasks, settings.migration_pause_s)
     if not settings.keeps_migrated_work:
         price = price + LOST_RUN_PRICE * done
     worth: FloatArray = np.where(left > 0.0, price / np.where(left > 0.0, left, 1.0), np.inf)
-    movable = [c.movable and not (c.holds or c.joins) and np.isfinite(c.run_s) for c in ledger.classes]
-    return np.where(np.array(movable, dtype=np.bool_)[ledger.task_class[tasks]], worth, np.inf)
+    movable = [c.movable and not (c.holds or c.joins) and np.isfinite(c.run_s) for c in cluster.classes]
+    return np.where(np.array(movable, dtype=np.bool_)[cluster.task_class[tasks]], worth, np.inf)
 
 
-def _standing_still(ledger: Ledger, tasks: IntArray, pause_s: float) -> FloatArray:
+def _standing_still(cluster: BulkCluster, tasks: IntArray, pause_s: float) -> FloatArray:
     """What a pause costs each running task, in the unit of the policy's costs."""
-    classes, machine = ledger.task_class[tasks], ledger.machine[tasks]
+    classes, machine = cluster.task_class[tasks], cluster.machine[tasks]
     here = np.empty(len(tasks))
-    kernels.reprice(classes, machine, ledger.model(), ledger.readings, here)
-    lasting = ledger.lasting_s()[classes, ledger.kind[machine]]
+    kernels.reprice(classes, machine, cluster.model(), cluster.readings, here)
+    lasting = cluster.lasting_s()[classes, cluster.kind[machine]]
     share = np.where(np.isfinite(lasting) & (lasting > 0.0), pause_s / np.where(lasting > 0.0, lasting, 1.0), 0.0)
     cost: FloatArray = np.maximum(0.0, here) * share
     return cost
 
 
-def carry_out(moves: Moves, ledger: Ledger, end_s: FloatArray | None = None) -> None:
-    """Book steps on the ledger they are possible on; ``end_s``: when each task is predicted to end from then on."""
+def carry_out(moves: Moves, cluster: BulkCluster, end_s: FloatArray | None = None) -> None:
+    """Book steps on the cluster they are possible on; ``end_s``: when each task is predicted to end from then on."""
     runs = ~moves.starts
-    ledger.move(moves.tasks[runs], moves.target[runs], None if end_s is None else end_s[runs])
-    ledger.bind(moves.tasks[~runs], moves.target[~runs], None if end_s is None else end_s[~runs])
+    cluster.move(moves.tasks[runs], moves.target[runs], None if end_s is None else end_s[runs])
+    cluster.bind(moves.tasks[~runs], moves.target[~runs], None if end_s is None else end_s[~runs])
 
 
-def waiting_cost(ledger: Ledger, tasks: IntArray, now_s: float, due_age_s: float) -> FloatArray:
+def waiting_cost(cluster: BulkCluster, tasks: IntArray, now_s: float, due_age_s: float) -> FloatArray:
     """What leaving each of these tasks for later costs, by its age."""
-    table, classes = ledger.table(), ledger.task_class[tasks]
-    age = np.clip((now_s - ledger.created_s[tasks]) / max(due_age_s, 1e-9), 0.0, 1.0)
+    table, classes = cluster.table(), cluster.task_class[tasks]
+    age = np.clip((now_s - cluster.created_s[tasks]) / max(due_age_s, 1e-9), 0.0, 1.0)
     cost: FloatArray = table.waiting[classes] + table.growth[classes] * age
     return cost
 
 
-def emptied_of(ledger: Ledger, tasks: IntArray) -> Ledger:
+def emptied_of(cluster: BulkCluster, tasks: IntArray) -> BulkCluster:
     """A copy in which there is as much room as if these running tasks were gone, at readings as they are."""
-    emptied = copied(ledger)
-    machine, classes = ledger.machine[tasks], ledger.task_class[tasks]
-    np.add.at(emptied.free, machine, ledger.demands[classes])
+    emptied = copied(cluster)
+    machine, classes = cluster.machine[tasks], cluster.task_class[tasks]
+    np.add.at(emptied.free, machine, cluster.demands[classes])
     freed = np.zeros_like(emptied.limits)
-    np.add.at(freed, machine, ledger.effects[classes])
-    emptied.limits = np.where(ledger.limits < UNLIMITED, ledger.limits + freed, UNLIMITED)
+    np.add.at(freed, machine, cluster.effects[classes])
+    emptied.limits = np.where(cluster.limits < UNLIMITED, cluster.limits + freed, UNLIMITED)
     return emptied
 
 
-def open_machines(ledger: Ledger, barred: BoolArray | None) -> BoolArray:
+def open_machines(cluster: BulkCluster, barred: BoolArray | None) -> BoolArray:
     """Machine rows that may take a task."""
-    return ledger.alive.copy() if barred is None else ledger.alive & ~barred
+    return cluster.alive.copy() if barred is None else cluster.alive & ~barred

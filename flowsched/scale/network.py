@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowsched.network.network import Network
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import RUNGS, Compaction
-from flowsched.scale.ledger import Ledger
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.restricted import RestrictedClasses
 from flowsched.scale.waiting import Waiting
@@ -109,7 +109,7 @@ class ScaleNetwork:
 
 
 def build_network(
-    ledger: Ledger,
+    cluster: BulkCluster,
     compaction: Compaction,
     waiting: Waiting,
     restricted: RestrictedClasses | None = None,
@@ -123,7 +123,7 @@ def build_network(
     Raises ``ValueError`` if prices are so far apart that integers cannot hold them.
     """
     classes = waiting.classes
-    widths = np.array([ledger.classes[c].width_milli for c in classes.tolist()], dtype=np.int64)
+    widths = np.array([cluster.classes[c].width_milli for c in classes.tolist()], dtype=np.int64)
     units = np.maximum(1, widths // compaction.unit)
     counts = waiting.counts
     groups = compaction.active()
@@ -157,7 +157,7 @@ def build_network(
     total = int((counts * units).sum())
 
     chain = np.hstack([tier_node[:, 1:], gate_node[:, None]]) if tiers else np.zeros((len(groups), 0), dtype=np.int64)
-    ladder_capacity, ladder_cost = _ladder(ledger, compaction, classes, counts, units, groups, total)
+    ladder_capacity, ladder_cost = _ladder(cluster, compaction, classes, counts, units, groups, total)
     if tie is not None:
         ladder_capacity, ladder_cost = _with_ties(compaction, groups, tie, units, counts, total, ladder_cost)
     level_class, level_count, level_cost = waiting.levels
@@ -304,7 +304,7 @@ def cost_scale(largest: float, total: int, nodes: int) -> float:
 
 
 def _ladder(
-    ledger: Ledger,
+    cluster: BulkCluster,
     compaction: Compaction,
     classes: IntArray,
     counts: IntArray,
@@ -320,10 +320,10 @@ def _ladder(
     """
     tasks = counts.astype(np.float64)
     flow = float((tasks * units).sum())
-    coefficients = ledger.table().coefficients[classes]
-    effects = ledger.effects[classes] / FIXED
+    coefficients = cluster.table().coefficients[classes]
+    effects = cluster.effects[classes] / FIXED
     pair = (tasks @ coefficients) * (tasks @ effects) / max(1.0, flow * flow)
-    per_unit = ledger.factors[compaction.kind[groups]] @ pair if pair.size else np.zeros(len(groups))
+    per_unit = cluster.factors[compaction.kind[groups]] @ pair if pair.size else np.zeros(len(groups))
     usual = max(1, compaction.usual_milli // compaction.unit)
     steps = np.arange(RUNGS)
     cost = per_unit[:, None] * (steps * usual)[None, :]

@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.gang import QueuedGang
-from flowsched.scale.ledger import Ledger
 from flowsched.scale.queue import Queue
 from flowsched.scale.reservation import Drain, Lasting, MachineReservation, open_to
 from flowsched.scale.round_state import BulkRoundState
@@ -68,9 +68,9 @@ class _Owed:
 class OverdueTasks:
     """What is owed to overdue tasks, kept from round to round: by queue, which is a priority, or all tasks as one."""
 
-    def __init__(self, ledger: Ledger, compaction: Compaction, due_age_s: float, drain: bool = False) -> None:
+    def __init__(self, cluster: BulkCluster, compaction: Compaction, due_age_s: float, drain: bool = False) -> None:
         """Nothing is owed yet. ``drain``: whether a machine is kept free of new tasks where no end is known."""
-        self._ledger = ledger
+        self._cluster = cluster
         self._compaction = compaction
         self._due_age_s = due_age_s
         self._drain = drain
@@ -106,13 +106,13 @@ class OverdueTasks:
 
         Queues are settled in the order of their rank: what one holds binds those after it.
         """
-        ledger, pending = self._ledger, queue.tasks
-        created = ledger.created_s[pending]
+        cluster, pending = self._cluster, queue.tasks
+        created = cluster.created_s[pending]
         if now_s - created.min(initial=np.inf) <= self._due_age_s:
             return None
         late = pending[now_s - created > self._due_age_s]
-        late = late[np.lexsort((ledger.sequence[late], ledger.created_s[late]))]
-        held = tuple(r for r in self._before if r.stands(ledger) and (pending == r.task).any()) if self._before else ()
+        late = late[np.lexsort((cluster.sequence[late], cluster.created_s[late]))]
+        held = tuple(r for r in self._before if r.stands(cluster) and (pending == r.task).any()) if self._before else ()
         for owed in self._in_turn(late, held, queue.gangs):
             started = self._start(owed, state, now_s)
             if started is not None:
@@ -131,7 +131,7 @@ class OverdueTasks:
 
     def _in_turn(self, late: IntArray, held: Sequence[MachineReservation], gangs: Sequence[QueuedGang]) -> list[_Owed]:
         """Who is served first, one of each class or group: the holder of a reservation, then as they came."""
-        task_class = self._ledger.task_class[late]
+        task_class = self._cluster.task_class[late]
         _, first = np.unique(task_class, return_index=True)
         group = {c: gang for gang in gangs for c in gang.classes.tolist()}
         holders = {r.task for r in held}
@@ -146,38 +146,38 @@ class OverdueTasks:
         if holders:
             holding = [o for o in order if isinstance(o.key, str) and holders <= set(o.members.tolist())]
             if not holding and len(held) == 1:
-                holding = [_Owed(np.array([held[0].task]), 1, int(self._ledger.task_class[held[0].task]))]
+                holding = [_Owed(np.array([held[0].task]), 1, int(self._cluster.task_class[held[0].task]))]
             order = holding + order
         return order
 
     def _start(self, owed: _Owed, state: BulkRoundState, now_s: float) -> Started | None:
         """Place those who are owed, at whatever cost; None, and nothing has changed, if there is no room."""
-        ledger = self._ledger
+        cluster = self._cluster
         start = state.count
-        classes = ledger.task_class[owed.members]
+        classes = cluster.task_class[owed.members]
         free, readings = state.free.copy(), state.readings.copy()
-        placed = state.force(np.bincount(classes, minlength=len(ledger.classes)))
+        placed = state.force(np.bincount(classes, minlength=len(cluster.classes)))
         if placed < owed.needed:
             if placed:
                 state.take_back(start, np.ones(placed, dtype=np.bool_))
             return None
         tasks = _as_they_came(owed.members, classes, state.task_class[start:], owed.needed)
-        extra = _beyond(state.task_class[start:], ledger.task_class[tasks])
+        extra = _beyond(state.task_class[start:], cluster.task_class[tasks])
         if extra.any():
             state.take_back(start, extra)
-        waiting = survey(ledger, tasks[np.argsort(ledger.sequence[tasks])], now_s, self._due_age_s)
+        waiting = survey(cluster, tasks[np.argsort(cluster.sequence[tasks])], now_s, self._due_age_s)
         waiting = replace(
             waiting, cost=np.full(len(waiting.cost), np.inf), dearest=np.full(len(waiting.dearest), np.inf)
         )
-        open_ = state.model._replace(ceiling=np.full(len(ledger.classes), np.inf))
-        evidence = Evidence.of(ledger, self._compaction, waiting, free, readings, state.barred, open_)
+        open_ = state.model._replace(ceiling=np.full(len(cluster.classes), np.inf))
+        evidence = Evidence.of(cluster, self._compaction, waiting, free, readings, state.barred, open_)
         return Started(waiting, evidence, state.close(start, waiting, evidence))
 
     def _kept(
         self, owed: _Owed, held: tuple[MachineReservation, ...], state: BulkRoundState
     ) -> tuple[MachineReservation, ...]:
         """The reservations of the last round if they still suit, all of them or none."""
-        ledger = self._ledger
+        cluster = self._cluster
         members = set(owed.members.tolist())
         if len(held) != owed.needed or not all(r.task in members for r in held):
             return ()
@@ -186,9 +186,9 @@ class OverdueTasks:
             return ()
         for row in np.intersect1d(rows, self._changed).tolist():
             draining = [r for r in held if r.machine == row and np.isinf(r.start_s)]
-            if draining and self._for_good.large(int(ledger.task_class[draining[0].task]))[row]:
+            if draining and self._for_good.large(int(cluster.task_class[draining[0].task]))[row]:
                 continue
-            if not self._for_good.take(row, ledger.task_class[[r.task for r in held if r.machine == row]]):
+            if not self._for_good.take(row, cluster.task_class[[r.task for r in held if r.machine == row]]):
                 return ()
         return held
 
@@ -196,13 +196,13 @@ class OverdueTasks:
     def _for_good(self) -> Lasting:
         """What machines have left for good; looked up once in a round, if at all."""
         if self._lasting is None:
-            self._lasting = Lasting(self._ledger)
+            self._lasting = Lasting(self._cluster)
         return self._lasting
 
     def _reserve(self, owed: _Owed, state: BulkRoundState, now_s: float) -> tuple[MachineReservation, ...]:
         """Machines that drain soonest, all held until the last of them has room; none if one has none."""
-        ledger = self._ledger
-        classes = np.unique(ledger.task_class[owed.members]).tolist()
+        cluster = self._cluster
+        classes = np.unique(cluster.task_class[owed.members]).tolist()
         fits = [self._for_good.fits(c) for c in classes]
         some: BoolArray = np.logical_or.reduce(fits) & ~state.barred
         some[state.held] = False
@@ -215,11 +215,11 @@ class OverdueTasks:
         places: list[tuple[int, int]] = []
         start_s = now_s
         widest = np.argsort(
-            [-ledger.classes[c].width_milli for c in ledger.task_class[owed.members].tolist()], kind="stable"
+            [-cluster.classes[c].width_milli for c in cluster.task_class[owed.members].tolist()], kind="stable"
         )
         refused: set[int] = set()
         for task in owed.members[widest].tolist():
-            task_class = int(ledger.task_class[task])
+            task_class = int(cluster.task_class[task])
             if len(places) == owed.needed:
                 break
             if task_class in refused:
@@ -234,33 +234,33 @@ class OverdueTasks:
         if len(places) < owed.needed:
             self._unbounded.append(Unbounded(int(owed.members[0]), self._why_never(owed, classes)))
             return ()
-        return tuple(MachineReservation.of(ledger, task, row, start_s) for task, row in places)
+        return tuple(MachineReservation.of(cluster, task, row, start_s) for task, row in places)
 
     def _drained(self, task: int, state: BulkRoundState) -> tuple[MachineReservation, ...]:
         """The machine that a task fits on once it is empty, and that misses least of what it needs now."""
-        ledger = self._ledger
-        task_class = int(ledger.task_class[task])
+        cluster = self._cluster
+        task_class = int(cluster.task_class[task])
         able = self._for_good.large(task_class) & ~state.barred
         able[state.held] = False
         rows = np.flatnonzero(able)
         if not len(rows):
             return ()
-        demand = ledger.demands[task_class]
+        demand = cluster.demands[task_class]
         asked = np.flatnonzero(demand)
         missing = (np.maximum(0, demand[asked] - state.free[rows][:, asked]) / demand[asked]).sum(axis=1)
         row = int(rows[np.argmin(missing)])
-        return (MachineReservation.of(ledger, task, row, np.inf),)
+        return (MachineReservation.of(cluster, task, row, np.inf),)
 
     def _why_never(self, owed: _Owed, classes: list[int]) -> str:
         for c in classes:
             if not self._for_good.large(c).any():
-                name = self._ledger.classes[c].name
-                if (self._ledger.alive & open_to(self._ledger, c)).any():
+                name = self._cluster.classes[c].name
+                if (self._cluster.alive & open_to(self._cluster, c)).any():
                     return f"no machine that it may use is large enough for {name}"
                 return f"{name} may use no machine that is there: its selector or the policy forbids them all"
         if owed.needed > 1:
             return f"no machines have room for {owed.needed} tasks of {owed.key} together once all that have an end are gone"
-        if any(self._ledger.roles[c] for c in classes):
+        if any(self._cluster.roles[c] for c in classes):
             return "on every machine that is large enough, tasks without an end leave too little room or relations refuse it"
         return "on every machine that is large enough, tasks without an end leave too little room"
 

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowsched.cluster.settings import Settings
+from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
+from flowsched.scale.cluster_copy import copied
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.full_network import build_full_network, gather, mean_readings
-from flowsched.scale.ledger import RUNNING, Ledger
-from flowsched.scale.ledger_copy import copied
 from flowsched.scale.migration import LOST_RUN_PRICE, elapsed, emptied_of, open_machines, waiting_cost
 from flowsched.scale.room import Quota, RoomSearch, Steps, alone, in_turn
 from flowsched.scale.waiting import survey
@@ -61,38 +61,43 @@ class Preemptions:
 
 
 class PreemptionPlanner:
-    """Plans preemptions on one ledger."""
+    """Plans preemptions on one cluster."""
 
     def __init__(
-        self, ledger: Ledger, solver: Solver, settings: Settings, times: IntArray, most_victims: int = MOST_VICTIMS
+        self,
+        cluster: BulkCluster,
+        solver: Solver,
+        settings: Settings,
+        times: IntArray,
+        most_victims: int = MOST_VICTIMS,
     ) -> None:
         """``times``: by task row, how often each was preempted so far. ``most_victims``: of one plan."""
-        self.ledger = ledger
+        self.cluster = cluster
         self.settings = settings
         self._solver = solver
         self._times = times
         self._most = most_victims
 
     def plan(self, waits: IntArray, now_s: float, barred: BoolArray | None = None) -> Preemptions:
-        """Victims for tasks that found no room in a round whose placements the ledger knows already.
+        """Victims for tasks that found no room in a round whose placements the cluster knows already.
 
         ``barred``: machine rows that take no task, such as those reserved for others. Raises ``RuntimeError`` if the solver
         refuses a network.
         """
         found: list[Preemptions] = []
         if len(waits):
-            work: Ledger | None = None
-            waits = alone(self.ledger, waits)
-            priority = self.ledger.table().priority
-            running = np.flatnonzero(self.ledger.state == RUNNING)
-            lowest = int(priority[self.ledger.task_class[running]].min(initial=1 << 62))
+            work: BulkCluster | None = None
+            waits = alone(self.cluster, waits)
+            priority = self.cluster.table().priority
+            running = np.flatnonzero(self.cluster.state == RUNNING)
+            lowest = int(priority[self.cluster.task_class[running]].min(initial=1 << 62))
             left = self._most
-            for level in sorted(set(priority[self.ledger.task_class[waits]].tolist()), reverse=True):
+            for level in sorted(set(priority[self.cluster.task_class[waits]].tolist()), reverse=True):
                 if level <= lowest or left <= 0:
                     break
-                work = work or copied(self.ledger)
+                work = work or copied(self.cluster)
                 mine = waits[priority[work.task_class[waits]] == level]
-                lower = np.unique(priority[self.ledger.task_class[running]])
+                lower = np.unique(priority[self.cluster.task_class[running]])
                 for highest in lower[lower < level].tolist():
                     if not len(mine) or left <= 0:
                         break
@@ -104,50 +109,52 @@ class PreemptionPlanner:
                     found.append(one)
         return _together(found)
 
-    def prices(self, tasks: IntArray, ledger: Ledger, now_s: float) -> FloatArray:
+    def prices(self, tasks: IntArray, cluster: BulkCluster, now_s: float) -> FloatArray:
         """What the going of each running task costs; infinite for those that are no victims."""
         settings = self.settings
         times = self._times[tasks]
-        done, _ = elapsed(ledger, tasks, now_s)
-        again = waiting_cost(ledger, tasks, now_s, settings.due_age_s)
+        done, _ = elapsed(cluster, tasks, now_s)
+        again = waiting_cost(cluster, tasks, now_s, settings.due_age_s)
         again = np.where(
             np.isfinite(again), again, 0.0
         )  # it says that any place is better than none, not who waits best
         lost = 0.0 if settings.keeps_work else LOST_RUN_PRICE
         price = VICTIM_PRICE * 2.0 ** np.minimum(times, 60) + lost * done + again
-        classes = ledger.task_class[tasks]
-        stays = np.array([not c.movable or c.bound for c in ledger.classes], dtype=np.bool_)
-        ends = np.isfinite(ledger.table().run_s)
+        classes = cluster.task_class[tasks]
+        stays = np.array([not c.movable or c.bound for c in cluster.classes], dtype=np.bool_)
+        ends = np.isfinite(cluster.table().run_s)
         spared = stays[classes] | (ends[classes] & (times >= settings.preemption_limit))
         prices: FloatArray = np.where(spared, np.inf, price)
         return prices
 
     def _level(
-        self, ledger: Ledger, waits: IntArray, highest: int, now_s: float, open_: BoolArray, most: int
+        self, cluster: BulkCluster, waits: IntArray, highest: int, now_s: float, open_: BoolArray, most: int
     ) -> Preemptions:
         """Victims of priority ``highest`` or lower for tasks of one higher priority."""
-        running = np.flatnonzero(ledger.state == RUNNING)
-        running = running[ledger.table().priority[ledger.task_class[running]] <= highest]
-        running = running[np.argsort(ledger.sequence[running], kind="stable")]
-        price = self.prices(running, ledger, now_s)
+        running = np.flatnonzero(cluster.state == RUNNING)
+        running = running[cluster.table().priority[cluster.task_class[running]] <= highest]
+        running = running[np.argsort(cluster.sequence[running], kind="stable")]
+        price = self.prices(running, cluster, now_s)
         running, price = running[np.isfinite(price)], price[np.isfinite(price)]
         if not len(running):
             return _together([])
-        order = np.lexsort((ledger.sequence[waits], -waiting_cost(ledger, waits, now_s, self.settings.due_age_s)))
+        order = np.lexsort((cluster.sequence[waits], -waiting_cost(cluster, waits, now_s, self.settings.due_age_s)))
         waits = waits[order]
-        enter, group_of = self._flow(ledger, waits, running, price, now_s)
-        model = ledger.model()
-        machine, gone = ledger.machine[running], np.zeros(len(running), dtype=np.bool_)
+        enter, group_of = self._flow(cluster, waits, running, price, now_s)
+        model = cluster.model()
+        machine, gone = cluster.machine[running], np.zeros(len(running), dtype=np.bool_)
         room = RoomSearch(
-            model, ledger.free.copy(), ledger.readings.copy(), open_, ledger.task_class[running], machine, gone
+            model, cluster.free.copy(), cluster.readings.copy(), open_, cluster.task_class[running], machine, gone
         )
         found: list[Preemptions] = []
-        queue = {c: waits[ledger.task_class[waits] == c] for c in in_turn(ledger, np.unique(ledger.task_class[waits]))}
+        queue = {
+            c: waits[cluster.task_class[waits] == c] for c in in_turn(cluster, np.unique(cluster.task_class[waits]))
+        }
         for follow in (True, False):
             for c, tasks in queue.items():
                 if not len(tasks) or most <= 0:
                     continue
-                worth = waiting_cost(ledger, tasks, now_s, self.settings.due_age_s)
+                worth = waiting_cost(cluster, tasks, now_s, self.settings.due_age_s)
                 quota = Quota(enter[c].copy(), group_of) if follow else None
                 steps = room.let_in(c, worth, price, None, most + len(tasks), quota)
                 one = _named(steps, running, price, tasks)
@@ -160,31 +167,31 @@ class PreemptionPlanner:
         return _together(found)
 
     def _flow(
-        self, ledger: Ledger, waits: IntArray, running: IntArray, price: FloatArray, now_s: float
+        self, cluster: BulkCluster, waits: IntArray, running: IntArray, price: FloatArray, now_s: float
     ) -> tuple[IntArray, IntArray]:
         """How many tasks of each class come to each group, in the optimal flow; group of each machine."""
-        emptied = emptied_of(ledger, running)
-        waiting = survey(ledger, waits[np.argsort(ledger.sequence[waits])], now_s, self.settings.due_age_s)
+        emptied = emptied_of(cluster, running)
+        waiting = survey(cluster, waits[np.argsort(cluster.sequence[waits])], now_s, self.settings.due_age_s)
         compaction = Compaction(emptied)
-        classes, machine = ledger.task_class[running], ledger.machine[running]
-        compaction.catch_up(np.flatnonzero(ledger.alive), np.union1d(classes, waiting.classes))
+        classes, machine = cluster.task_class[running], cluster.machine[running]
+        compaction.catch_up(np.flatnonzero(cluster.alive), np.union1d(classes, waiting.classes))
         groups = compaction.groups
         stay, fixed = np.zeros(len(running)), np.full(len(running), np.inf)
         residents = gather(classes, compaction.group_of[machine], stay, fixed, price, groups)
         network = build_full_network(
-            emptied, compaction, residents, waiting, mean_readings(compaction, ledger.readings)
+            emptied, compaction, residents, waiting, mean_readings(compaction, cluster.readings)
         )
         solution = self._solver.solve(network.network)
         if not solution.status.has_flow:
             raise RuntimeError(f"{self._solver.name} answers {solution.status} to a network: {solution.report}")
-        quotas = network.quotas(solution.flow, len(ledger.classes), groups)
+        quotas = network.quotas(solution.flow, len(cluster.classes), groups)
         return quotas.enter, compaction.group_of
 
 
-def carry_out(preemptions: Preemptions, ledger: Ledger, end_s: FloatArray | None = None) -> None:
+def carry_out(preemptions: Preemptions, cluster: BulkCluster, end_s: FloatArray | None = None) -> None:
     """Book it: victims wait again, as old as they were, and the others start. ``end_s``: when these are predicted to end."""
-    ledger.unbind(preemptions.victims)
-    ledger.bind(preemptions.tasks, preemptions.machines, end_s)
+    cluster.unbind(preemptions.victims)
+    cluster.bind(preemptions.tasks, preemptions.machines, end_s)
 
 
 def _named(steps: Steps, running: IntArray, price: FloatArray, tasks: IntArray) -> Preemptions:

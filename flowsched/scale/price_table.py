@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.errors import LedgerError
-from flowsched.scale import ledger_checks
+from flowsched.errors import EventError
+from flowsched.scale import cluster_checks
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, CostModel
 from flowsched.scale.task_class import MachineKind, TaskClass
 from flowsched.support.arrays import FloatArray, IntArray
@@ -46,7 +46,7 @@ class PriceTable:
 def checked_prices(policy: CostModel, task_class: TaskClass, kinds: Sequence[MachineKind]) -> ClassPrices:
     """A policy's prices of a class, kinds that its selector excludes forbidden.
 
-    Raises :class:`LedgerError` for numbers below 0, no numbers, and arrays of other shapes.
+    Raises :class:`EventError` for numbers below 0, no numbers, and arrays of other shapes.
     """
     prices = policy.price(task_class, kinds)
     base = np.array(prices.base, dtype=np.float64)
@@ -56,23 +56,23 @@ def checked_prices(policy: CostModel, task_class: TaskClass, kinds: Sequence[Mac
     arrays = (base, np.asarray(prices.coefficients), np.asarray(prices.effects))
     width = len(policy.features)
     if base.shape != (len(kinds),) or any(a.shape != (width,) for a in arrays[1:]):
-        raise LedgerError(
+        raise EventError(
             f"policy {policy.name} priced class {task_class.name} with arrays of the shapes "
             f"{', '.join(str(a.shape) for a in arrays)}; expected {len(kinds)} kinds and {width} features"
         )
     if any(np.isnan(a).any() or (a < 0.0).any() for a in arrays) or not all(np.isfinite(a).all() for a in arrays[1:]):
-        raise LedgerError(f"policy {policy.name} priced class {task_class.name} with a number below 0 or no number")
+        raise EventError(f"policy {policy.name} priced class {task_class.name} with a number below 0 or no number")
     # Not a number fails both comparisons, so they are the other way round.
     if not (prices.waiting >= 0.0 and 0.0 <= prices.growth < FORBIDDEN):
-        raise LedgerError(
+        raise EventError(
             f"policy {policy.name} priced class {task_class.name} with waiting {prices.waiting} and growth "
             f"{prices.growth}; expected numbers >= 0, and a finite growth"
         )
-    refuse(ledger_checks.about_effects(task_class.name, arrays[2]))
+    refuse(cluster_checks.about_effects(task_class.name, arrays[2]))
     return ClassPrices(*arrays, prices.waiting, prices.growth)
 
 
 def refuse(wrong: str) -> None:
-    """Raises :class:`LedgerError` if something is wrong."""
+    """Raises :class:`EventError` if something is wrong."""
     if wrong:
-        raise LedgerError(wrong)
+        raise EventError(wrong)

@@ -9,8 +9,8 @@ import numpy as np
 
 from flowsched.cluster.snapshot import MILLI
 from flowsched.scale import kernels
+from flowsched.scale.bulk_cluster import PENDING, BulkCluster
 from flowsched.scale.kernels import UNLIMITED
-from flowsched.scale.ledger import PENDING, Ledger
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.round import RoundOutcome
 from flowsched.scale.round_relations import RoundRelations
@@ -41,64 +41,64 @@ class Cause(StrEnum):
 class Closing:
     """Free resources and readings with all that runs and all that the round placed."""
 
-    ledger: Ledger
+    cluster: BulkCluster
     free: IntArray
     readings: IntArray
     model: kernels.Model
     relations: RoundRelations
 
     @classmethod
-    def of(cls, ledger: Ledger, tasks: IntArray, machines: IntArray) -> Closing:
-        """The ledger's state with placements in it."""
-        free, readings = ledger.free.copy(), ledger.readings.copy()
-        classes = ledger.task_class[tasks]
-        np.subtract.at(free, machines, ledger.demands[classes])
-        np.add.at(readings, machines, ledger.effects[classes])
-        pending = ledger.task_class[ledger.state == PENDING]
-        relations = RoundRelations(ledger, np.unique(pending))
+    def of(cls, cluster: BulkCluster, tasks: IntArray, machines: IntArray) -> Closing:
+        """The cluster's state with placements in it."""
+        free, readings = cluster.free.copy(), cluster.readings.copy()
+        classes = cluster.task_class[tasks]
+        np.subtract.at(free, machines, cluster.demands[classes])
+        np.add.at(readings, machines, cluster.effects[classes])
+        pending = cluster.task_class[cluster.state == PENDING]
+        relations = RoundRelations(cluster, np.unique(pending))
         if relations:
             for c in np.unique(classes).tolist():
                 relations.note(c, machines[classes == c])
-        return cls(ledger, free, readings, ledger.model(), relations)
+        return cls(cluster, free, readings, cluster.model(), relations)
 
     def in_turn(self, classes: IntArray, machines: IntArray) -> dict[str, FloatArray]:
         """What tasks of the round paid, by term, if they came one after the other in this order."""
         order = np.argsort(machines, kind="stable")
-        added = self.ledger.effects[classes][order]
+        added = self.cluster.effects[classes][order]
         ahead = np.concatenate([np.zeros((1, added.shape[1]), dtype=np.int64), np.cumsum(added, axis=0)[:-1]])[
             : len(order)
         ]
         first = np.searchsorted(machines[order], machines[order])
         found = np.empty_like(added)
         found[order] = ahead - ahead[first]
-        return self._terms(classes, machines, self.ledger.readings[machines] + found)
+        return self._terms(classes, machines, self.cluster.readings[machines] + found)
 
     def terms(self, classes: IntArray, machines: IntArray) -> dict[str, FloatArray]:
         """What tasks pay beside all others where they are, by term: what the place costs, and each feature."""
-        return self._terms(classes, machines, self.readings[machines] - self.ledger.effects[classes])
+        return self._terms(classes, machines, self.readings[machines] - self.cluster.effects[classes])
 
     def _terms(self, classes: IntArray, machines: IntArray, readings: IntArray) -> dict[str, FloatArray]:
-        ledger = self.ledger
-        table = ledger.table()
-        kinds = ledger.kind[machines]
-        felt = readings / FIXED * ledger.factors[kinds]
+        cluster = self.cluster
+        table = cluster.table()
+        kinds = cluster.kind[machines]
+        felt = readings / FIXED * cluster.factors[kinds]
         paid = table.coefficients[classes] * felt
         terms: dict[str, FloatArray] = {PLACE: table.base[classes, kinds]}
         for c in np.unique(classes).tolist():
             mine = np.flatnonzero(classes == c)
-            for name, values in ledger.places.places[ledger.classes[c].places].terms(machines[mine]).items():
+            for name, values in cluster.places.places[cluster.classes[c].places].terms(machines[mine]).items():
                 terms.setdefault(name, np.zeros(len(classes)))[mine] += values
-        for f, feature in enumerate(ledger.features):
+        for f, feature in enumerate(cluster.features):
             name = feature.term or feature.name
             terms[name] = terms.get(name, 0.0) + paid[:, f]
         return terms
 
     def prices(self, task_class: int) -> FloatArray:
         """What one task of a class more would cost on every machine; infinite where it must not run."""
-        ledger = self.ledger
-        prices = np.empty(ledger.rows)
+        cluster = self.cluster
+        prices = np.empty(cluster.rows)
         kernels.class_prices(task_class, self.model, self.readings, prices)
-        return np.where(ledger.alive, prices, np.inf)
+        return np.where(cluster.alive, prices, np.inf)
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,9 @@ class Reason:
     text: str
 
 
-def why_all(now_s: float, ledger: Ledger, outcome: RoundOutcome, closing: Closing) -> dict[int, Reason]:
+def why_all(now_s: float, cluster: BulkCluster, outcome: RoundOutcome, closing: Closing) -> dict[int, Reason]:
     """Why each task waits, by its row."""
-    cost = leaving(ledger, outcome)
+    cost = leaving(cluster, outcome)
     held = np.unique([r.machine for r in outcome.reservations]).astype(np.int64)
     special: dict[int, Reason] = {}
     for r in outcome.reservations:
@@ -139,16 +139,16 @@ def why_all(now_s: float, ledger: Ledger, outcome: RoundOutcome, closing: Closin
     reasons: dict[int, Reason] = {}
     # The dearest of a class comes first, so what is said of waiting is true of the others too.
     for row in sorted(outcome.waits.tolist(), key=lambda row: -float(cost[row])):
-        c = int(ledger.task_class[row])
+        c = int(cluster.task_class[row])
         if c not in usual and row not in special:
             usual[c] = why_waiting(closing, c, float(cost[row]), held)
         reasons[row] = special.get(row) or usual[c]
     return reasons
 
 
-def leaving(ledger: Ledger, outcome: RoundOutcome) -> FloatArray:
+def leaving(cluster: BulkCluster, outcome: RoundOutcome) -> FloatArray:
     """What leaving each waiting task costs, by task row; as the round's cost counts it."""
-    cost = np.zeros(len(ledger.state))
+    cost = np.zeros(len(cluster.state))
     for level in outcome.levels:
         cost[level.waiting.tasks] = np.minimum(level.waiting.cost, level.evidence.most)
     return cost
@@ -158,13 +158,13 @@ def why_waiting(closing: Closing, task_class: int, waiting_cost: float, held: In
     """Why a task of a class is left; ``waiting_cost``: what leaving the dearest of those that are left costs; ``held``:
     machine rows that are kept for others.
     """
-    ledger = closing.ledger
+    cluster = closing.cluster
     prices = closing.prices(task_class)
     allowed = np.isfinite(prices)
     count = int(allowed.sum())
     if not count:
-        return Reason(Cause.NOT_ALLOWED, f"none of the {_machines(ledger.machine_count)} may take it")
-    demand = ledger.demands[task_class]
+        return Reason(Cause.NOT_ALLOWED, f"none of the {_machines(cluster.machine_count)} may take it")
+    demand = cluster.demands[task_class]
     enough = (demand == 0) | (closing.free >= demand)
     room = allowed & enough.all(axis=1)
     if not room.any():
@@ -176,15 +176,15 @@ def why_waiting(closing: Closing, task_class: int, waiting_cost: float, held: In
     if not room.any():
         said = ", ".join(f"{name} refuses {int(refused.sum())}" for name, refused in refusals if refused.any())
         return Reason(Cause.RELATION, f"of {_machines(count_with_room)} with room {said}")
-    effect = ledger.effects[task_class]
-    bears = (effect == 0) | (ledger.limits >= UNLIMITED) | (closing.readings + effect <= ledger.limits)
+    effect = cluster.effects[task_class]
+    bears = (effect == 0) | (cluster.limits >= UNLIMITED) | (closing.readings + effect <= cluster.limits)
     open_ = room & bears.all(axis=1)
     if not open_.any():
         return Reason(Cause.SERVICE, f"on all of {int(room.sum())} machines with room it would break a latency goal")
     kept = open_.copy()
     open_[held] = False
     if not open_.any():
-        names = [ledger.machine_name(row) for row in np.flatnonzero(kept).tolist()]
+        names = [cluster.machine_name(row) for row in np.flatnonzero(kept).tolist()]
         who = (
             f"{names[0]}, the only machine with room for it, is"
             if len(names) == 1
@@ -193,10 +193,10 @@ def why_waiting(closing: Closing, task_class: int, waiting_cost: float, held: In
         return Reason("held", f"{who} kept for a task that has waited longer")
     best = int(np.argmin(np.where(open_, prices, np.inf)))
     limit, what = waiting_cost, "waiting costs"
-    most = float(ledger.table().max_cost[task_class])
+    most = float(cluster.table().max_cost[task_class])
     if most < waiting_cost:
         limit, what = most, "it may cost"
-    text = f"{what} {limit:.4g}, the cheapest machine with room, {ledger.machine_name(best)}, {prices[best]:.4g}"
+    text = f"{what} {limit:.4g}, the cheapest machine with room, {cluster.machine_name(best)}, {prices[best]:.4g}"
     if prices[best] <= limit:
         text += "; others had it when this one was looked at"
     return Reason(Cause.COST, text)
@@ -204,38 +204,38 @@ def why_waiting(closing: Closing, task_class: int, waiting_cost: float, held: In
 
 def _no_room(closing: Closing, task_class: int, allowed: BoolArray, enough: BoolArray) -> Reason:
     """Which resource is short, and how much of it there is."""
-    ledger = closing.ledger
-    demand = ledger.demands[task_class]
-    large = (demand == 0) | (ledger.allocatable >= demand)
+    cluster = closing.cluster
+    demand = cluster.demands[task_class]
+    large = (demand == 0) | (cluster.allocatable >= demand)
     if not (allowed & large.all(axis=1)).any():
         short = [k for k in np.flatnonzero(demand).tolist() if not large[allowed, k].any()]
-        asks = _amounts(ledger, demand, short or np.flatnonzero(demand).tolist())
-        most = _amounts(ledger, ledger.allocatable[allowed].max(axis=0), short or np.flatnonzero(demand).tolist())
+        asks = _amounts(cluster, demand, short or np.flatnonzero(demand).tolist())
+        most = _amounts(cluster, cluster.allocatable[allowed].max(axis=0), short or np.flatnonzero(demand).tolist())
         return Reason(
             "never", f"it asks for {asks}, and the largest machine that may take it has {most}: it never starts"
         )
     short = [k for k in np.flatnonzero(demand).tolist() if not enough[allowed, k].any()]
-    asks = _amounts(ledger, demand, np.flatnonzero(demand).tolist())
+    asks = _amounts(cluster, demand, np.flatnonzero(demand).tolist())
     count = int(allowed.sum())
     if not short:
         none = f"none of the {count} machines that may take it has all of that free together"
         return Reason(Cause.CAPACITY, f"no room: it asks for {asks}, and {none}")
-    most = _amounts(ledger, np.maximum(0, closing.free[allowed].max(axis=0)), short)
+    most = _amounts(cluster, np.maximum(0, closing.free[allowed].max(axis=0)), short)
     if count == 1:
         return Reason(Cause.CAPACITY, f"no room: it asks for {asks}, and the machine that may take it has {most} free")
     of_them = f"of the {count} machines that may take it none has more than {most} free"
     return Reason(Cause.CAPACITY, f"no room: it asks for {asks}, and {of_them}")
 
 
-def _amounts(ledger: Ledger, values: IntArray, columns: list[int]) -> str:
-    return " and ".join(_amount(ledger, ledger.resources[k], int(values[k])) for k in columns)
+def _amounts(cluster: BulkCluster, values: IntArray, columns: list[int]) -> str:
+    return " and ".join(_amount(cluster, cluster.resources[k], int(values[k])) for k in columns)
 
 
-def _amount(ledger: Ledger, resource: str, value: int) -> str:
+def _amount(cluster: BulkCluster, resource: str, value: int) -> str:
     if resource == "cpu":
         return f"{value / MILLI:g} core{'' if value == MILLI else 's'}"
     if resource == "memory":
-        return f"{value / ledger.memory_unit:.12g} MiB of memory"
+        return f"{value / cluster.memory_unit:.12g} MiB of memory"
     return f"{value} of {resource}"
 
 

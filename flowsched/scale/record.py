@@ -23,12 +23,12 @@ from flowsched.records.record import (
 )
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale import kernels
+from flowsched.scale.bulk_cluster import CPU
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.kernels import UNLIMITED
-from flowsched.scale.ledger import CPU
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.network import ScaleNetwork
-from flowsched.scale.network_account import NetworkAccount, Present, Roll
+from flowsched.scale.network_trace import NetworkTrace, Present, Roll
 from flowsched.scale.places import Places
 from flowsched.scale.reasons import PLACE
 from flowsched.scale.reservation import MachineReservation
@@ -38,45 +38,45 @@ from flowsched.solvers import Status, make_solver
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 
-def network_record(account: NetworkAccount) -> dict[str, Any]:
+def network_record(trace: NetworkTrace) -> dict[str, Any]:
     """The record of a round."""
-    outcome, roll = account.outcome, account.roll
+    outcome, roll = trace.outcome, trace.roll
     in_levels = [set(level.waiting.tasks.tolist()) for level in outcome.levels]
     outside = [row for row in outcome.waits.tolist() if not any(row in there for there in in_levels)]
     told: dict[str, list[str]] = {}
     for row in outside:
-        told.setdefault(account.reasons[row].text, []).append(roll.tasks[row])
+        told.setdefault(trace.reasons[row].text, []).append(roll.tasks[row])
     return {
-        **record_head(account.number, account.now_s, account.policy, account.solver, account.settings),
-        **({"reproducible": False, "stopped": list(account.stopped)} if account.stopped else {}),
+        **record_head(trace.number, trace.now_s, trace.policy, trace.solver, trace.settings),
+        **({"reproducible": False, "stopped": list(trace.stopped)} if trace.stopped else {}),
         **(
             {"held": [{"tasks": t, "fate": "postponed", "message": m, "counts": {}} for m, t in told.items()]}
             if told
             else {}
         ),
         "counts": dict(outcome.counts),
-        "upkeep": {kind: dict(counts) for kind, counts in account.upkeep.items()},
-        **({"task_groups": dict(account.groups)} if account.groups else {}),
-        **({"members_elsewhere": dict(account.members_elsewhere)} if account.members_elsewhere else {}),
-        **({"running": _plain_running(account, account.present)} if account.present is not None else {}),
-        **({"before": [plain_reservation(roll, r) for r in account.before]} if account.before else {}),
-        **(account.changed.plain() if account.changed is not None else {}),
-        **({"outside": _outside(account, outside)} if outside else {}),
+        "upkeep": {kind: dict(counts) for kind, counts in trace.upkeep.items()},
+        **({"task_groups": dict(trace.groups)} if trace.groups else {}),
+        **({"members_elsewhere": dict(trace.members_elsewhere)} if trace.members_elsewhere else {}),
+        **({"running": _plain_running(trace, trace.present)} if trace.present is not None else {}),
+        **({"before": [plain_reservation(roll, r) for r in trace.before]} if trace.before else {}),
+        **(trace.changed.plain() if trace.changed is not None else {}),
+        **({"outside": _outside(trace, outside)} if outside else {}),
         "parts": [
-            network_part(account, level, certificate)
+            network_part(trace, level, certificate)
             for level, certificate in zip(outcome.levels, outcome.certificates, strict=True)
         ],
-        "timings": plain_timings(account.timings_ms),
+        "timings": plain_timings(trace.timings_ms),
     }
 
 
-def network_part(account: NetworkAccount, level: Level, certificate: Certificate | None) -> dict[str, Any]:
+def network_part(trace: NetworkTrace, level: Level, certificate: Certificate | None) -> dict[str, Any]:
     """The part of a record that a level is; without a certificate if it has no tasks."""
-    roll, outcome, costs = account.roll, account.outcome, account.costs
+    roll, outcome, costs = trace.roll, trace.outcome, trace.costs
     evidence, waiting = level.evidence, level.waiting
     rows = np.flatnonzero(evidence.open)
-    names = _class_names(account, level)
-    group_of, keys = _groups(account, level, rows)
+    names = _class_names(trace, level)
+    group_of, keys = _groups(trace, level, rows)
     here = np.flatnonzero(np.isin(outcome.tasks, waiting.tasks))
     position = np.full(len(roll.machines), -1, dtype=np.int64)
     position[rows] = np.arange(len(rows))
@@ -86,13 +86,13 @@ def network_part(account: NetworkAccount, level: Level, certificate: Certificate
     prices = np.array([found[f"class-{c}"] for c in waiting.classes.tolist()], dtype=np.float64)
     if certificate is not None:
         certificate = replace(certificate, prices=dict(zip(names, prices.tolist(), strict=True)))
-    numbered = class_numbers(account)
+    numbered = class_numbers(trace)
     return {
         "kind": NETWORK_PART,
         "priority": int(roll.classes[int(waiting.classes[0])].priority) if len(waiting.classes) else 0,
         "features": [asdict(feature) for feature in roll.features],
         "fixed": FIXED,
-        "kinds": [_plain_kind(account, k, model.factors, model.kind) for k in range(len(model.factors))],
+        "kinds": [_plain_kind(trace, k, model.factors, model.kind) for k in range(len(model.factors))],
         "fleet": {
             "machines": [roll.machines[row] for row in rows.tolist()],
             "resources": list(roll.resources),
@@ -102,11 +102,11 @@ def network_part(account: NetworkAccount, level: Level, certificate: Certificate
             "readings": evidence.readings[rows],
             "limits": np.where(model.limits[rows] >= UNLIMITED, np.inf, model.limits[rows].astype(np.float64)),
         },
-        "places": [_plain_places(places, rows) for places in account.places],
+        "places": [_plain_places(places, rows) for places in trace.places],
         "relations": [_plain_counts(counts, rows) for counts in level.topology_counts.values()],
         "demands": [
             plain_demand(
-                account,
+                trace,
                 level,
                 int(waiting.classes[i]),
                 waiting.tasks[waiting.first[i] : waiting.first[i + 1]],
@@ -118,7 +118,7 @@ def network_part(account: NetworkAccount, level: Level, certificate: Certificate
         ],
         "group_of": group_of,
         "groups": [{"kind": key[0], "buckets": list(key[1:-1]), "signature": key[-1]} for key in keys],
-        "first_network": _first(account, level, names, group_of, keys, rows),
+        "first_network": _first(trace, level, names, group_of, keys, rows),
         "placements": {
             "task": [roll.tasks[row] for row in outcome.tasks[here].tolist()],
             "machine": position[outcome.machines[here]],
@@ -128,8 +128,8 @@ def network_part(account: NetworkAccount, level: Level, certificate: Certificate
             "runner_up": np.where(costs.runner_up[here] < 0, -1, position[costs.runner_up[here]]),
             "runner_up_cost": costs.runner_up_cost[here],
         },
-        "left": _left(account, level, left),
-        "reservations": _reservations(account, waiting.tasks),
+        "left": _left(trace, level, left),
+        "reservations": _reservations(trace, waiting.tasks),
         "certificate": plain_certificate(certificate),
         "dual": _plain_dual(evidence, prices, rows),
         "counts": {} if level.network is None else level.network.sizes(),
@@ -180,19 +180,19 @@ def _plain_dual(evidence: Evidence, prices: FloatArray, rows: IntArray) -> dict[
     }
 
 
-def _class_names(account: NetworkAccount, level: Level) -> list[str]:
+def _class_names(trace: NetworkTrace, level: Level) -> list[str]:
     """Classes are called by the task that is served first, or by their own names where these differ."""
-    roll = account.roll
-    if account.own_names:
+    roll = trace.roll
+    if trace.own_names:
         return [roll.classes[c].name for c in level.waiting.classes.tolist()]
     return [roll.tasks[row] for row in level.waiting.tasks[level.waiting.first[:-1]].tolist()]
 
 
-def _plain_kind(account: NetworkAccount, k: int, factors: FloatArray, model_kind: IntArray) -> dict[str, Any]:
+def _plain_kind(trace: NetworkTrace, k: int, factors: FloatArray, model_kind: IntArray) -> dict[str, Any]:
     """A kind; ``held_like``: of one machine that is kept for a task, its kind otherwise."""
-    kinds = account.roll.kinds
+    kinds = trace.roll.kinds
     own = {"factors": factors[k].tolist()}
-    like = k if k < len(kinds) else int(account.roll.kind[np.flatnonzero(model_kind == k)[0]])
+    like = k if k < len(kinds) else int(trace.roll.kind[np.flatnonzero(model_kind == k)[0]])
     kind = kinds[like]
     held = {} if k == like else {"held_like": like}
     plain = {"type": kind.type, "labels": dict(kind.labels), "bandwidth": kind.bandwidth, "cores": kind.cores}
@@ -210,15 +210,15 @@ def plain_class(task_class: TaskClass) -> dict[str, Any]:
     }
 
 
-def class_numbers(account: NetworkAccount) -> IntArray:
-    """The classes that wait, in the order in which a ledger made from the record numbers them."""
-    waiting = [level.waiting.classes for level in account.outcome.levels]
-    outside = list(account.pending_class.values()) if account.bulk else []
+def class_numbers(trace: NetworkTrace) -> IntArray:
+    """The classes that wait, in the order in which a cluster made from the record numbers them."""
+    waiting = [level.waiting.classes for level in trace.outcome.levels]
+    outside = list(trace.pending_class.values()) if trace.bulk else []
     return np.unique(np.concatenate([*waiting, np.array(outside, dtype=np.int64)]))
 
 
 def plain_demand(
-    account: NetworkAccount,
+    trace: NetworkTrace,
     level: Level,
     number: int,
     tasks: IntArray,
@@ -227,7 +227,7 @@ def plain_demand(
     numbered: IntArray,
 ) -> dict[str, Any]:
     """A class with its prices. ``leaving``: what leaving each of its ``tasks`` costs; ``numbered``: all classes."""
-    roll, model = account.roll, level.evidence.model
+    roll, model = trace.roll, level.evidence.model
     task_class = roll.classes[number]
     return {
         "name": name,
@@ -249,9 +249,9 @@ def plain_demand(
     }
 
 
-def _groups(account: NetworkAccount, level: Level, rows: IntArray) -> tuple[IntArray, list[tuple[int, ...]]]:
+def _groups(trace: NetworkTrace, level: Level, rows: IntArray) -> tuple[IntArray, list[tuple[int, ...]]]:
     """Group of every machine as the level began, by kind and buckets, in the order of those."""
-    buckets = _buckets(account.roll)
+    buckets = _buckets(trace.roll)
     keys = np.empty((len(rows), 2 + len(buckets)), dtype=np.int64)
     keys[:, 0] = level.evidence.model.kind[rows]
     keys[:, 1:-1] = level.evidence.readings[rows] // np.maximum(1, buckets)
@@ -267,7 +267,7 @@ def _buckets(roll: Roll) -> IntArray:
 
 
 def _first(
-    account: NetworkAccount,
+    trace: NetworkTrace,
     level: Level,
     names: Sequence[str],
     group_of: IntArray,
@@ -278,12 +278,10 @@ def _first(
         return plain_nothing()
     network, flow = level.network, level.solution.flow
     if level.solution.status is not Status.OPTIMAL:
-        flow = (
-            make_solver(account.solver).solve(network.network).flow
-        )  # a time limit struck; records have optimal flows
+        flow = make_solver(trace.solver).solve(network.network).flow  # a time limit struck; records have optimal flows
     first = {int(g): int(i) for i, g in zip(range(len(rows))[::-1], group_of.tolist()[::-1], strict=True)}
     number = {key: first[g] for g, key in enumerate(keys)}
-    group_names = [str(account.roll.machines[rows[number[tuple(level.keys[g])]]]) for g in network.groups.tolist()]
+    group_names = [str(trace.roll.machines[rows[number[tuple(level.keys[g])]]]) for g in network.groups.tolist()]
     labels = ["sink", *(f"class:{name}" for name in names), *(f"unscheduled:{name}" for name in names)]
     labels += [f"tier:{name}/{width}m" for name in group_names for width in network.tier_widths]
     labels += [f"group:{name}" for name in group_names]
@@ -291,7 +289,7 @@ def _first(
         f"domain:{names[c]}/{d}" for c, d in zip(network.domain_class.tolist(), network.domain.tolist(), strict=True)
     ]
     plain = network.network
-    labelled = replace(plain, nodes=tuple(labels), terms=_arc_terms(account, level, network), units=_arc_units(network))
+    labelled = replace(plain, nodes=tuple(labels), terms=_arc_terms(trace, level, network), units=_arc_units(network))
     return labelled.to_plain(flow)
 
 
@@ -305,10 +303,10 @@ def _arc_units(network: ScaleNetwork) -> IntArray:
     return units
 
 
-def _arc_terms(account: NetworkAccount, level: Level, network: ScaleNetwork) -> dict[str, FloatArray]:
+def _arc_terms(trace: NetworkTrace, level: Level, network: ScaleNetwork) -> dict[str, FloatArray]:
     """Terms of one task on every arc: what its place costs and each feature at its group's reading, crowding, waiting."""
     plain, model = network.network, level.evidence.model
-    buckets = _buckets(account.roll)
+    buckets = _buckets(trace.roll)
     keys = np.array([level.keys[g] for g in network.groups.tolist()], dtype=np.int64).reshape(-1, 2 + len(buckets))
     reading = keys[:, 1:-1] * np.maximum(1, buckets) / FIXED + buckets / FIXED / 2.0
     count = len(network.arc_class)
@@ -317,9 +315,9 @@ def _arc_terms(account: NetworkAccount, level: Level, network: ScaleNetwork) -> 
     classes, kind = network.classes[network.arc_class], keys[column, 0]
     terms: dict[str, FloatArray] = {PLACE: np.zeros(plain.arc_count)}
     terms[PLACE][:count] = model.base[classes, kind]
-    terms |= _place_terms(account, level, network, column)
+    terms |= _place_terms(trace, level, network, column)
     paid = model.coefficients[classes] * model.factors[kind] * reading[column]
-    for f, feature in enumerate(account.roll.features):
+    for f, feature in enumerate(trace.roll.features):
         values = terms.setdefault(feature.term or feature.name, np.zeros(plain.arc_count))
         values[:count] += paid[:, f]
     units = _arc_units(network)
@@ -333,13 +331,11 @@ def _arc_terms(account: NetworkAccount, level: Level, network: ScaleNetwork) -> 
     return terms
 
 
-def _place_terms(
-    account: NetworkAccount, level: Level, network: ScaleNetwork, column: IntArray
-) -> dict[str, FloatArray]:
+def _place_terms(trace: NetworkTrace, level: Level, network: ScaleNetwork, column: IntArray) -> dict[str, FloatArray]:
     """Terms of masks and wishes on arcs to groups: means over machines that take the class as the level begins."""
     evidence, count = level.evidence, len(network.arc_class)
     terms: dict[str, FloatArray] = {}
-    group_of, keys = _groups(account, level, np.flatnonzero(evidence.open))
+    group_of, keys = _groups(trace, level, np.flatnonzero(evidence.open))
     number = {key: g for g, key in enumerate(keys)}
     members = np.array([number[tuple(level.keys[g])] for g in network.groups.tolist()], dtype=np.int64)
     rows = np.flatnonzero(evidence.open)
@@ -352,7 +348,7 @@ def _place_terms(
         takes = (price[rows] <= level.waiting.dearest[i]) & np.isfinite(price[rows]) & _room(level, c, rows)
         size = np.maximum(1, np.bincount(group_of[takes], minlength=len(keys)))
         arcs = np.flatnonzero(network.arc_class == i)
-        for name, values in account.places[place].terms(rows).items():
+        for name, values in trace.places[place].terms(rows).items():
             values = np.where(takes, values, 0.0)
             mean = np.bincount(group_of, weights=values, minlength=len(keys)) / size
             terms.setdefault(name, np.zeros(network.network.arc_count))[arcs] = mean[members[column[arcs]]]
@@ -370,7 +366,7 @@ def _room(level: Level, c: int, rows: IntArray) -> BoolArray:
     return room
 
 
-def _left(account: NetworkAccount, level: Level, left: IntArray) -> list[dict[str, Any]]:
+def _left(trace: NetworkTrace, level: Level, left: IntArray) -> list[dict[str, Any]]:
     """Tasks that wait, by cause and text, in the order in which they would be served."""
     waiting = level.waiting
     stays: BoolArray = np.isin(waiting.tasks, left)
@@ -378,9 +374,9 @@ def _left(account: NetworkAccount, level: Level, left: IntArray) -> list[dict[st
     costs = np.minimum(waiting.cost, level.evidence.most)
     for i in np.flatnonzero(stays).tolist():
         row = int(waiting.tasks[i])
-        reason = account.reasons[row]
+        reason = trace.reasons[row]
         tasks, leaving = found.setdefault((reason.cause, reason.text), ([], []))
-        tasks.append(account.roll.tasks[row])
+        tasks.append(trace.roll.tasks[row])
         leaving.append(float(costs[i]))
     return [
         {"tasks": tasks, "cause": cause, "text": text, "costs": np.array(leaving)}
@@ -388,9 +384,9 @@ def _left(account: NetworkAccount, level: Level, left: IntArray) -> list[dict[st
     ]
 
 
-def _reservations(account: NetworkAccount, tasks: IntArray) -> list[dict[str, Any]]:
+def _reservations(trace: NetworkTrace, tasks: IntArray) -> list[dict[str, Any]]:
     there = set(tasks.tolist())
-    return [plain_reservation(account.roll, r) for r in account.outcome.reservations if r.task in there]
+    return [plain_reservation(trace.roll, r) for r in trace.outcome.reservations if r.task in there]
 
 
 def plain_reservation(roll: Roll, reservation: MachineReservation) -> dict[str, Any]:
@@ -402,10 +398,10 @@ def plain_reservation(roll: Roll, reservation: MachineReservation) -> dict[str, 
     }
 
 
-def _plain_running(account: NetworkAccount, present: Present) -> dict[str, Any]:
-    roll = account.roll
+def _plain_running(trace: NetworkTrace, present: Present) -> dict[str, Any]:
+    roll = trace.roll
     used, number = np.unique(present.task_class, return_inverse=True)
-    changed = account.changed is not None
+    changed = trace.changed is not None
     created_s = {"created_s": np.array([roll.created_s[row] for row in present.tasks.tolist()])} if changed else {}
     return {
         **created_s,
@@ -434,16 +430,16 @@ def _plain_prices(roll: Roll, c: int) -> dict[str, Any]:
     }
 
 
-def _outside(account: NetworkAccount, rows: Sequence[int]) -> list[dict[str, Any]]:
+def _outside(trace: NetworkTrace, rows: Sequence[int]) -> list[dict[str, Any]]:
     """Tasks that no network had, as their group is not complete."""
-    roll = account.roll
+    roll = trace.roll
     return [
         {
             "task": roll.tasks[row],
             "created_s": roll.created_s[row],
-            "class": plain_class(roll.classes[account.pending_class[row]]),
-            "coefficients": roll.coefficients[account.pending_class[row]],
-            "effects": roll.effects[account.pending_class[row]],
+            "class": plain_class(roll.classes[trace.pending_class[row]]),
+            "coefficients": roll.coefficients[trace.pending_class[row]],
+            "effects": roll.effects[trace.pending_class[row]],
         }
         for row in rows
     ]

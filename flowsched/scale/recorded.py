@@ -11,11 +11,11 @@ import numpy as np
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS
 from flowsched.relations.topology_counts import TopologyCounts
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.changes import History, change_running
 from flowsched.scale.kernels import UNLIMITED
-from flowsched.scale.ledger import Ledger
 from flowsched.scale.machine_arrays import FIXED
-from flowsched.scale.network_account import NetworkAccount
+from flowsched.scale.network_trace import NetworkTrace
 from flowsched.scale.places import read_places
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, Feature
 from flowsched.scale.reasons import Closing, why_all
@@ -79,14 +79,14 @@ class RecordedPolicy:
 def solve_again(record: Mapping[str, Any], solver: Solver) -> list[dict[str, Any]]:
     """The parts of a network record, solved again. Raises ``ValueError`` or ``KeyError`` for values that contradict."""
     settings = read_round_settings(record["settings"])
-    ledger, before, outcome = _decide_again(record, solver, settings)
+    cluster, before, outcome = _decide_again(record, solver, settings)
     now_s = float(record["now_s"])
-    closing = Closing.of(ledger, outcome.tasks, outcome.machines)
-    account = NetworkAccount.of(
-        ledger,
+    closing = Closing.of(cluster, outcome.tasks, outcome.machines)
+    trace = NetworkTrace.of(
+        cluster,
         outcome,
         closing,
-        why_all(now_s, ledger, outcome, closing),
+        why_all(now_s, cluster, outcome, closing),
         before,
         number=int(record["round"]),
         now_s=now_s,
@@ -96,24 +96,24 @@ def solve_again(record: Mapping[str, Any], solver: Solver) -> list[dict[str, Any
         upkeep={},
         timings_ms={},
     )
-    parts: list[dict[str, Any]] = network_record(account)["parts"]
+    parts: list[dict[str, Any]] = network_record(trace)["parts"]
     return parts
 
 
 def change_again(record: Mapping[str, Any], solver: Solver) -> dict[str, list[dict[str, Any]]]:
     """What the round of a network record changes of running tasks, worked out again; as :func:`told_changes` tells it."""
     settings = read_round_settings(record["settings"])
-    ledger, _, outcome = _decide_again(record, solver, settings)
+    cluster, _, outcome = _decide_again(record, solver, settings)
     plain = record["changes"]
     known = {name: value for name, value in plain["settings"].items() if name in CHANGE_SETTINGS}
     history = History(
-        np.array([ledger.task_row(name) for name in plain["task"]], dtype=np.int64),
+        np.array([cluster.task_row(name) for name in plain["task"]], dtype=np.int64),
         np.asarray(plain["preemptions"], dtype=np.int64),
         np.where(np.isfinite(moved_s := _open(plain["moved_s"])), moved_s, -np.inf),
         np.asarray(plain["stays"], dtype=np.bool_),
     )
     changes = change_running(
-        ledger,
+        cluster,
         outcome.tasks,
         outcome.machines,
         outcome.waits,
@@ -123,13 +123,13 @@ def change_again(record: Mapping[str, Any], solver: Solver) -> dict[str, list[di
         Settings(due_age_s=settings.due_age_s, **known),
         float(record["now_s"]),
     )
-    moves, machine = changes.moves, changes.ledger.machine
+    moves, machine = changes.moves, changes.cluster.machine
     return {
         "preemptions": [
             {
-                "task": ledger.task_name(task),
-                "machine": ledger.machine_name(row),
-                "room_for": ledger.task_name(by),
+                "task": cluster.task_name(task),
+                "machine": cluster.machine_name(row),
+                "room_for": cluster.task_name(by),
                 "cost": price,
             }
             for task, row, by, price in zip(
@@ -141,13 +141,13 @@ def change_again(record: Mapping[str, Any], solver: Solver) -> dict[str, list[di
             )
         ],
         "moves": [
-            {"task": ledger.task_name(task), "machine": ledger.machine_name(row), "gain": gain, "price": price}
+            {"task": cluster.task_name(task), "machine": cluster.machine_name(row), "gain": gain, "price": price}
             for task, row, gain, price in zip(
                 moves.tasks.tolist(), moves.target.tolist(), moves.gain.tolist(), moves.least_gain.tolist(), strict=True
             )
         ],
         "let_in": [
-            {"task": ledger.task_name(task), "machine": ledger.machine_name(int(machine[task]))}
+            {"task": cluster.task_name(task), "machine": cluster.machine_name(int(machine[task]))}
             for task in np.sort(changes.let_in).tolist()
         ],
     }
@@ -165,21 +165,21 @@ def told_changes(record: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 def _decide_again(
     record: Mapping[str, Any], solver: Solver, settings: RoundSettings
-) -> tuple[Ledger, tuple[MachineReservation, ...], RoundOutcome]:
-    """The ledger that a record's round began with, what was held, and what is decided."""
-    ledger = read_ledger(record)
-    rounds = Rounds(ledger, solver, settings, canonical=True)
+) -> tuple[BulkCluster, tuple[MachineReservation, ...], RoundOutcome]:
+    """The cluster that a record's round began with, what was held, and what is decided."""
+    cluster = read_cluster(record)
+    rounds = Rounds(cluster, solver, settings, canonical=True)
     before = tuple(
         MachineReservation.of(
-            ledger,
-            ledger.task_row(r["task"]),
-            ledger.row(r["machine"]),
+            cluster,
+            cluster.task_row(r["task"]),
+            cluster.row(r["machine"]),
             float("inf") if r["start_s"] is None else float(r["start_s"]),
         )
         for r in record.get("before", ())
     )
     rounds.resume(before)
-    return ledger, before, rounds.decide(float(record["now_s"]))
+    return cluster, before, rounds.decide(float(record["now_s"]))
 
 
 def read_round_settings(plain: Mapping[str, Any]) -> RoundSettings:
@@ -200,16 +200,16 @@ def read_round_settings(plain: Mapping[str, Any]) -> RoundSettings:
     return RoundSettings(**used)
 
 
-def read_ledger(record: Mapping[str, Any]) -> Ledger:
+def read_cluster(record: Mapping[str, Any]) -> BulkCluster:
     """The state that a round began with, its prices in the hands of a :class:`RecordedPolicy`."""
     parts: Sequence[Part] = record["parts"]
     first, running = parts[0], record.get("running")
     policy = RecordedPolicy(str(record["policy"]), first)
     fleet = first["fleet"]
-    ledger = Ledger(policy, fleet["resources"])
+    cluster = BulkCluster(policy, fleet["resources"])
     for name, minimum in record.get("task_groups", {}).items():
-        ledger.declare_group(name, minimum)
-    ledger.members_elsewhere = dict(record.get("members_elsewhere", {}))
+        cluster.declare_group(name, minimum)
+    cluster.members_elsewhere = dict(record.get("members_elsewhere", {}))
     demands = sorted((d for part in parts for d in part["demands"]), key=lambda d: int(d["number"]))
     pending: list[tuple[float, str, TaskClass]] = []
     for demand in demands:
@@ -236,23 +236,23 @@ def read_ledger(record: Mapping[str, Any]) -> Ledger:
         )
         places = np.array([at[m] for m in running["machine"]], dtype=np.int64)
         np.subtract.at(own, places, effects[np.asarray(running["class"], dtype=np.int64)])
-    rows = ledger.add_machines(_specs(first, policy, own, room))
+    rows = cluster.add_machines(_specs(first, policy, own, room))
     for plain in first["places"][1:]:
-        ledger.places.append(read_places(plain))
+        cluster.places.append(read_places(plain))
     for plain in first["relations"]:
-        ledger.topology.put(_without_running(plain, classes, running, at), rows, ledger.rows)
+        cluster.topology.put(_without_running(plain, classes, running, at), rows, cluster.rows)
     # Where the record does not name the running tasks, the room that they take belongs to no task.
-    ledger.allocatable[rows] = _matrix(fleet["allocatable"], own, len(fleet["resources"]))
+    cluster.allocatable[rows] = _matrix(fleet["allocatable"], own, len(fleet["resources"]))
     for demand in demands:
-        ledger.intern(read_class(demand["class"]))
+        cluster.intern(read_class(demand["class"]))
     pending.sort(key=lambda entry: entry[:2])
-    _submit(ledger, [p[1] for p in pending], [p[2] for p in pending], [p[0] for p in pending])
+    _submit(cluster, [p[1] for p in pending], [p[2] for p in pending], [p[0] for p in pending])
     if running is not None:
         of_task = [classes[c] for c in np.asarray(running["class"]).tolist()]
-        there = _submit(ledger, running["task"], of_task, running.get("created_s", [0.0] * len(of_task)))
-        machines = np.array([ledger.row(m) for m in running["machine"]], dtype=np.int64)
-        ledger.bind(there, machines, _open(running["end_s"]))
-    return ledger
+        there = _submit(cluster, running["task"], of_task, running.get("created_s", [0.0] * len(of_task)))
+        machines = np.array([cluster.row(m) for m in running["machine"]], dtype=np.int64)
+        cluster.bind(there, machines, _open(running["end_s"]))
+    return cluster
 
 
 def _without_running(
@@ -290,9 +290,11 @@ def read_class(plain: Part) -> TaskClass:
     return TaskClass(**values)
 
 
-def _submit(ledger: Ledger, names: Sequence[str], classes: Sequence[TaskClass], created_s: Sequence[float]) -> IntArray:
-    numbers = np.array([ledger.intern(c) for c in classes], dtype=np.int64)
-    return ledger.submit(numbers, np.array(created_s, dtype=np.float64), list(names))
+def _submit(
+    cluster: BulkCluster, names: Sequence[str], classes: Sequence[TaskClass], created_s: Sequence[float]
+) -> IntArray:
+    numbers = np.array([cluster.intern(c) for c in classes], dtype=np.int64)
+    return cluster.submit(numbers, np.array(created_s, dtype=np.float64), list(names))
 
 
 def _specs(part: Part, policy: RecordedPolicy, own: IntArray, room: IntArray) -> list[MachineSpec]:

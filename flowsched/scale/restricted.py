@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.scale import kernels
+from flowsched.scale.bulk_cluster import PENDING, BulkCluster
 from flowsched.scale.compaction import Compaction
-from flowsched.scale.ledger import PENDING, Ledger
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.round_relations import RoundRelations
 from flowsched.scale.waiting import Waiting
@@ -57,7 +57,7 @@ class RestrictedClasses:
 
 
 def restrict(
-    ledger: Ledger,
+    cluster: BulkCluster,
     compaction: Compaction,
     waiting: Waiting,
     relations: RoundRelations,
@@ -74,7 +74,7 @@ def restrict(
     there = group_of >= 0
     slots = np.zeros((len(position), groups), dtype=np.int64)
     extra = np.zeros((len(position), groups))
-    price = np.empty(ledger.rows)
+    price = np.empty(cluster.rows)
     domains: list[Domains | None] = []
     first = np.full(groups, -1, dtype=np.int64)
     rows = np.flatnonzero(there)[::-1]
@@ -101,7 +101,7 @@ def restrict(
     return RestrictedClasses(position, slots, extra, tuple(domains))
 
 
-def signatures(ledger: Ledger, present: IntArray, relations: RoundRelations, model: kernels.Model) -> IntArray:
+def signatures(cluster: BulkCluster, present: IntArray, relations: RoundRelations, model: kernels.Model) -> IntArray:
     """A number for each machine; machines of different numbers are in different groups. 0 for all where nothing restricts.
 
     One number has the same masks, wishes within a bucket, and domains of the relations in play; and, where relations limit
@@ -113,57 +113,57 @@ def signatures(ledger: Ledger, present: IntArray, relations: RoundRelations, mod
     domains = [counts.domain for counts in relations.labels()]
     limited = relations.limits_machines()
     if not len(used) and not domains and not limited:
-        return np.zeros(ledger.rows, dtype=np.int64)
+        return np.zeros(cluster.rows, dtype=np.int64)
     limit = max(_LEAST_SIGNATURES, MOST_ARCS // max(1, len(present)))
-    fixed = np.zeros(ledger.rows, dtype=np.uint64)
+    fixed = np.zeros(cluster.rows, dtype=np.uint64)
     for salt, domain in enumerate(domains):
         fixed += mixed(domain, 1 + salt)
-    shape = mixed(_room_steps(ledger, present), 0) if limited else np.zeros(ledger.rows, dtype=np.uint64)
+    shape = mixed(_room_steps(cluster, present), 0) if limited else np.zeros(cluster.rows, dtype=np.uint64)
     bucket = PRICE_BUCKET
     for attempt in range(_ATTEMPTS):
         code = fixed + shape if attempt < _EXACT_SHAPE else fixed.copy()
         for salt, place in enumerate(used.tolist()):
             cost = np.minimum(model.extra[place], _FAR)
             code += mixed(np.floor(cost / bucket).astype(np.int64), 1000 + salt)
-        _, numbers = np.unique(code[ledger.alive], return_inverse=True)
+        _, numbers = np.unique(code[cluster.alive], return_inverse=True)
         if int(numbers.max(initial=0)) < limit:
-            signature = np.zeros(ledger.rows, dtype=np.int64)
-            signature[ledger.alive] = numbers.reshape(-1)
+            signature = np.zeros(cluster.rows, dtype=np.int64)
+            signature[cluster.alive] = numbers.reshape(-1)
             return signature
         bucket *= 2.0 if attempt < _ATTEMPTS // 2 else 16.0
-    return np.zeros(ledger.rows, dtype=np.int64)
+    return np.zeros(cluster.rows, dtype=np.int64)
 
 
-def coarsen(ledger: Ledger) -> None:
+def coarsen(cluster: BulkCluster) -> None:
     """Give features buckets: prices differ little within a group, and classes times groups stay below ``MOST_ARCS``.
 
-    For a ledger of one round: what is in the buckets of another is not changed.
+    For a cluster of one round: what is in the buckets of another is not changed.
     """
-    present = np.unique(ledger.task_class[ledger.state == PENDING])
+    present = np.unique(cluster.task_class[cluster.state == PENDING])
     limit = max(_LEAST_SIGNATURES, MOST_ARCS // max(1, len(present)))
-    signature = signatures(ledger, present, RoundRelations(ledger, present), ledger.model())
-    most = ledger.table().coefficients[present].max(axis=0, initial=0.0)
-    there = np.flatnonzero(ledger.alive)
+    signature = signatures(cluster, present, RoundRelations(cluster, present), cluster.model())
+    most = cluster.table().coefficients[present].max(axis=0, initial=0.0)
+    there = np.flatnonzero(cluster.alive)
     price = PRICE_BUCKET
     for _ in range(2 * _ATTEMPTS):
         width = np.where(most > 0.0, price / np.maximum(most, 1e-300), _ANY)
         buckets = np.maximum(1, np.rint(np.minimum(width, _ANY) * FIXED)).astype(np.int64)
-        columns = [ledger.kind[there], signature[there], *(ledger.readings[there] // buckets).T]
+        columns = [cluster.kind[there], signature[there], *(cluster.readings[there] // buckets).T]
         code = sum((mixed(column, salt) for salt, column in enumerate(columns)), np.zeros(len(there), dtype=np.uint64))
         if len(np.unique(code)) <= limit:
             break
         price *= 2.0
-    ledger.features = tuple(
+    cluster.features = tuple(
         replace(feature, bucket=int(bucket) / FIXED)
-        for feature, bucket in zip(ledger.features, buckets.tolist(), strict=True)
+        for feature, bucket in zip(cluster.features, buckets.tolist(), strict=True)
     )
 
 
-def _room_steps(ledger: Ledger, present: IntArray) -> IntArray:
+def _room_steps(cluster: BulkCluster, present: IntArray) -> IntArray:
     """How many average tasks a machine has room for, in steps of a tenth."""
-    need = ledger.demands[present].mean(axis=0)
+    need = cluster.demands[present].mean(axis=0)
     asked = need > 0.0
-    room = np.maximum(ledger.free[:, asked], 0) / need[asked]
+    room = np.maximum(cluster.free[:, asked], 0) / need[asked]
     steps: IntArray = np.rint(np.log1p(room.min(axis=1, initial=1e9)) * 10.0).astype(np.int64)
     return steps
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowsched.scale import room_kernels
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.kernels import Model
-from flowsched.scale.ledger import Ledger
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 _NODES = 64
@@ -119,18 +119,18 @@ class RoomSearch:
         return Steps(who, target[:steps], gain[:steps], plan[:steps], count)
 
 
-def in_turn(ledger: Ledger, classes: IntArray) -> list[int]:
+def in_turn(cluster: BulkCluster, classes: IntArray) -> list[int]:
     """Classes in the order in which they are let in: higher priorities first, then those that ask for more."""
-    asked = ledger.demands[classes]
-    order = np.lexsort((classes, -asked.sum(axis=1), -asked[:, 0], -ledger.table().priority[classes]))
+    asked = cluster.demands[classes]
+    order = np.lexsort((classes, -asked.sum(axis=1), -asked[:, 0], -cluster.table().priority[classes]))
     found: list[int] = classes[order].tolist()
     return found
 
 
-def alone(ledger: Ledger, tasks: IntArray) -> IntArray:
+def alone(cluster: BulkCluster, tasks: IntArray) -> IntArray:
     """Those of the tasks that depend on no other: of a group one neither starts nor goes without the others, and what
     relations count is placed by rounds only.
     """
-    single = np.array([not c.bound for c in ledger.classes], dtype=np.bool_)
-    found: IntArray = tasks[single[ledger.task_class[tasks]]]
+    single = np.array([not c.bound for c in cluster.classes], dtype=np.bool_)
+    found: IntArray = tasks[single[cluster.task_class[tasks]]]
     return found

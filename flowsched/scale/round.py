@@ -12,11 +12,11 @@ import numpy as np
 
 from flowsched.cluster.decision import Certificate
 from flowsched.relations.topology_counts import TopologyCounts
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.candidate_index import CandidateIndex
 from flowsched.scale.certificate import BOUND_STEPS, Evidence, certify
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.gang import GangIndex, QueuedGang, all_or_none
-from flowsched.scale.ledger import Ledger
 from flowsched.scale.network import ScaleNetwork, build_network
 from flowsched.scale.overdue import OverdueTasks, Unbounded
 from flowsched.scale.queue import Queue, by_priority, merged
@@ -160,33 +160,33 @@ class RoundOutcome:
 
 
 class Rounds:
-    """Decides rounds on one ledger, and remembers between them what did not change."""
+    """Decides rounds on one cluster, and remembers between them what did not change."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        cluster: BulkCluster,
         solver: Solver,
         settings: RoundSettings | None = None,
         *,
         clock: Callable[[], float] = time.perf_counter,
         canonical: bool = False,
     ) -> None:
-        """``clock`` only times stages. ``canonical``: rounds depend on the ledger's state, not on how it came to be."""
-        self.ledger = ledger
-        self.compaction = Compaction(ledger, canonical=canonical)
+        """``clock`` only times stages. ``canonical``: rounds depend on the cluster's state, not on how it came to be."""
+        self.cluster = cluster
+        self.compaction = Compaction(cluster, canonical=canonical)
         self.settings = settings or RoundSettings()
         self._solver = solver
         self._clock = clock
         self._again: IntArray = np.zeros(0, dtype=np.int64)
-        self._overdue = OverdueTasks(ledger, self.compaction, self.settings.due_age_s, self.settings.drain)
-        self._gangs = GangIndex(ledger)
+        self._overdue = OverdueTasks(cluster, self.compaction, self.settings.due_age_s, self.settings.drain)
+        self._gangs = GangIndex(cluster)
 
     def resume(self, reservations: Sequence[MachineReservation]) -> None:
         """Hold these and no others, as if the last round had: for those who keep reservations elsewhere."""
         self._overdue.resume(reservations)
 
     def decide(self, now_s: float, barred: BoolArray | None = None) -> RoundOutcome:
-        """One round; the ledger is not changed. ``barred``: machine rows that take no task.
+        """One round; the cluster is not changed. ``barred``: machine rows that take no task.
 
         Raises ``RuntimeError`` if the solver refuses a network, ``ValueError`` if prices are too large for one; the next
         round starts where this one did.
@@ -195,15 +195,15 @@ class Rounds:
             raise ValueError(f"now_s must be a finite number of seconds, got {now_s}")
         timer = StageTimer(self._clock)
         timer.start("compact")
-        ledger = self.ledger
-        view = ledger.view()
+        cluster = self.cluster
+        view = cluster.view()
         pending = view.pending
-        task_class = ledger.task_class[pending]
+        task_class = cluster.task_class[pending]
         present = np.unique(task_class)
         self.compaction.upkeep.applied.clear()
         self.compaction.upkeep.rebuilt.clear()
-        state = BulkRoundState(ledger, barred, present, self.settings.scoring == "spread")
-        signed = self.compaction.sign(signatures(ledger, present, state.relations, state.model))
+        state = BulkRoundState(cluster, barred, present, self.settings.scoring == "spread")
+        signed = self.compaction.sign(signatures(cluster, present, state.relations, state.model))
         self.compaction.catch_up(np.unique(np.concatenate([view.changed, self._again, signed])), present)
         self.compaction.renumber()
         counts: dict[str, int] = {"solves": 0, "moves": 0, "trades": 0, "looks": 0}
@@ -211,10 +211,10 @@ class Rounds:
         reserved = self._overdue.reservations
         try:
             self._overdue.begin(view.changed)
-            levels = self._levels(by_priority(ledger, pending, gangs), state, timer, counts, now_s)
+            levels = self._levels(by_priority(cluster, pending, gangs), state, timer, counts, now_s)
         except Exception:
             # As if it had not been: what changed is news to the next round, and what was held stays so.
-            ledger.touch(view.changed)
+            cluster.touch(view.changed)
             self._overdue.resume(reserved)
             raise
         finally:
@@ -222,7 +222,7 @@ class Rounds:
         timer.start("decide")
         tasks, machines, believed, cost = state.result()
         waits = np.setdiff1d(pending, tasks, assume_unique=True)
-        waits = waits[np.argsort(ledger.sequence[waits], kind="stable")]
+        waits = waits[np.argsort(cluster.sequence[waits], kind="stable")]
         timer.start(None)
         return RoundOutcome(
             tasks,
@@ -247,7 +247,7 @@ class Rounds:
         levels: list[Level] = []
         crosses = self.settings.aging_crosses_priority
         timer.start("dues")
-        started = self._settle_overdue(merged(self.ledger, queues), state, levels, now_s) if crosses else _NO_TASKS
+        started = self._settle_overdue(merged(self.cluster, queues), state, levels, now_s) if crosses else _NO_TASKS
         for queue in queues:
             if not crosses:
                 timer.start("dues")
@@ -283,10 +283,10 @@ class Rounds:
 
     def network(self, state: BulkRoundState, left: Waiting) -> ScaleNetwork:
         """The network of the tasks that are left, at the state that the compaction sees."""
-        ledger, compaction, model = self.ledger, self.compaction, state.model
+        cluster, compaction, model = self.cluster, self.compaction, state.model
         state.relations.set_gates(model)
-        restricted = restrict(ledger, compaction, left, state.relations, model, state.readings)
-        return build_network(ledger, compaction, left, restricted, state.ties() if model.spread else None)
+        restricted = restrict(cluster, compaction, left, state.relations, model, state.readings)
+        return build_network(cluster, compaction, left, restricted, state.ties() if model.spread else None)
 
     def solve(self, network: ScaleNetwork) -> Solution:
         """Its flow. Raises ``RuntimeError`` if the solver refuses it."""
@@ -296,7 +296,7 @@ class Rounds:
         return solution
 
     def see(self, state: BulkRoundState) -> None:
-        """Let the compaction see a round's state; the next round starts from the ledger's again."""
+        """Let the compaction see a round's state; the next round starts from the cluster's again."""
         rows = state.newly_touched()
         state.seen[rows] = True
         self.compaction.update(rows, state.visible_free(), state.readings)
@@ -310,17 +310,17 @@ class Rounds:
     def _place(
         self, queue: Queue, state: BulkRoundState, timer: StageTimer, counts: dict[str, int], now_s: float
     ) -> Level:
-        ledger, compaction, settings = self.ledger, self.compaction, self.settings
+        cluster, compaction, settings = self.cluster, self.compaction, self.settings
         state.relations.set_gates(state.model)
-        waiting = survey(ledger, queue.tasks, now_s, settings.due_age_s)
-        evidence = Evidence.of(ledger, compaction, waiting, state.free, state.readings, state.barred, state.model)
+        waiting = survey(cluster, queue.tasks, now_s, settings.due_age_s)
+        evidence = Evidence.of(cluster, compaction, waiting, state.free, state.readings, state.barred, state.model)
         whole = CandidateIndex(compaction, evidence.readings)
         fill = _Fill(self, state, waiting, evidence, whole, timer, counts, now_s)
         start = state.count
         saved = state.save() if state.relations or state.model.spread else None
         keys = compaction.keys  # never changed in place but for new ones at its end
         topology_counts = state.relations.save()
-        active = np.ones(len(ledger.classes), dtype=np.bool_)
+        active = np.ones(len(cluster.classes), dtype=np.bool_)
         fill.run(active)
         if saved is not None and state.model.spread and fill.missed(start):
             self._pack_tighter(state, saved, start, fill, active)
@@ -430,12 +430,12 @@ class _Fill:
 
     def _along(self, active: BoolArray, start: int) -> None:
         rounds, state, timer = self._rounds, self._state, self._timer
-        ledger, compaction, settings = rounds.ledger, rounds.compaction, rounds.settings
+        cluster, compaction, settings = rounds.cluster, rounds.compaction, rounds.settings
         waiting, candidates = self.waiting, self._whole
         left = waiting
         if not active.all():
             out = np.where(active[waiting.classes], 0, waiting.counts)
-            left = without(waiting, ledger, out, self._now_s, settings.due_age_s)
+            left = without(waiting, cluster, out, self._now_s, settings.due_age_s)
             timer.start("compact")
             rounds.see(state)
         elif self.first is not None:
@@ -453,7 +453,7 @@ class _Fill:
                 self._counts.update({k: self._counts.get(k, 0) + v for k, v in network.sizes().items()})
                 self.evidence = replace(self.evidence, network=network, solution=solution)
             timer.start("pack")
-            wanted = network.whole_tasks(solution.flow, len(ledger.classes), compaction.groups)
+            wanted = network.whole_tasks(solution.flow, len(cluster.classes), compaction.groups)
             if not turn:
                 self._promised = wanted.sum(axis=1)
             placed = state.pack(wanted, left, candidates)
@@ -465,9 +465,9 @@ class _Fill:
                 break
             timer.start("compact")
             # Those who have a place may trade it later: what is full by then is still open to them.
-            self._whole.cheap(waiting.classes, len(ledger.classes), state.model)
+            self._whole.cheap(waiting.classes, len(cluster.classes), state.model)
             rounds.see(state)
             done = state.placed_of(start, waiting.classes)
             done = np.where(active[waiting.classes], done, waiting.counts)
-            left = without(waiting, ledger, done, self._now_s, settings.due_age_s)
+            left = without(waiting, cluster, done, self._now_s, settings.due_age_s)
             candidates = CandidateIndex(compaction, self.evidence.readings)

@@ -12,8 +12,8 @@ from flowsched.relations.relation import RelationKind
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.relations.topology_filter import TopologyFilter
 from flowsched.scale import relation_kernels as kernels
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.kernels import UNLIMITED, Model
-from flowsched.scale.ledger import Ledger
 from flowsched.support.arrays import BoolArray, IntArray
 
 _CODE = {
@@ -29,15 +29,15 @@ _LEANING = (RelationKind.TOGETHER, RelationKind.SPREAD)
 class RoundRelations:
     """Topology counts of a round and the classes that they concern."""
 
-    def __init__(self, ledger: Ledger, classes: IntArray) -> None:
+    def __init__(self, cluster: BulkCluster, classes: IntArray) -> None:
         """``classes``: those that wait. Counts are copied."""
-        self._ledger = ledger
-        known = ledger.topology.relations
+        self._cluster = cluster
+        known = cluster.topology.relations
         present = classes.tolist() if known else []
-        self._roles = {c: roles for c in present if (roles := [r for r in ledger.roles[c] if r[0] in known])}
+        self._roles = {c: roles for c in present if (roles := [r for r in cluster.roles[c] if r[0] in known])}
         names = dict.fromkeys(name for roles in self._roles.values() for name, _, _ in roles)
         self.topology_counts: dict[str, TopologyCounts] = {
-            name: ledger.topology.topology_counts(name, ledger.alive) for name in names
+            name: cluster.topology.topology_counts(name, cluster.alive) for name in names
         }
         held = dict.fromkeys(name for roles in self._roles.values() for name, holds, _ in roles if holds)
         self._wanted = {name for name in held if known[name].kind is RelationKind.TOGETHER}
@@ -98,13 +98,13 @@ class RoundRelations:
         gate_of = model.gate_of.copy()
         for c, row in self.gated.items():
             gate_of[c] = row
-        gates = np.full((1 + len(self.gated), self._ledger.rows), UNLIMITED, dtype=np.int64)
+        gates = np.full((1 + len(self.gated), self._cluster.rows), UNLIMITED, dtype=np.int64)
         return model._replace(gate_of=gate_of, gates=gates)
 
     def set_gates(self, model: Model) -> None:
         """Bring all gates up to date, none too low, whatever else this round places: for networks and bounds."""
         for c, row in self.gated.items():
-            room = np.full(self._ledger.rows, UNLIMITED, dtype=np.int64)
+            room = np.full(self._cluster.rows, UNLIMITED, dtype=np.int64)
             for gate in self._gates(c):
                 if gate.widens and gate.topology.relation.name in self._joined:
                     continue
@@ -118,7 +118,7 @@ class RoundRelations:
         """Bring the gate of a class up to date exactly; for classes that :meth:`counts`."""
         row = self.gated.get(task_class)
         if row is not None:
-            room = np.full(self._ledger.rows, UNLIMITED, dtype=np.int64)
+            room = np.full(self._cluster.rows, UNLIMITED, dtype=np.int64)
             for gate in self._gates(task_class):
                 np.minimum(room, gate.room(UNLIMITED), out=room)
             model.gates[row] = room
@@ -130,16 +130,16 @@ class RoundRelations:
 
     def take_out(self, tasks: IntArray) -> None:
         """Leave running tasks out of the counts, as if they had ended; task rows."""
-        ledger = self._ledger
-        classes = ledger.task_class[tasks]
+        cluster = self._cluster
+        classes = cluster.task_class[tasks]
         for c in np.unique(classes).tolist():
-            for name, holds, joins in ledger.roles[c]:
+            for name, holds, joins in cluster.roles[c]:
                 if name in self.topology_counts:
-                    self.topology_counts[name].add(ledger.machine[tasks[classes == c]], holds, joins, -1)
+                    self.topology_counts[name].add(cluster.machine[tasks[classes == c]], holds, joins, -1)
 
     def steady(self, task_class: int) -> BoolArray:
         """Machines that no relation closes to a class whatever its own tasks do."""
-        open_ = np.ones(self._ledger.rows, dtype=np.bool_)
+        open_ = np.ones(self._cluster.rows, dtype=np.bool_)
         for gate in self._gates(task_class):
             if not gate.minds_itself:
                 open_ &= gate.open_machines()
@@ -153,7 +153,7 @@ class RoundRelations:
         def padded(values: IntArray | BoolArray) -> IntArray:
             return np.concatenate([values, np.zeros(width - len(values))]).astype(np.int64)
 
-        shape = (len(gates), self._ledger.rows)
+        shape = (len(gates), self._cluster.rows)
         relations = [gate.topology.relation for gate in gates]
         states = [gate.state() for gate in gates]
         return kernels.Moving(
@@ -193,13 +193,13 @@ class RoundRelations:
     def _compared(self, c: int) -> BoolArray | None:
         """Machines that spreads of a class compare: those that it may use by its filters."""
         if c not in self._eligible:
-            ledger = self._ledger
-            task_class = ledger.classes[c]
-            eligible = ledger.places.places[task_class.places].eligible
+            cluster = self._cluster
+            task_class = cluster.classes[c]
+            eligible = cluster.places.places[task_class.places].eligible
             if eligible is None and task_class.selector:
-                fitting = np.array([kind.has(task_class.selector) for kind in ledger.kinds], dtype=np.bool_)
-                eligible = fitting[ledger.kind] & ledger.alive
-            if eligible is not None and len(eligible) < ledger.rows:
-                eligible = np.concatenate([eligible, np.zeros(ledger.rows - len(eligible), dtype=np.bool_)])
+                fitting = np.array([kind.has(task_class.selector) for kind in cluster.kinds], dtype=np.bool_)
+                eligible = fitting[cluster.kind] & cluster.alive
+            if eligible is not None and len(eligible) < cluster.rows:
+                eligible = np.concatenate([eligible, np.zeros(cluster.rows - len(eligible), dtype=np.bool_)])
             self._eligible[c] = eligible
         return self._eligible[c]

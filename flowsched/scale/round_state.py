@@ -8,9 +8,9 @@ import numpy as np
 
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale import kernels, packing_kernels, relation_kernels, trade_kernels
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.candidate_index import CandidateIndex
 from flowsched.scale.certificate import Evidence
-from flowsched.scale.ledger import Ledger
 from flowsched.scale.round_relations import RoundRelations
 from flowsched.scale.waiting import Waiting
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -36,17 +36,17 @@ class SavedRoundState:
 class BulkRoundState:
     """The state that a round works on: copies of what it changes, and the placements so far."""
 
-    def __init__(self, ledger: Ledger, barred: BoolArray | None, present: IntArray, spread: bool = True) -> None:
+    def __init__(self, cluster: BulkCluster, barred: BoolArray | None, present: IntArray, spread: bool = True) -> None:
         """Copy what changes. ``barred``: machine rows that take no task; ``present``: classes that wait; ``spread``: whether
         ties take the emptiest machine.
         """
-        self.ledger = ledger
-        self.free = ledger.free.copy()
-        self.readings = ledger.readings.copy()
-        self.barred = np.zeros(ledger.rows, dtype=np.bool_) if barred is None else barred
-        self.seen = np.zeros(ledger.rows, dtype=np.bool_)
+        self.cluster = cluster
+        self.free = cluster.free.copy()
+        self.readings = cluster.readings.copy()
+        self.barred = np.zeros(cluster.rows, dtype=np.bool_) if barred is None else barred
+        self.seen = np.zeros(cluster.rows, dtype=np.bool_)
         """Machines that the compaction saw as they are here."""
-        self._new = np.zeros(ledger.rows, dtype=np.bool_)
+        self._new = np.zeros(cluster.rows, dtype=np.bool_)
         self.count = 0
         self.machine: IntArray = np.zeros(0, dtype=np.int64)
         self.task_class: IntArray = np.zeros(0, dtype=np.int64)
@@ -54,17 +54,17 @@ class BulkRoundState:
         self.tasks: IntArray = np.zeros(0, dtype=np.int64)
         self.held: IntArray = np.zeros(0, dtype=np.int64)
         """Machines that are reserved: in ``model`` each is of a kind of its own, which forbids who would stay too long."""
-        self.relations = RoundRelations(ledger, present)
-        self.model = self.relations.with_gates(ledger.model(spread))
-        widths = np.array([c.width_milli for c in ledger.classes], dtype=np.int64)
+        self.relations = RoundRelations(cluster, present)
+        self.model = self.relations.with_gates(cluster.model(spread))
+        widths = np.array([c.width_milli for c in cluster.classes], dtype=np.int64)
         later = np.zeros(len(widths), dtype=np.bool_)
         if self.relations:
             later[:] = [self.relations.comes_later(c) for c in range(len(widths))]
-        self._order = np.lexsort((np.arange(len(widths)), -ledger.demands.sum(axis=1), -widths, later))
+        self._order = np.lexsort((np.arange(len(widths)), -cluster.demands.sum(axis=1), -widths, later))
 
     def rank(self, spread: bool) -> None:
         """Let ties spread tasks, or pack them."""
-        model = self.ledger.model(spread)
+        model = self.cluster.model(spread)
         self.model = self.model._replace(tie=model.tie, spread=spread)
 
     def ties(self) -> FloatArray:
@@ -96,7 +96,7 @@ class BulkRoundState:
         )
         if not left.any() or not len(rows):
             return 0
-        total = len(self.ledger.classes)
+        total = len(self.cluster.classes)
         wanted = np.zeros((total, 1), dtype=np.int64)
         wanted[waiting.classes, 0] = left
         limit = np.full(total, -np.inf)
@@ -116,8 +116,8 @@ class BulkRoundState:
 
     def force(self, wanted: IntArray) -> int:
         """Place tasks, so many of each class, at whatever cost, wherever there is room; how many found some."""
-        least = self.ledger.demands[wanted > 0].min(axis=0)
-        room = self.ledger.alive & ~self.barred
+        least = self.cluster.demands[wanted > 0].min(axis=0)
+        room = self.cluster.alive & ~self.barred
         for r in np.flatnonzero(least).tolist():
             room &= self.free[:, r] >= least[r]
         rows = np.flatnonzero(room)
@@ -127,9 +127,9 @@ class BulkRoundState:
 
     def hold(self, rows: IntArray, until_s: FloatArray) -> None:
         """Reserve machines: from here on only those join who are predicted to be gone within so many seconds."""
-        ledger = self.ledger
-        kind = ledger.kind[rows]
-        base = np.where(ledger.lasting_s()[:, kind] <= until_s + _SLACK_S, self.model.base[:, kind], np.inf)
+        cluster = self.cluster
+        kind = cluster.kind[rows]
+        base = np.where(cluster.lasting_s()[:, kind] <= until_s + _SLACK_S, self.model.base[:, kind], np.inf)
         kinds = self.model.kind.copy()
         kinds[rows] = self.model.base.shape[1] + np.arange(len(rows))
         self.model = self.model._replace(
@@ -179,7 +179,7 @@ class BulkRoundState:
             self.task_class[start:],
             machine,
             self.believed[start:],
-            *candidates.cheap(waiting.classes, len(self.ledger.classes), self.model),
+            *candidates.cheap(waiting.classes, len(self.cluster.classes), self.model),
             candidates.first,
             candidates.rows,
             self.barred,
@@ -301,13 +301,13 @@ class BulkRoundState:
     def result(self) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
         """Tasks, machines, what was believed, what it costs beside all others."""
         cost = np.empty(self.count)
-        # At the ledger's prices: a machine that was reserved after a task came there takes no other task at any price.
-        kernels.reprice(self.task_class, self.machine, self.ledger.model(), self.readings, cost)
+        # At the cluster's prices: a machine that was reserved after a task came there takes no other task at any price.
+        kernels.reprice(self.task_class, self.machine, self.cluster.model(), self.readings, cost)
         return self.tasks, self.machine, self.believed, cost
 
     def placed_of(self, start: int, classes: IntArray) -> IntArray:
         """Tasks placed of each class since placement ``start``."""
-        count = np.bincount(self.task_class[start:], minlength=len(self.ledger.classes))
+        count = np.bincount(self.task_class[start:], minlength=len(self.cluster.classes))
         placed: IntArray = count[classes]
         return placed
 
@@ -321,7 +321,7 @@ class BulkRoundState:
         """By class, the most that one of its tasks pays beside all others; of one that waits whole what leaving it costs."""
         cost = np.empty(self.count - start)
         kernels.reprice(self.task_class[start:], self.machine[start:], self.model, self.readings, cost)
-        paid = np.zeros(len(self.ledger.classes))
+        paid = np.zeros(len(self.cluster.classes))
         np.maximum.at(paid, self.task_class[start:], cost)
         waits = waiting.counts > self.placed_of(start, waiting.classes)
         paid[waiting.classes[waits]] = np.inf

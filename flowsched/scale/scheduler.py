@@ -12,19 +12,19 @@ import numpy as np
 from flowsched.cluster.decision import Certificate, Decisions, Placement, Postponement
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Snapshot, Task, cores_beside
-from flowsched.errors import LedgerError
+from flowsched.errors import EventError
+from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
 from flowsched.scale.changed_round import ChangedRound, changed_round, started_of
 from flowsched.scale.changes import History, change_running
 from flowsched.scale.choice import GuardedCostModel, user_name
-from flowsched.scale.ledger import RUNNING, Ledger
-from flowsched.scale.network_account import NetworkAccount
+from flowsched.scale.network_trace import NetworkTrace
 from flowsched.scale.policies.flow import FlowCostModel
 from flowsched.scale.policy import CostModel
 from flowsched.scale.reasons import Closing, Reason, leaving, why_all
 from flowsched.scale.record import network_record
 from flowsched.scale.reservation import MachineReservation
-from flowsched.scale.roster import Roster
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
+from flowsched.scale.snapshot_follower import SnapshotFollower
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.solvers import Solver, make_solver
 from flowsched.solvers.limited import limited, take_stopped, unlimited
@@ -74,8 +74,8 @@ class NetworkScheduler:
         self._clock = clock
         prepare()
         self._changes = changes or _USUAL
-        self._make_roster = partial(Roster, self._policy, headroom_weight, slo_margin, hosts)
-        self._roster = self._make_roster()
+        self._make_follower = partial(SnapshotFollower, self._policy, headroom_weight, slo_margin, hosts)
+        self._follower = self._make_follower()
         self._rounds: Rounds | None = None
 
     @property
@@ -93,43 +93,43 @@ class NetworkScheduler:
         forbid_devices(self.name, (*snapshot.pending, *(r.task for r in snapshot.running)))
         take_stopped(self._solver)
         try:
-            ledger = self._roster.follow(snapshot)
-        except LedgerError as error:
+            cluster = self._follower.follow(snapshot)
+        except EventError as error:
             raise InputError([Problem("--policy", None, self.name, str(error))]) from error
-        if self._rounds is None or self._rounds.ledger is not ledger:
-            self._rounds = Rounds(ledger, self._solver, self._settings, clock=self._clock, canonical=True)
-        before = _reservations(snapshot, ledger)
+        if self._rounds is None or self._rounds.cluster is not cluster:
+            self._rounds = Rounds(cluster, self._solver, self._settings, clock=self._clock, canonical=True)
+        before = _reservations(snapshot, cluster)
         self._rounds.resume(before)
         timer.start(None)
         outcome = self._rounds.decide(snapshot.now_s)
         timer.ms.update(outcome.timings_ms)
         timer.start("read off")
-        closing = Closing.of(ledger, outcome.tasks, outcome.machines)
-        bound = self._placements(snapshot, ledger, outcome.tasks, outcome.machines, outcome.cost, closing)
-        reasons = why_all(snapshot.now_s, ledger, outcome, closing)
-        left = _postponements(snapshot.now_s, ledger, outcome, reasons)
+        closing = Closing.of(cluster, outcome.tasks, outcome.machines)
+        bound = self._placements(snapshot, cluster, outcome.tasks, outcome.machines, outcome.cost, closing)
+        reasons = why_all(snapshot.now_s, cluster, outcome, closing)
+        left = _postponements(snapshot.now_s, cluster, outcome, reasons)
         held = tuple(
-            Reservation(ledger.task_name(r.task), r.machine_name, _width(ledger, r.task), r.start_s)
+            Reservation(cluster.task_name(r.task), r.machine_name, _width(cluster, r.task), r.start_s)
             for r in outcome.reservations
         )
         changed: ChangedRound | None = None
-        if self._changes.changes_running and self._may_change(ledger, outcome):
+        if self._changes.changes_running and self._may_change(cluster, outcome):
             timer.start("changes")
-            changed = self._change(snapshot, ledger, outcome)
+            changed = self._change(snapshot, cluster, outcome)
             bound, left = changed.placements, changed.merged(left)
             held = tuple(r for r in held if r.task not in changed.starting)
         timer.start(None)
         total = (self._clock() - began) * 1e3
         timer.start("certify")
-        certificate = named_certificate(ledger, outcome)
+        certificate = named_certificate(cluster, outcome)
         timer.start(None)
         timings = {name: ms for name, ms in timer.ms.items() if name not in ("decide", "certify")}
         timings |= {"gather": timer.ms.get("decide", 0.0), "decide": total, "certify": timer.ms["certify"]}
         stopped = take_stopped(self._solver)
         recipe = None
         if self._keep_records:
-            account = NetworkAccount.of(
-                ledger,
+            trace = NetworkTrace.of(
+                cluster,
                 outcome,
                 closing,
                 reasons,
@@ -144,7 +144,7 @@ class NetworkScheduler:
                 stopped=stopped,
                 changed=changed,
             )
-            recipe = partial(network_record, account)
+            recipe = partial(network_record, trace)
         return Decisions(
             bound,
             left,
@@ -157,23 +157,23 @@ class NetworkScheduler:
             moves=None if not self._changes.migration_moves else () if changed is None else changed.moves,
         )
 
-    def _may_change(self, ledger: Ledger, outcome: RoundOutcome) -> bool:
+    def _may_change(self, cluster: BulkCluster, outcome: RoundOutcome) -> bool:
         """Whether anything might move, or a task waits beside one of lower priority."""
         if self._changes.migration_moves:
             return True
-        priority = ledger.table().priority
-        there = np.concatenate([np.flatnonzero(ledger.state == RUNNING), outcome.tasks])
-        highest = priority[ledger.task_class[outcome.waits]].max(initial=-(1 << 62))
-        return bool(highest > priority[ledger.task_class[there]].min(initial=1 << 62))
+        priority = cluster.table().priority
+        there = np.concatenate([np.flatnonzero(cluster.state == RUNNING), outcome.tasks])
+        highest = priority[cluster.task_class[outcome.waits]].max(initial=-(1 << 62))
+        return bool(highest > priority[cluster.task_class[there]].min(initial=1 << 62))
 
-    def _change(self, snapshot: Snapshot, ledger: Ledger, outcome: RoundOutcome) -> ChangedRound:
-        """What becomes of the round, on a ledger that is made anew: the one that is kept depends on the rounds before."""
-        fresh = self._make_roster().follow(snapshot)
+    def _change(self, snapshot: Snapshot, cluster: BulkCluster, outcome: RoundOutcome) -> ChangedRound:
+        """What becomes of the round, on a cluster that is made anew: the one that is kept depends on the rounds before."""
+        fresh = self._make_follower().follow(snapshot)
 
         def rows(tasks: IntArray) -> IntArray:
-            return np.array([fresh.task_row(ledger.task_name(row)) for row in tasks.tolist()], dtype=np.int64)
+            return np.array([fresh.task_row(cluster.task_name(row)) for row in tasks.tolist()], dtype=np.int64)
 
-        machines = [fresh.row(ledger.machine_name(row)) for row in outcome.machines.tolist()]
+        machines = [fresh.row(cluster.machine_name(row)) for row in outcome.machines.tolist()]
         reserved = np.array([r.task for r in outcome.reservations], dtype=np.int64)
         held = [
             MachineReservation.of(fresh, task, fresh.row(r.machine_name), r.start_s)
@@ -192,15 +192,15 @@ class NetworkScheduler:
             snapshot.now_s,
         )
         starting, closing, cost = started_of(changes, fresh)
-        at = changes.ledger.machine[starting]
+        at = changes.cluster.machine[starting]
         bound = self._placements(snapshot, fresh, starting, at, cost, closing)
         return changed_round(snapshot, fresh, changes, bound, self._changes)
 
     def upkeep(self) -> dict[str, dict[str, int]]:
         """What the last snapshot's differences were: applied in place, or made anew, with the reasons."""
         found: dict[str, dict[str, int]] = {
-            "applied": dict(sorted(self._roster.applied.items())),
-            "rebuilt": dict(sorted(self._roster.rebuilt.items())),
+            "applied": dict(sorted(self._follower.applied.items())),
+            "rebuilt": dict(sorted(self._follower.rebuilt.items())),
         }
         if self._rounds is not None:
             for kind, counts in self._rounds.compaction.upkeep.plain().items():
@@ -210,13 +210,13 @@ class NetworkScheduler:
     def _placements(
         self,
         snapshot: Snapshot,
-        ledger: Ledger,
+        cluster: BulkCluster,
         rows: IntArray,
         machines: IntArray,
         costs: FloatArray,
         closing: Closing,
     ) -> tuple[Placement, ...]:
-        classes = ledger.task_class[rows]
+        classes = cluster.task_class[rows]
         terms = closing.terms(classes, machines)
         columns = {name: values.tolist() for name, values in terms.items() if values.any()}
         tasks = {task.name: task for task in snapshot.pending}
@@ -225,12 +225,12 @@ class NetworkScheduler:
         for i, (row, machine_row, c, cost) in enumerate(
             zip(rows.tolist(), machines.tolist(), classes.tolist(), costs.tolist(), strict=True)
         ):
-            task, machine = tasks[ledger.task_name(row)], self._roster.machine(ledger.machine_name(machine_row))
+            task, machine = tasks[cluster.task_name(row)], self._follower.machine(cluster.machine_name(machine_row))
             mine = cores.get(machine.name)
             if mine is None:
-                mine = cores[machine.name] = cores_beside(machine, self._roster.services(machine.name))
+                mine = cores[machine.name] = cores_beside(machine, self._follower.services(machine.name))
             threads = task.threads_on(len(mine), snapshot.catalogue.jobs[task.profile])
-            width = ledger.classes[c].width_milli
+            width = cluster.classes[c].width_milli
             found.append(
                 Placement(
                     task.name, machine.name, width, threads, mine, cost, {name: v[i] for name, v in columns.items()}
@@ -239,7 +239,7 @@ class NetworkScheduler:
         return tuple(found)
 
 
-def named_certificate(ledger: Ledger, outcome: RoundOutcome) -> Certificate | None:
+def named_certificate(cluster: BulkCluster, outcome: RoundOutcome) -> Certificate | None:
     """The certificate with classes called by their first task: their numbers depend on what was there before."""
     if outcome.certificate is None:
         return None
@@ -247,35 +247,35 @@ def named_certificate(ledger: Ledger, outcome: RoundOutcome) -> Certificate | No
     for level, found in zip(outcome.levels, outcome.certificates, strict=True):
         waiting = level.waiting
         for c, first in zip(waiting.classes.tolist(), waiting.tasks[waiting.first[:-1]].tolist(), strict=True):
-            prices[ledger.task_name(first)] = found.prices[f"class-{c}"]
+            prices[cluster.task_name(first)] = found.prices[f"class-{c}"]
     return replace(outcome.certificate, prices=prices)
 
 
-def _reservations(snapshot: Snapshot, ledger: Ledger) -> tuple[MachineReservation, ...]:
+def _reservations(snapshot: Snapshot, cluster: BulkCluster) -> tuple[MachineReservation, ...]:
     """What the last round held, as far as the task still waits and the machine is there."""
     pending = {task.name for task in snapshot.pending}
     machines = {machine.name for machine in snapshot.machines}
     found = []
     for r in snapshot.reservations:
         if r.task in pending and r.machine in machines:
-            task, row = ledger.task_row(r.task), ledger.row(r.machine)
-            found.append(MachineReservation.of(ledger, task, row, r.start_s))
+            task, row = cluster.task_row(r.task), cluster.row(r.machine)
+            found.append(MachineReservation.of(cluster, task, row, r.start_s))
     return tuple(found)
 
 
-def _width(ledger: Ledger, task: int) -> int:
-    return ledger.classes[int(ledger.task_class[task])].width_milli
+def _width(cluster: BulkCluster, task: int) -> int:
+    return cluster.classes[int(cluster.task_class[task])].width_milli
 
 
 def _postponements(
-    now_s: float, ledger: Ledger, outcome: RoundOutcome, reasons: Mapping[int, Reason]
+    now_s: float, cluster: BulkCluster, outcome: RoundOutcome, reasons: Mapping[int, Reason]
 ) -> tuple[Postponement, ...]:
-    cost = leaving(ledger, outcome)
+    cost = leaving(cluster, outcome)
     return tuple(
         Postponement(
-            ledger.task_name(row),
+            cluster.task_name(row),
             reasons[row].text,
-            now_s - float(ledger.created_s[row]),
+            now_s - float(cluster.created_s[row]),
             float(cost[row]),
             {"waiting": float(cost[row])},
         )
@@ -286,12 +286,12 @@ def _postponements(
 @cache
 def prepare() -> None:
     """Load the compiled code of rounds, or compile it (up to a minute, once), before the first round."""
-    ledger = Ledger(FlowCostModel())
-    ledger.add_machines([MachineSpec("m", MachineKind("type"), {"cpu": 2, "memory": 2})])
-    one = ledger.intern(TaskClass("c", 1, sensitivity=1.0, pressure=1.0))
-    ledger.submit(np.full(2, one), np.zeros(2))
-    outcome = Rounds(ledger, make_solver("ortools")).decide(0.0)
-    ledger.bind(outcome.tasks, outcome.machines)
+    cluster = BulkCluster(FlowCostModel())
+    cluster.add_machines([MachineSpec("m", MachineKind("type"), {"cpu": 2, "memory": 2})])
+    one = cluster.intern(TaskClass("c", 1, sensitivity=1.0, pressure=1.0))
+    cluster.submit(np.full(2, one), np.zeros(2))
+    outcome = Rounds(cluster, make_solver("ortools")).decide(0.0)
+    cluster.bind(outcome.tasks, outcome.machines)
     _ = outcome.certificate
 
 

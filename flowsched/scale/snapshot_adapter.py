@@ -1,4 +1,4 @@
-"""What a snapshot's machines and tasks are to a ledger: kinds and classes with the numbers that policies price.
+"""What a snapshot's machines and tasks are to a cluster: kinds and classes with the numbers that policies price.
 
 The rules are those of bulk rounds: a task's behaviour is that of its profile at its width, run times on types differ by the
 types' speeds, a latency service limits the pressure on its machine and prices what is left of its goal.

@@ -1,7 +1,7 @@
-"""The input of a bulk round with a cost model of its own, from a snapshot: the ledger is that of a round on the snapshot.
+"""The input of a bulk round with a cost model of its own, from a snapshot: the cluster is that of a round on the snapshot.
 
 Machines, classes and their prices are as :mod:`flowsched.scale.snapshot_adapter` makes them for every snapshot.
-What runs is added up, and tasks of one class are one demand, in the order of a ledger that is made afresh.
+What runs is added up, and tasks of one class are one demand, in the order of a cluster that is made afresh.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def input_of_snapshot(
     """Tasks wait in the order in which they were submitted, those of one moment by their job.
 
     Memory is in MiB. Reservations are not looked at: a machine that is held is none of those that
-    a task names. Raises :class:`flowsched.scale.price_table.LedgerError` for prices that are none.
+    a task names. Raises :class:`flowsched.scale.price_table.EventError` for prices that are none.
     """
     frame = ClassContext.of(snapshot)
     adapter = SnapshotAdapter(frame, model, hosts, settings.headroom_weight, settings.slo_margin)

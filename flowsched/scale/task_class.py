@@ -48,7 +48,7 @@ class TaskClass:
     joins: tuple[str, ...] = ()
     """Names of the relations that count it."""
     places: int = 0
-    """The ledger's number of its masks and wishes by machine; 0: none."""
+    """The cluster's number of its masks and wishes by machine; 0: none."""
 
     @property
     def bound(self) -> bool:

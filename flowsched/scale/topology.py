@@ -74,7 +74,7 @@ class Topology:
                     np.add.at(self._holders[name], machines, sign)
 
     def count(self, name: str, row: int, members: int, holders: int) -> None:
-        """So many tasks that are none of the ledger's join a relation on a machine, and hold it there."""
+        """So many tasks that are none of the cluster's join a relation on a machine, and hold it there."""
         self._members[name][row] += members
         self._holders[name][row] += holders
 

@@ -121,7 +121,7 @@ class Agent:
         whole = True
         for steered in reversed([*self._targets.all()]):
             whole = self._targets.restore(steered) and whole
-        commands = self._targets.ledger.commands
+        commands = self._targets.originals.commands
         if self._configuration.on_exit == "stop":
             for sentence in stop_commands(commands.values()):
                 LOG.warning("%s", sentence)
@@ -129,7 +129,7 @@ class Agent:
         for stats in self._targets.stats.values():
             stats.close()
         if whole:
-            self._targets.ledger.close()
+            self._targets.originals.close()
         return whole
 
     # One tick

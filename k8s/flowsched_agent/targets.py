@@ -15,7 +15,7 @@ from flowsched_agent.complaints import Complaints
 from flowsched_agent.configuration import Configuration, ServiceSpec, TaskSpec
 from flowsched_agent.controls.control import Control, ControlError
 from flowsched_agent.hands import LinuxHands
-from flowsched_agent.ledger import Ledger
+from flowsched_agent.original_settings import OriginalSettings
 from flowsched_agent.rates import Rate
 from flowsched_agent.sensors.memcached import MemcachedStats
 from flowsched_agent.state_file import Started, StateError, StateFile
@@ -53,7 +53,7 @@ class Targets:
 
     def __post_init__(self, state_file: StateFile | None) -> None:
         """No target is known yet."""
-        self.ledger = Ledger(state_file, self._configuration.on_exit, self.all, self._complaints)
+        self.originals = OriginalSettings(state_file, self._configuration.on_exit, self.all, self._complaints)
         self.children = Children(self._complaints)
 
     def all(self) -> Iterator[Steered]:
@@ -78,7 +78,7 @@ class Targets:
                 self._meet_task(task, now)
         for one in self.all():
             self._meet(one)
-        self.ledger.write()
+        self.originals.write()
         for one in self.all():
             if one.control is not None and not self._configuration.hands_off:
                 self.on(one, one.renew)
@@ -131,8 +131,8 @@ class Targets:
         if control is None:
             return
         one.control, one.written, one.owed = control, False, False
-        self.ledger.taken(one.name)
-        control.before_first(lambda: self.ledger.write(must=True))
+        self.originals.taken(one.name)
+        control.before_first(lambda: self.originals.write(must=True))
         one.refused.clear()
         one.unweighed = False
         run = True
@@ -142,16 +142,16 @@ class Targets:
         LOG.info("found", extra=about(one.name, pid=control.pid))
         deadline = one.task.deadline if isinstance(one, SteeredTask) else None
         if isinstance(one, SteeredService) and one.service.weight != 1.0:
-            self.ledger.write()
+            self.originals.write()
             if not self._configuration.hands_off:
                 self.on(one, lambda: one.do(Act(one.name, Kind.WEIGHT, weight=one.service.weight), dry_run=False))
         elif deadline is not None:
-            self.ledger.write()
+            self.originals.write()
             if not self._configuration.hands_off:
                 self.on(one, lambda: one.owe(deadline))
 
     def _found(self, one: Steered) -> Control | None:
-        announce = self.ledger.announcer(one.name)
+        announce = self.originals.announcer(one.name)
         try:
             workload = self.workloads.get(one.name)
             if workload is not None:
@@ -165,7 +165,7 @@ class Targets:
             left = self._adopted.pop(one.name, None)
             if left is not None and left.runs():
                 LOG.info("a command of an earlier agent goes on", extra={"target": one.name, "pid": left.pid})
-                self.ledger.commands[one.name] = left
+                self.originals.commands[one.name] = left
                 return self._hands.of_process(one.name, left.pid, announce)
         except ControlError as error:
             if not error.gone:
@@ -199,10 +199,10 @@ class Targets:
             return
 
         def prepare(started: Started) -> None:
-            self.ledger.commands[one.name] = started
-            one.control = self._hands.of_process(one.name, started.pid, self.ledger.announcer(one.name))
-            self.ledger.taken(one.name)
-            self.ledger.write(must=True)
+            self.originals.commands[one.name] = started
+            one.control = self._hands.of_process(one.name, started.pid, self.originals.announcer(one.name))
+            self.originals.taken(one.name)
+            self.originals.write(must=True)
             one.has = Has(run=True, started=True)
             if one.task.deadline is not None:
                 one.owe(one.task.deadline)
@@ -220,14 +220,14 @@ class Targets:
             self._postponed.add(one.name)
         else:
             if not one.done:
-                LOG.info("started", extra={"target": one.name, "pid": self.ledger.commands[one.name].pid})
+                LOG.info("started", extra={"target": one.name, "pid": self.originals.commands[one.name].pid})
                 return
-        self.ledger.commands.pop(one.name, None)
-        self.ledger.taken(one.name)
+        self.originals.commands.pop(one.name, None)
+        self.originals.taken(one.name)
         self.restore(one)
         self._hands.let_go(one.name)
         one.has = Has(run=False, started=False)
-        self.ledger.write()
+        self.originals.write()
 
     def startable(self, one: SteeredTask) -> bool:
         """Whether its command may be started now: what could not be prepared is tried again at the next look."""
@@ -244,7 +244,7 @@ class Targets:
         self._forget(one.name)
         if isinstance(one, SteeredTask):
             self.past_pauses += one.pauses
-            self.ledger.commands.pop(one.name, None)
+            self.originals.commands.pop(one.name, None)
             once = one.spec.find is None or one.spec.find.pid is not None
             if one.name in self.workloads or not once:
                 # The next one of this name is another job.

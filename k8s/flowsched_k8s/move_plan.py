@@ -19,7 +19,7 @@ from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import Solver
 from flowsched_k8s.configuration import RebalancingSettings
 from flowsched_k8s.measured_pods import MeasuredPods
-from flowsched_k8s.planning import account_of_moves, plan_round
+from flowsched_k8s.planning import plan_round, trace_of_moves
 from flowsched_k8s.preemption import PreemptionPlan
 from flowsched_k8s.round_input import RoundInput
 
@@ -111,7 +111,7 @@ def _relieve(question: MoveQuestion, solver: Solver, settings: RebalancingSettin
     if not moves or decisions.recipe is None:
         return "no move gains more than its price"
     asked = replace(given, settings=migration_settings(given.settings, settings))
-    return MovePlan(question, moves, account_of_moves(asked, solver, decisions.recipe).record)
+    return MovePlan(question, moves, trace_of_moves(asked, solver, decisions.recipe).record)
 
 
 def migration_settings(engine: Settings, settings: RebalancingSettings) -> Settings:
@@ -142,4 +142,4 @@ def _place_again(question: MoveQuestion, solver: Solver, engine: FlowScheduler) 
     )
     if question.gain <= price:
         return f"it gains {question.gain:.2f}, and {len(moves)} moves cost {price:.2f}"
-    return MovePlan(question, moves, None if result.account is None else result.account.record)
+    return MovePlan(question, moves, None if result.trace is None else result.trace.record)

@@ -31,8 +31,8 @@ from flowsched.support.arrays import FloatArray
 from flowsched_k8s.gpu_costs import gpu_costs, gpus_matter
 from flowsched_k8s.measured_pods import MeasuredPods, book
 from flowsched_k8s.queue import Cause
-from flowsched_k8s.round_account import Filtered, PartRecipe, RoundAccount, Told
 from flowsched_k8s.round_input import Chosen, ClassInput, Fate, Held, RoundInput, RoundResult
+from flowsched_k8s.round_trace import Filtered, KubernetesTrace, PartRecipe, Told
 from flowsched_k8s.why_not import is_held, no_room, room
 from flowsched_models.runtime import HostFactory
 
@@ -94,11 +94,11 @@ def plan_apart(
         for chosen in part.chosen:
             book(fleet, by_uid[chosen.uid], chosen.uid, chosen.node, chosen.width_milli or 0)
     held = (*(held for r in results for held in r.held), *faults)
-    accounts = [r.account for r in results if r.account is not None]
+    traces = [r.trace for r in results if r.trace is not None]
     stages = dict.fromkeys(stage for r in results for stage in r.timings_ms)
     timings = {stage: sum(r.timings_ms.get(stage, 0.0) for r in results) for stage in stages}
-    cells = sum(a.bulk_cells for a in accounts)
-    parts = [part for a in accounts for part in a.parts]
+    cells = sum(a.bulk_cells for a in traces)
+    parts = [part for a in traces for part in a.parts]
     return RoundResult(
         given.number,
         tuple(chosen for r in results for chosen in r.chosen),
@@ -107,7 +107,7 @@ def plan_apart(
         tuple(reservation for r in results for reservation in r.reservations),
         timings_ms=timings,
         cost=sum(r.cost for r in results),
-        account=_account(given, solver, parts, held, timings, cells) if given.keep_record else None,
+        trace=_trace(given, solver, parts, held, timings, cells) if given.keep_record else None,
         fallbacks=("fault",),
     )
 
@@ -137,21 +137,21 @@ def plan_any_round(given: RoundInput, solver: Solver, engine: FlowScheduler) -> 
         return plan_apart(given, solver, engine)
 
 
-def account_of_moves(given: RoundInput, solver: Solver, recipe: Recipe) -> RoundAccount:
+def trace_of_moves(given: RoundInput, solver: Solver, recipe: Recipe) -> KubernetesTrace:
     """Of a round in which no pod waits, and what runs may move."""
-    return _account(given, solver, [partial(_search_part, recipe, 0, given.world.needs)], (), {}, 0)
+    return _trace(given, solver, [partial(_search_part, recipe, 0, given.world.needs)], (), {}, 0)
 
 
-def _account(
+def _trace(
     given: RoundInput,
     solver: Solver,
     parts: Sequence[PartRecipe],
     held: Sequence[Held],
     timings_ms: Mapping[str, float],
     bulk_cells: int,
-) -> RoundAccount:
+) -> KubernetesTrace:
     """All that the record needs, and nothing that changes: no fleet, no entry of the cache."""
-    return RoundAccount(
+    return KubernetesTrace(
         number=given.number,
         now_s=given.now_s,
         solver=solver.name,
@@ -219,7 +219,7 @@ class _Round:
             self.timings,
             self.counts,
             cost,
-            _account(given, self.solver, self.parts, self.held, self.timings, self.bulk_cells)
+            _trace(given, self.solver, self.parts, self.held, self.timings, self.bulk_cells)
             if given.keep_record
             else None,
             self.solve_ms,

@@ -358,9 +358,9 @@ class Process:
         # Bindings are sent before anything else is done.
         await asyncio.sleep(0)
         self._metrics_updater.tell_round(given, result, self._solver.name, took)
-        account = result.account
-        if account is not None:
-            self.records.add(str(result.number), now, account.record, pods=account.pods, size_bytes=account.size_bytes)
+        trace = result.trace
+        if trace is not None:
+            self.records.add(str(result.number), now, trace.record, pods=trace.pods, size_bytes=trace.size_bytes)
 
     async def _rebalance(self, now: float) -> None:
         """Look whether running pods should be elsewhere, and ask for their eviction."""

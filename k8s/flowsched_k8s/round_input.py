@@ -19,7 +19,7 @@ from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_k8s.configuration import CostModelChoice
 from flowsched_k8s.gpus import RoundGpus
 from flowsched_k8s.queue import Cause
-from flowsched_k8s.round_account import RoundAccount
+from flowsched_k8s.round_trace import KubernetesTrace
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.runtime import HostFactory
 
@@ -255,7 +255,7 @@ class RoundResult:
     counts: Mapping[str, int] = field(default_factory=dict)
     """Solves, and nodes and arcs by kind, of all networks together."""
     cost: float = 0.0
-    account: RoundAccount | None = None
+    trace: KubernetesTrace | None = None
     """What the round's record is made of, if one is kept."""
     solve_ms: float = 0.0
     """Time in the solver; part of the stages' times."""

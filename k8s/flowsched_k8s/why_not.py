@@ -7,8 +7,8 @@ from flowsched_k8s.affinity import reason_of
 from flowsched_k8s.names import insufficient
 from flowsched_k8s.queue import Cause, causes_of
 from flowsched_k8s.recorder import histogram
-from flowsched_k8s.round_account import GOAL_MISSED
 from flowsched_k8s.round_input import ClassInput, Fate, Held, RoundInput
+from flowsched_k8s.round_trace import GOAL_MISSED
 
 
 def room(given: RoundInput, c: ClassInput) -> BoolArray:

@@ -1,4 +1,4 @@
-"""Small random clusters for bulk rounds, and a naive account of what is allowed in them, written from the definitions.
+"""Small random clusters for bulk rounds, and a naive record of what is allowed in them, written from the definitions.
 
 Everything here is plain Python over dictionaries, one task at a time: slow, obvious, and independent of the engine's arrays.
 """

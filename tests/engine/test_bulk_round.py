@@ -1,4 +1,4 @@
-"""What every bulk round must keep, on random clusters, against a naive account of the rules; and known rounds."""
+"""What every bulk round must keep, on random clusters, against a naive record of the rules; and known rounds."""
 
 from __future__ import annotations
 

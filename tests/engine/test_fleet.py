@@ -1,4 +1,4 @@
-"""The fleet against a naive account, through any order of events."""
+"""The fleet against a naive record, through any order of events."""
 
 from __future__ import annotations
 

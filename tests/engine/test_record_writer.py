@@ -244,15 +244,15 @@ def test_many_may_add_at_once(tmp_path: Path) -> None:
 
 
 def test_what_a_record_is_made_of_is_let_go(tmp_path: Path) -> None:
-    class Account:
+    class RecordView:
         def record(self) -> dict[str, Any]:
             return plain(1)
 
-    account = Account()
-    alive = weakref.ref(account)
+    recorded = RecordView()
+    alive = weakref.ref(recorded)
     writer = RecordWriter(tmp_path, names=NAMES)
-    writer.add("round-1", account.record)
-    del account
+    writer.add("round-1", recorded.record)
+    del recorded
     assert writer.flush(PAUSE_S)
     gc.collect()
     assert alive() is None

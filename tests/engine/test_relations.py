@@ -1,4 +1,4 @@
-"""Counts that events keep against a recount and a naive account, on any history, and on copies that went their own ways."""
+"""Counts that events keep against a recount and a naive record, on any history, and on copies that went their own ways."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from flowsched.cluster.decision import Decisions
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot, StartDelay
 from flowsched.inspector.replay import replay
-from flowsched.inspector.source import open_account
+from flowsched.inspector.source import open_record
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
 from flowsched.pricing.forecast_cache import ForecastCache
@@ -205,4 +205,4 @@ def test_replay_decides_the_same_again(tmp_path: Path) -> None:
     assert any(p.cores == (0, 1, 2, 3) and p.machine == "m1" for p in decisions.placements)
     path = tmp_path / "round.json"
     write_record(decisions.record, path)
-    assert replay(open_account(path)).same
+    assert replay(open_record(path)).same

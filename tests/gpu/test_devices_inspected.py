@@ -10,9 +10,9 @@ from test_gpus_in_rounds import JOBS, cluster, decided, machine, scenario, sched
 from flowsched.cluster.events import TaskSubmitted
 from flowsched.cluster.gpus import WHOLE_MILLI, TaskGpus
 from flowsched.cluster.snapshot_dump import read_plain_snapshot
-from flowsched.inspector.account import Account
 from flowsched.inspector.device_facts import LEAVING, MOVES_IN, MOVES_OUT, PREEMPTED, RUNS, STARTS, machine_devices
 from flowsched.inspector.page.chapter import chapter
+from flowsched.inspector.record_view import RecordView
 from flowsched_simulator import Options, simulate
 from flowsched_simulator.policies import EngineOptions
 
@@ -30,9 +30,9 @@ def test_devices_of_every_round_are_those_of_its_record(policy: str) -> None:
     assert run.records
     started: set[str] = set()
     for record in run.records:
-        account = Account(record)
-        (part,) = account.parts
-        found = machine_devices(account, part)
+        recorded = RecordView(record)
+        (part,) = recorded.parts
+        found = machine_devices(recorded, part)
         left = read_plain_snapshot(part.plain["snapshot"]).devices_left()
         assert {name: devices.left_before for name, devices in found.items()} == left
         for devices in found.values():
@@ -40,7 +40,7 @@ def test_devices_of_every_round_are_those_of_its_record(policy: str) -> None:
                 held = sum(h.share_milli for h in devices.holds if number in h.devices and h.does not in LEAVING)
                 assert after == WHOLE_MILLI - held >= 0
             started |= {hold.task for hold in devices.holds if hold.does == STARTS}
-        plain = chapter(account)["parts"][0]["machine_facts"]["gpus"]
+        plain = chapter(recorded)["parts"][0]["machine_facts"]["gpus"]
         assert {name: tuple(gpus["after"]) for name, gpus in plain.items()} == {
             name: devices.left_after for name, devices in found.items()
         }
@@ -54,8 +54,8 @@ def test_a_preempted_task_leaves_its_device_to_the_one_that_it_makes_room_for() 
     decided(state)
     state.apply(TaskSubmitted(task("high", TaskGpus(1), priority=5)), 1.0)
     found = scheduler(preemption="lower-priority").decide(state.snapshot(1.0))
-    account = Account(found.record)
-    devices = machine_devices(account, account.parts[0])["a"]
+    recorded = RecordView(found.record)
+    devices = machine_devices(recorded, recorded.parts[0])["a"]
     does: dict[str, list[Any]] = {}
     for hold in devices.holds:
         does.setdefault(hold.does, []).append(hold)
@@ -72,8 +72,8 @@ def test_a_move_is_on_both_machines() -> None:
     other = "b" if placed.machine == "a" else "a"
     record = dict(scheduler().decide(state.snapshot(1.0)).record or {})
     move = {"task": "t", "source": placed.machine, "machine": other, "devices": [0]}
-    account = Account({**record, "moves": [move]})
-    found = machine_devices(account, account.parts[0])
+    recorded = RecordView({**record, "moves": [move]})
+    found = machine_devices(recorded, recorded.parts[0])
     assert [hold.does for hold in found[placed.machine].holds] == [MOVES_OUT]
     assert [hold.does for hold in found[other].holds] == [MOVES_IN]
     assert (found[placed.machine].left_before, found[placed.machine].left_after) == ((700,), (1000,))
@@ -83,6 +83,6 @@ def test_a_move_is_on_both_machines() -> None:
 def test_without_gpus_a_page_says_nothing_of_them() -> None:
     state = cluster(machine("a", 0))
     state.apply(TaskSubmitted(task("t", None)), 0.0)
-    account = Account(decided(state).record)
-    assert machine_devices(account, account.parts[0]) == {}
-    assert "gpus" not in chapter(account)["parts"][0]["machine_facts"]
+    recorded = RecordView(decided(state).record)
+    assert machine_devices(recorded, recorded.parts[0]) == {}
+    assert "gpus" not in chapter(recorded)["parts"][0]["machine_facts"]

@@ -23,8 +23,8 @@ from flowsched.errors import RestoreError
 from flowsched.gpu.set_demand import SetDemand
 from flowsched.gpu.topology_cost import WEIGHT, TopologyCost
 from flowsched.inspector import flow_task
-from flowsched.inspector.account import Account
 from flowsched.inspector.explanation import explain
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import replay
 from flowsched.pricing.topology_prices import SetMemory
 from flowsched.records.record import Recipe
@@ -267,7 +267,7 @@ def test_a_task_waits_for_better_gpus_and_is_told_which() -> None:
     assert "waits for better GPUs: the best free ones, 1, 3 of m, linked by bus, are of utility 0.34" in waits.reason
     assert "it demands 0.5" in waits.reason
     assert decided.record is not None
-    explained = explain(Account(decided.record), "c")
+    explained = explain(RecordView(decided.record), "c")
     assert explained.lines()[0] == f"c {waits.reason}."
     better = explained.plain()["better_gpus"]
     assert (better["machine"], better["devices"], better["link_class"]) == ("m", [1, 3], "bus")
@@ -278,7 +278,7 @@ def test_a_task_waits_for_better_gpus_and_is_told_which() -> None:
     full.apply(TaskSubmitted(task("c", 2, min_utility=0.5)), 0.0)
     record = FlowScheduler(make_solver("ortools"), POSTPONING, keep_records=True).decide(full.snapshot(0.0)).record
     assert record is not None
-    without = explain(Account(record), "c")
+    without = explain(RecordView(record), "c")
     assert without.plain()["better_gpus"] is None, "none are free, good or bad"
     assert without.lines()[0] == "c waits: no machine that may take it has room now."
     at_once = FlowScheduler(make_solver("ortools"), replace(POSTPONING, gpu_postpones=False)).decide(
@@ -345,7 +345,7 @@ def test_without_the_models_the_sentence_of_the_record_is_left(monkeypatch: pyte
     decided = FlowScheduler(make_solver("ortools"), POSTPONING, keep_records=True).decide(state.snapshot(0.0))
     assert decided.record is not None
     monkeypatch.setattr(flow_task, "restore", closed)
-    assert explain(Account(decided.record), "c").lines()[0] == f"c {decided.postponements[0].reason}."
+    assert explain(RecordView(decided.record), "c").lines()[0] == f"c {decided.postponements[0].reason}."
 
 
 JOBS = (
@@ -421,7 +421,7 @@ def test_records_keep_what_interference_is_measured_by(tmp_path: Path) -> None:
     simulate(scenario, "topo-aware", options=options, engine=EngineOptions(keep_records=True))
     assert len(kept) >= 4
     for recipe in kept:
-        assert replay(Account(recipe(), "test")).same
+        assert replay(RecordView(recipe(), "test")).same
 
 
 @pytest.mark.parametrize("policy", ["topo-aware-p", "flow"])

@@ -10,7 +10,7 @@ from typing import Any
 from engine.bulk_world import Kind, World, book, demand
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
-from flowsched.inspector.account import Account
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import differences
 from flowsched.records.record import record_head
 from flowsched.records.record_file import check_record, pack_record, read_record, record_json
@@ -21,25 +21,25 @@ from flowsched.solvers import make_solver
 SOLVER = make_solver("ortools")
 
 
-def search_account(snapshot: Snapshot, settings: Settings | None = None, solver: str = "ortools") -> Account:
+def search_record(snapshot: Snapshot, settings: Settings | None = None, solver: str = "ortools") -> RecordView:
     """The record of a search, as it is read from a file."""
     record = solve(snapshot, settings=settings, solver=solver).record
     assert record is not None
     return reread(record)
 
 
-def bulk_account(world: World, solver: str = "ortools") -> Account:
+def bulk_record(world: World, solver: str = "ortools") -> RecordView:
     """The record of one bulk round."""
-    return Account(bulk_record(world, [world.kinds], solver), "world.json")
+    return RecordView(plain_record(world, [world.kinds], solver), "world.json")
 
 
-def chained_account(world: World) -> Account:
+def chained_record(world: World) -> RecordView:
     """The record of a round that goes priority by priority: every kind is one, or every two."""
     levels = [world.kinds[i : i + 2] for i in range(0, len(world.kinds), 2)]
-    return Account(bulk_record(world, levels), "chain.json")
+    return RecordView(plain_record(world, levels), "chain.json")
 
 
-def bulk_record(world: World, levels: Sequence[Sequence[Kind]], solver: str = "ortools") -> dict[str, Any]:
+def plain_record(world: World, levels: Sequence[Sequence[Kind]], solver: str = "ortools") -> dict[str, Any]:
     """One part for each level, on what the levels before left."""
     fleet = world.fleet()
     parts = []
@@ -56,19 +56,19 @@ def bulk_record(world: World, levels: Sequence[Sequence[Kind]], solver: str = "o
     return {**record_head(3, 100.0, "flow", solver, Settings()), "parts": parts}
 
 
-def reread(record: Any, packed: bool = False) -> Account:
+def reread(record: Any, packed: bool = False) -> RecordView:
     """A record as a file gives it back."""
     if packed:
-        return Account(read_record(pack_record(record), "round.npz"), "round.npz")
-    return Account(check_record(json.loads(record_json(record)), "round.json"), "round.json")
+        return RecordView(read_record(pack_record(record), "round.npz"), "round.npz")
+    return RecordView(check_record(json.loads(record_json(record)), "round.json"), "round.json")
 
 
-def untimed(account: Account) -> list[dict[str, Any]]:
+def untimed(recorded: RecordView) -> list[dict[str, Any]]:
     """The parts without what depends on the machine that made them."""
-    return [{k: v for k, v in part.plain.items() if k != "timings"} for part in account.parts]
+    return [{k: v for k, v in part.plain.items() if k != "timings"} for part in recorded.parts]
 
 
-def unlike(a: Account, b: Account) -> list[str]:
+def unlike(a: RecordView, b: RecordView) -> list[str]:
     """Where the parts of two records differ."""
     return [f"{m.where}: {m.recorded} / {m.now}" for m in differences(untimed(a), untimed(b))][:5]
 

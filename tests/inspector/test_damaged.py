@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from inspected import bulk, on_kubernetes, searched
 
 from flowsched.cli import flowsched
-from flowsched.inspector.account import Account
 from flowsched.inspector.damage import told_as_damage
+from flowsched.inspector.record_view import RecordView
 from flowsched.records.record_file import record_json, write_record
 from flowsched_models.document import InputError, Problem
 
@@ -161,23 +161,23 @@ def test_costs_that_no_sum_holds_leave_no_warning(tmp_path: Path, capfd: pytest.
 
 
 def test_bad_input_is_passed_on_as_it_is_and_the_cause_is_kept() -> None:
-    account = Account(searched(), "round.json")
-    with pytest.raises(InputError, match="of its own"), told_as_damage(account):
+    recorded = RecordView(searched(), "round.json")
+    with pytest.raises(InputError, match="of its own"), told_as_damage(recorded):
         raise InputError([Problem("x", None, "", "of its own")])
     with (
         pytest.raises(InputError, match=r"round.json: parts\[0\]: is damaged: it names 'x'") as caught,
-        told_as_damage(account),
+        told_as_damage(recorded),
     ):
         _ = plain("search")["x"]
     assert isinstance(caught.value.__cause__, KeyError)
 
 
 def test_the_record_that_is_damaged_is_the_one_that_is_named() -> None:
-    sound, broken = Account(searched(), "sound.json"), copy.deepcopy(plain("search"))
+    sound, broken = RecordView(searched(), "sound.json"), copy.deepcopy(plain("search"))
     broken["parts"][0]["placements"][0]["cores"] = None
     with (
         pytest.raises(InputError, match=r"broken.json: parts\[0\]"),
-        told_as_damage(sound, Account(broken, "broken.json")),
+        told_as_damage(sound, RecordView(broken, "broken.json")),
     ):
         raise TypeError("'NoneType' object is not iterable")
 

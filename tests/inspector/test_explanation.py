@@ -26,9 +26,9 @@ from flowsched.cluster.fleet import FIXED, Fleet
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Snapshot, Task
 from flowsched.commands.explain import explain as explain_command
-from flowsched.inspector.account import Account
 from flowsched.inspector.again import snapshot_of
 from flowsched.inspector.explanation import Explanation, explain
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.sentences import sentences
 from flowsched.inspector.source import LiveRecord
 from flowsched.records.record import record_head
@@ -45,12 +45,12 @@ from flowsched_models.runtime import HostFactory, Resident
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "turns.yaml"
 
 
-def opened(record: Mapping[str, Any]) -> Account:
+def opened(record: Mapping[str, Any]) -> RecordView:
     """A record as a reader gets it from a file."""
-    return Account(check_record(json.loads(record_json(record)), "record"), "record")
+    return RecordView(check_record(json.loads(record_json(record)), "record"), "record")
 
 
-def searched(snap: Snapshot, **changes: Any) -> Account:
+def searched(snap: Snapshot, **changes: Any) -> RecordView:
     """A round of the search."""
     record = solve(snap, settings=Settings(**changes)).record
     assert record is not None
@@ -58,11 +58,11 @@ def searched(snap: Snapshot, **changes: Any) -> Account:
 
 
 @cache
-def example(objective: str) -> Account:
+def example(objective: str) -> RecordView:
     return searched(load_snapshot(EXAMPLE), objective=objective)
 
 
-def bulk(fleet: Fleet, demands: Iterable[Demand], groups: Iterable[TaskGroup] = (), **further: Any) -> Account:
+def bulk(fleet: Fleet, demands: Iterable[Demand], groups: Iterable[TaskGroup] = (), **further: Any) -> RecordView:
     """A bulk round."""
     outcome = place(fleet, list(demands), list(groups), solver=make_solver("ortools"), keep_record=True)
     assert outcome.record is not None
@@ -191,10 +191,10 @@ def starts_at_once(
     return arc["slot"] > 0 and not here and not before
 
 
-def check_searched(account: Account, name: str) -> dict[str, Any]:
+def check_searched(recorded: RecordView, name: str) -> dict[str, Any]:
     """Explain a task of a search, and compare what is said with the arrays of the record."""
-    plain = check_shape(explain(account, name))
-    part = account.parts[0].plain
+    plain = check_shape(explain(recorded, name))
+    part = recorded.parts[0].plain
     decided = {p["task"]: (p["machine"], 0, p["width_milli"]) for p in part["placements"]}
     for p in part["postponements"]:
         planned = p["planned"] or {"machine": None, "slot": None, "width_milli": None}
@@ -245,17 +245,17 @@ def check_searched(account: Account, name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("objective", ["completion", "makespan"])
 def test_every_task_of_the_example_is_explained_by_its_arcs(objective: str) -> None:
-    account = example(objective)
-    for name in account.parts[0].tasks:
-        check_searched(account, name)
+    recorded = example(objective)
+    for name in recorded.parts[0].tasks:
+        check_searched(recorded, name)
 
 
 @settings(max_examples=60)
 @given(bound_rounds(), st.sampled_from(["completion", "makespan"]), st.booleans())
 def test_whatever_a_round_decides_is_explained_by_its_arcs(snap: Snapshot, objective: str, due: bool) -> None:
-    account = searched(snap, objective=objective, slots=2, due_age_s=5.0 if due else 600.0, exact_limit=0)
-    for name in account.parts[0].tasks:
-        plain = check_searched(account, name)
+    recorded = searched(snap, objective=objective, slots=2, due_age_s=5.0 if due else 600.0, exact_limit=0)
+    for name in recorded.parts[0].tasks:
+        plain = check_searched(recorded, name)
         assert plain["models"], plain["models_missing"]
         assert plain["cause"] not in ("unknown", "fault")
 
@@ -263,8 +263,8 @@ def test_whatever_a_round_decides_is_explained_by_its_arcs(snap: Snapshot, objec
 @settings(max_examples=40)
 @given(bound_rounds(), st.sampled_from(["completion", "makespan"]))
 def test_the_stage_that_decided_is_told_for_every_place(snap: Snapshot, objective: str) -> None:
-    account = searched(snap, objective=objective, slots=2, exact_limit=0)
-    (part,) = account.parts
+    recorded = searched(snap, objective=objective, slots=2, exact_limit=0)
+    (part,) = recorded.parts
     passes = {p["number"]: p for p in part.plain["passes"]}
     assert list(passes) == list(range(1, part.counts["passes"] + 1))
     assert [p["drawn"] for p in passes.values()].count(True) == (1 if passes else 0)
@@ -272,14 +272,14 @@ def test_the_stage_that_decided_is_told_for_every_place(snap: Snapshot, objectiv
     for stage in ("network", "improvement", "gang"):
         assert stages.count(stage) == part.counts[f"decided_by_{stage}"]
     for name in part.tasks:
-        by = check_shape(explain(account, name))["decided_by"]
+        by = check_shape(explain(recorded, name))["decided_by"]
         planned = name in part.decided_by
         assert (by is not None) == planned
         if not planned:
             continue
         entry = part.decided_by[name]
         assert by["stage"] == entry["stage"]
-        text = "\n".join(explain(account, name).lines())
+        text = "\n".join(explain(recorded, name).lines())
         if by["stage"] != "network":
             assert by["pass"] is None
             assert (
@@ -338,14 +338,14 @@ def test_neighbours_end_when_the_model_of_their_machine_says_with_the_task_and_w
 
 
 def test_a_task_that_waits_for_a_completion_says_when_that_is() -> None:
-    account = example("completion")
-    plain = check_searched(account, "ferret")
+    recorded = example("completion")
+    plain = check_searched(recorded, "ferret")
     assert plain["cause"] == "planned"
     assert plain["planned"]["machine"] == "node-c-8core"
-    runs = check_shape(explain(account, "freqmine"))
+    runs = check_shape(explain(recorded, "freqmine"))
     assert runs["fate"] == "runs"
     assert plain["planned"]["start_s"] == pytest.approx(runs["place"]["end_s"])
-    assert "waits for the next completion on node-c-8core" in explain(account, "ferret").lines()[0]
+    assert "waits for the next completion on node-c-8core" in explain(recorded, "ferret").lines()[0]
 
 
 @pytest.mark.parametrize(
@@ -365,19 +365,19 @@ def test_a_task_that_waits_although_a_place_is_cheaper_says_why(further: dict[st
     )
 
 
-def shares(**changes: Any) -> Account:
+def shares(**changes: Any) -> RecordView:
     """A light task on a machine of which a service has core 0."""
     light = task("light", SCALING, widths_milli=(100,), request_milli=100)
     return searched(snapshot([light], services=[service()], share_service_cores=True, **changes))
 
 
 def test_a_task_that_may_use_a_services_cores_is_told_with_what_that_does_to_its_p95() -> None:
-    account = shares()
-    plain = check_searched(account, "light")
+    recorded = shares()
+    plain = check_searched(recorded, "light")
     assert plain["place"]["cores"] == [0, 1, 2, 3]
     (found,) = plain["shared"]
-    (beside,) = account.parts[0].plain["snapshot"]["services"]
-    snap = snapshot_of(account, account.parts[0])
+    (beside,) = recorded.parts[0].plain["snapshot"]["services"]
+    snap = snapshot_of(recorded, recorded.parts[0])
     host = compact(snap, HostFactory(snap.catalogue)).groups[0].host
 
     def p95_ms(cores: tuple[int, ...]) -> float:
@@ -391,15 +391,15 @@ def test_a_task_that_may_use_a_services_cores_is_told_with_what_that_does_to_its
     for which in ("", "_unshared"):
         left = 100 * (1 - found[f"p95{which}_ms"] / found["goal_ms"])
         assert found[f"headroom{which}_percent"] == pytest.approx(left)
-    (line,) = [line for line in explain(account, "light").lines() if "core 0 of service cache-1" in line]
+    (line,) = [line for line in explain(recorded, "light").lines() if "core 0 of service cache-1" in line]
     assert line.startswith("It may use core 0 of service cache-1 too")
     assert f"predicted peak p95 {found['p95_ms']:.3f} ms of 1.00 ms, {found['headroom_percent']:.1f} % headroom" in line
     assert f"with arriving tasks off core 0 {found['p95_unshared_ms']:.3f} ms" in line
 
 
 def test_who_keeps_off_a_services_cores_is_not_said_to_use_them() -> None:
-    account = shares()
-    apart = searched(replace(snapshot_of(account, account.parts[0]), share_service_cores=False))
+    recorded = shares()
+    apart = searched(replace(snapshot_of(recorded, recorded.parts[0]), share_service_cores=False))
     plain = check_searched(apart, "light")
     assert plain["place"]["cores"] == [1, 2, 3]
     assert plain["shared"] == []
@@ -409,14 +409,14 @@ def test_who_keeps_off_a_services_cores_is_not_said_to_use_them() -> None:
 def test_a_task_that_waits_for_or_runs_on_a_services_cores_says_so() -> None:
     light = task("light", SCALING, widths_milli=(100,), request_milli=100, memory_mib=10_000)
     there = running(replace(light, name="there"), cores=(0, 1, 2, 3), width_milli=100, progress=0.5)
-    account = searched(snapshot([light], services=[service()], running=[there], share_service_cores=True))
-    waits = check_searched(account, "light")
+    recorded = searched(snapshot([light], services=[service()], running=[there], share_service_cores=True))
+    waits = check_searched(recorded, "light")
     assert waits["cause"] == "planned"
     assert [(s["service"], s["cores"]) for s in waits["shared"]] == [("cache-1", [0])]
-    assert "Where it is planned it may use core 0 of service cache-1 too" in text_of_lines(explain(account, "light"))
-    runs = check_shape(explain(account, "there"))
+    assert "Where it is planned it may use core 0 of service cache-1 too" in text_of_lines(explain(recorded, "light"))
+    runs = check_shape(explain(recorded, "there"))
     assert [(s["service"], s["cores"]) for s in runs["shared"]] == [("cache-1", [0])]
-    text = text_of_lines(explain(account, "there"))
+    text = text_of_lines(explain(recorded, "there"))
     assert "It may use core 0 of service cache-1 too" in text
     assert "arriving tasks" not in text
 
@@ -427,15 +427,15 @@ def text_of_lines(explanation: Explanation) -> str:
 
 def test_a_latency_service_is_named_with_its_p95_and_what_is_left_of_its_goal() -> None:
     snap, name = snapshot([task("beside", SCALING)], services=[service()]), "beside"
-    account = searched(snap)
-    (found,) = check_searched(account, name)["services"]
+    recorded = searched(snap)
+    (found,) = check_searched(recorded, name)["services"]
     (cache_,) = snap.services
     assert found["service"] == cache_.name
     assert found["goal_ms"] == cache_.slo_us / 1000
     assert found["headroom_percent"] == pytest.approx(100 * (1 - found["p95_ms"] / found["goal_ms"]))
-    weight = account.settings["headroom_weight"]
+    weight = recorded.settings["headroom_weight"]
     used, before = found["p95_ms"] / found["goal_ms"], found["p95_without_ms"] / found["goal_ms"]
-    terms = {t["term"]: t["cost"] for t in check_searched(account, name)["place"]["terms"]}
+    terms = {t["term"]: t["cost"] for t in check_searched(recorded, name)["place"]["terms"]}
     price = weight * (used / (1 - used) - before / (1 - before))
     assert terms.get("slo_headroom", 0.0) == pytest.approx(price)
 
@@ -446,11 +446,11 @@ FULL = running(task("full", SCALING, cores=3, widths_milli=(3000,)), cores=(0, 1
 
 def test_a_due_task_without_room_says_what_is_reserved_for_it_and_others_that_it_is_in_their_way() -> None:
     young = task("young", SERIAL, widths_milli=(1000,), submit_s=690.0)
-    account = searched(snapshot([OLD, young], running=[FULL], now_s=700.0), slots=1)
-    plain = check_searched(account, "old")
+    recorded = searched(snapshot([OLD, young], running=[FULL], now_s=700.0), slots=1)
+    plain = check_searched(recorded, "old")
     assert plain["cause"] == "reserved"
     assert plain["rounds_waited"] == 13
-    (held,) = account.parts[0].plain["reservations"]
+    (held,) = recorded.parts[0].plain["reservations"]
     assert plain["reservation"] == held | {"in_s": held["start_s"] - 700.0}
     assert plain["reason"].endswith(f"predicted to be free in about {held['start_s'] - 700.0:.0f} s")
     assert plain["shortage"]["emptiest"]["resources"][0] == {
@@ -460,30 +460,30 @@ def test_a_due_task_without_room_says_what_is_reserved_for_it_and_others_that_it
         "short": 3000,
     }
     assert plain["bound"]["ahead"] == []
-    lines = "\n".join(explain(account, "old").lines())
+    lines = "\n".join(explain(recorded, "old").lines())
     assert "3 cores short" in lines
     assert "13 rounds, this one included" in lines
     assert "m1 is reserved for it (4 cores)" in lines
-    behind = check_searched(account, "young")
+    behind = check_searched(recorded, "young")
     if behind["fate"] == "waits":
         assert behind["bound"]["ahead"] == ["old"]
 
 
 def test_who_may_not_start_on_a_reserved_machine_hears_for_whom_it_is() -> None:
     long = task("long", SERIAL, widths_milli=(1000,), submit_s=690.0, scale=3.0)
-    account = searched(snapshot([OLD, long], running=[FULL], now_s=700.0), slots=1)
-    plain = check_searched(account, "long")
+    recorded = searched(snapshot([OLD, long], running=[FULL], now_s=700.0), slots=1)
+    plain = check_searched(recorded, "long")
     assert plain["cause"] == "held"
     assert [r["task"] for r in plain["other_reservations"]] == ["old"]
-    assert any("m1 is reserved for old" in line for line in explain(account, "long").lines())
+    assert any("m1 is reserved for old" in line for line in explain(recorded, "long").lines())
 
 
 def test_a_due_task_with_room_starts_because_it_is_due() -> None:
     due = replace(OLD, name="due", widths_milli=(1000,), request_milli=1000)
-    account = searched(snapshot([due], running=[FULL], now_s=700.0))
-    plain = check_searched(account, "due")
+    recorded = searched(snapshot([due], running=[FULL], now_s=700.0))
+    plain = check_searched(recorded, "due")
     assert (plain["fate"], plain["why_now"], plain["waited_s"]) == ("placed", "due", 700.0)
-    assert "It is overdue (it has waited 700 s, the due age is 600 s)" in "\n".join(explain(account, "due").lines())
+    assert "It is overdue (it has waited 700 s, the due age is 600 s)" in "\n".join(explain(recorded, "due").lines())
 
 
 def test_the_bound_counts_who_is_ahead_and_the_longest_run() -> None:
@@ -491,11 +491,11 @@ def test_the_bound_counts_who_is_ahead_and_the_longest_run() -> None:
     pending = [
         task(n, SERIAL, submit_s=s, priority=p, widths_milli=(4000,), cores=4, rounds_waited=2) for n, s, p in submitted
     ]
-    account = searched(snapshot(pending, running=[FULL], now_s=700.0), slots=1, due_age_s=1000.0)
-    assert account.parts[0].placements == ()
-    runs = check_shape(explain(account, "full"))
+    recorded = searched(snapshot(pending, running=[FULL], now_s=700.0), slots=1, due_age_s=1000.0)
+    assert recorded.parts[0].placements == ()
+    runs = check_shape(explain(recorded, "full"))
     for name, submit_s, priority in submitted:
-        bound = check_searched(account, name)["bound"]
+        bound = check_searched(recorded, name)["bound"]
         ahead = [n for n, s, p in submitted if (p, -s) > (priority, -submit_s)]
         assert sorted(bound["ahead"]) == sorted(ahead)
         # Half of SERIAL's 60 s are serial; on four cores the other half takes a quarter.
@@ -541,16 +541,16 @@ def test_a_task_that_starts_with_it_or_can_never_start_is_not_ahead() -> None:
         *(task(f"t{i}", SERIAL, group="team", submit_s=5.0 + i, **small) for i in range(2)),
         task("me", SERIAL, submit_s=9.0, **small),
     ]
-    account = searched(snapshot(pending, running=[WHOLE], task_groups=groups, now_s=700.0), slots=1, due_age_s=1000.0)
-    assert account.parts[0].placements == ()
-    assert check_searched(account, "me")["bound"]["ahead"] == ["f0", "t0", "t1"]
+    recorded = searched(snapshot(pending, running=[WHOLE], task_groups=groups, now_s=700.0), slots=1, due_age_s=1000.0)
+    assert recorded.parts[0].placements == ()
+    assert check_searched(recorded, "me")["bound"]["ahead"] == ["f0", "t0", "t1"]
     for name in ("t0", "t1"):
-        bound = check_searched(account, name)["bound"]
+        bound = check_searched(recorded, name)["bound"]
         assert (bound["bounded"], bound["group"], bound["ahead"]) == (True, "team", ["f0"])
-        assert "task group team starts at most about" in "\n".join(explain(account, name).lines())
-    assert check_searched(account, "c4")["bound"]["why_not"] == "group_never"
-    assert check_searched(account, "l1")["bound"]["why_not"] == "group_expired"
-    assert check_searched(account, "f0")["bound"]["why_not"] == "group_incomplete"
+        assert "task group team starts at most about" in "\n".join(explain(recorded, name).lines())
+    assert check_searched(recorded, "c4")["bound"]["why_not"] == "group_never"
+    assert check_searched(recorded, "l1")["bound"]["why_not"] == "group_expired"
+    assert check_searched(recorded, "f0")["bound"]["why_not"] == "group_incomplete"
 
 
 @pytest.mark.parametrize("now_s", [42.0, 100_000.0])
@@ -564,11 +564,11 @@ def test_a_task_group_larger_than_the_cluster_is_promised_nothing(now_s: float) 
         ([machine("m1"), machine("m2"), machine("m3")], [stays], 4),
         ([machine("m1")], [stays], None),
     ):
-        account = searched(snapshot(pending, machines, running=there, task_groups=(group,), now_s=now_s), slots=1)
-        assert account.parts[0].placements == ()
-        plain = check_searched(account, "g0")
+        recorded = searched(snapshot(pending, machines, running=there, task_groups=(group,), now_s=now_s), slots=1)
+        assert recorded.parts[0].placements == ()
+        plain = check_searched(recorded, "g0")
         assert (plain["cause"], plain["bound"]["bounded"], plain["bound"]["longest_run_s"]) == ("group", False, None)
-        text = "\n".join(explain(account, "g0").lines())
+        text = "\n".join(explain(recorded, "g0").lines())
         assert "at most" not in text
         if room is None:
             assert plain["bound"]["why_not"] == "infeasible"
@@ -595,41 +595,41 @@ def test_people_hear_how_long_ago_or_ahead_something_is_not_what_a_clock_shows()
     text = "\n".join(explain(second, "old").lines())
     assert "predicted to be free 20 s ago; no other task may start there" in text
     assert second.parts[0].waiting[0].reason.endswith("predicted to be free 20 s ago")
-    for account, name in itertools.product((first, second), ("old", "small", "full")):
-        assert not re.search(r"\d{10}", "\n".join(explain(account, name).lines()))
+    for recorded, name in itertools.product((first, second), ("old", "small", "full")):
+        assert not re.search(r"\d{10}", "\n".join(explain(recorded, name).lines()))
 
 
 def test_beside_tasks_without_an_end_there_is_no_bound() -> None:
     held = replace(FULL, task=replace(FULL.task, endless=True))
-    account = searched(snapshot([replace(OLD, machines=("m1",))], running=[held], now_s=800.0))
-    plain = check_searched(account, "old")
+    recorded = searched(snapshot([replace(OLD, machines=("m1",))], running=[held], now_s=800.0))
+    plain = check_searched(recorded, "old")
     assert plain["cause"] == "never"
     assert plain["bound"]["why_not"] == "infeasible"
     small = task("small", SERIAL, widths_milli=(1000,), memory_mib=100)
     other = task("other", SERIAL, widths_milli=(1000,), memory_mib=15_000)
-    account = searched(snapshot([small, other], running=[held], now_s=0.0), slots=1)
-    placed = [p.task for p in account.parts[0].placements]
+    recorded = searched(snapshot([small, other], running=[held], now_s=0.0), slots=1)
+    placed = [p.task for p in recorded.parts[0].placements]
     for name in ("small", "other"):
-        plain = check_searched(account, name)
+        plain = check_searched(recorded, name)
         if name in placed:
             (neighbour, *_) = [n for n in plain["neighbours"] if n["task"] == "full"]
             assert neighbour["slowdown"] >= neighbour["slowdown_without"] >= 1.0
             assert neighbour["end_s"] is None
         else:
             assert plain["bound"]["why_not"] == "endless"
-            assert "there is no bound on its waiting" in "\n".join(explain(account, name).lines())
+            assert "there is no bound on its waiting" in "\n".join(explain(recorded, name).lines())
 
 
 def test_a_task_too_large_for_every_machine_hears_how_large_the_largest_is() -> None:
     fat = task("fat", cores=12, widths_milli=(12_000,))
-    account = searched(snapshot([fat], machines=[machine("m1"), machine("m2", LARGE)]))
-    plain = check_searched(account, "fat")
+    recorded = searched(snapshot([fat], machines=[machine("m1"), machine("m2", LARGE)]))
+    plain = check_searched(recorded, "fat")
     assert plain["cause"] == "never"
     assert plain["refusals"]["message"] == "0/2 nodes are available: 2 Insufficient cpu."
     assert plain["shortage"]["largest"][0] == {
         "resource": "cpu", "asks": 12_000, "most": 8000, "size": 8000, "machine": "m2", "suffices": False,
     }  # fmt: skip
-    lines = explain(account, "fat").lines()
+    lines = explain(recorded, "fat").lines()
     assert lines[0] == "fat waits: no machine that may take it would have room even if it were empty."
     assert any("m2 has the most cpu, 8 cores, and it asks for 12 cores" in line for line in lines)
 
@@ -653,10 +653,10 @@ def test_relations_refuse_in_the_words_of_kubernetes() -> None:
         task("close", SERIAL, holds=("near",), **small),
     ]
     snap = snapshot(pending, machines, running=there, relations=(apart, spread, near, limit))
-    account = searched(snap, slots=1)
+    recorded = searched(snap, slots=1)
 
     def told(name: str) -> dict[str, int]:
-        plain = check_searched(account, name)
+        plain = check_searched(recorded, name)
         return {row["reason"]: row["count"] for row in plain["refusals"]["rows"] if row["count"]}
 
     assert told("away") == {
@@ -665,8 +665,8 @@ def test_relations_refuse_in_the_words_of_kubernetes() -> None:
     }
     assert told("capped") == {"node(s) had as many as relation few allows (1 for each machine)": 3}
     assert told("close") == {"node(s) didn't match pod affinity rules": 3}
-    assert check_searched(account, "close")["bound"]["why_not"] == "relation"
-    even = check_searched(account, "even")
+    assert check_searched(recorded, "close")["bound"]["why_not"] == "relation"
+    even = check_searched(recorded, "even")
     if even["fate"] == "waits":
         rows = {row["reason"]: row["count"] for row in even["refusals"]["rows"]}
         assert rows["node(s) didn't match pod topology spread constraints (missing required label)"] == 1
@@ -696,8 +696,8 @@ def test_a_task_group_says_who_is_missing() -> None:
 
 def test_a_latency_goal_in_the_way_is_said_with_the_p95_that_would_come() -> None:
     loaded = service(qps=46_500.0, slo_us=900.0)
-    account = searched(snapshot([task("w", HUNGRY)], services=[loaded]))
-    plain = check_searched(account, "w")
+    recorded = searched(snapshot([task("w", HUNGRY)], services=[loaded]))
+    plain = check_searched(recorded, "w")
     assert plain["cause"] == "service"
     (worst,) = plain["latency"]
     assert (worst["service"], worst["goal_ms"]) == ("cache-1", 0.9)
@@ -711,45 +711,45 @@ def test_a_task_that_waits_on_purpose_hears_what_would_change_its_mind() -> None
         task("v", HUNGRY, goal_s=150.0, memory_mib=10, scale=0.5),
     ]
     there = running(task("r", HUNGRY, cores=1, widths_milli=(1000,)), cores=(0, 1, 2, 3), progress=0.95)
-    account = searched(snapshot(pending, running=[there], now_s=10.0), slots=1)
-    plain = check_searched(account, "v")
+    recorded = searched(snapshot(pending, running=[there], now_s=10.0), slots=1)
+    plain = check_searched(recorded, "v")
     assert plain["cause"] == "cost"
     needed = plain["needed_waiting"]
     assert needed["more"] == pytest.approx(plain["closest"]["cost"] - plain["cost"])
-    weight, due = account.settings["waiting_weight"], account.settings["due_age_s"]
+    weight, due = recorded.settings["waiting_weight"], recorded.settings["due_age_s"]
     assert needed["w"] == pytest.approx(weight * plain["waited_s"] / due)
     # At that age the waiting term alone has grown by what was missing.
     assert weight * needed["reached_at_age_s"] / due - needed["w"] == pytest.approx(needed["more"])
     start, wait = plain["closest"]["cost"], plain["cost"]
     assert (
-        explain(account, "v").lines()[0] == f"v waits: starting now costs {start:.2f} on m1, waiting costs {wait:.2f}."
+        explain(recorded, "v").lines()[0] == f"v waits: starting now costs {start:.2f} on m1, waiting costs {wait:.2f}."
     )
 
 
 def test_a_repair_is_told() -> None:
-    account = searched(snapshot([task("w", SERIAL, widths_milli=(1000,))], machines=[machine("m1"), machine("m2")]))
-    plain = copy.deepcopy(dict(account.plain))
+    recorded = searched(snapshot([task("w", SERIAL, widths_milli=(1000,))], machines=[machine("m1"), machine("m2")]))
+    plain = copy.deepcopy(dict(recorded.plain))
     plain["parts"][0]["repairs"] = [{"task": "w", "machine": "m2", "relation": "apart", "moved_to": "m1"}]
     plain["parts"][0]["task_groups"] = []
-    found = explain(Account(plain, "record"), "w")
+    found = explain(RecordView(plain, "record"), "w")
     assert check_shape(found)["why_now"] == "repaired"
     assert any("The plan had it on m2; relation apart refused it there" in line for line in found.lines())
 
 
 def test_prices_of_cores_are_those_of_the_certificate() -> None:
     pending = [task(f"t{i}", SCALING, widths_milli=(4000,), cores=4) for i in range(4)]
-    account = searched(snapshot(pending, [machine("m1"), machine("m2")]), slots=1, exact_limit=0)
-    (part,) = account.parts
+    recorded = searched(snapshot(pending, [machine("m1"), machine("m2")]), slots=1, exact_limit=0)
+    (part,) = recorded.parts
     prices = part.certificate["prices"]  # type: ignore[index]
     assert prices
     told = 0
     for waits in part.waiting:
-        price = check_searched(account, waits.task)["core_price"]
+        price = check_searched(recorded, waits.task)["core_price"]
         if price is not None:
             told += 1
             assert price["per_task"] == pytest.approx(4000 * prices[part.group_of[price["machine"]]])
             assert price["per_core"] == pytest.approx(price["per_task"] / 4)
-            assert "the certificate's bound prices them at" in "\n".join(explain(account, waits.task).lines())
+            assert "the certificate's bound prices them at" in "\n".join(explain(recorded, waits.task).lines())
     assert told
 
 
@@ -757,12 +757,12 @@ def test_prices_of_cores_in_a_network_of_groups_are_the_dual_prices_of_the_tiers
     assert check_core_price(pods(), check_shape(explain(pods(), "uid-3")), 3000)
 
 
-def check_core_price(account: Account, plain: Mapping[str, Any], width_milli: int) -> bool:
+def check_core_price(recorded: RecordView, plain: Mapping[str, Any], width_milli: int) -> bool:
     """Add up what full tiers earn, from the arrays; whether there is a price."""
     price = plain.get("core_price")
     if price is None:
         return False
-    graph = account.parts[plain["part"]["index"]].first
+    graph = recorded.parts[plain["part"]["index"]].first
     per_unit = 0
     units = 0
     for k in range(graph.arc_count):
@@ -770,7 +770,7 @@ def check_core_price(account: Account, plain: Mapping[str, Any], width_milli: in
         group, _, width = graph.names[tail].rpartition("/")
         if graph.kinds[tail] == "tier" and group == price["group"] and int(width[:-1]) <= width_milli:
             per_unit += max(0, -int(graph.unit_costs[k] + graph.potentials[tail] - graph.potentials[head]))
-        if graph.kinds[tail] == "class" and graph.names[tail] == account.parts[0].class_of[plain["task"]]:
+        if graph.kinds[tail] == "class" and graph.names[tail] == recorded.parts[0].class_of[plain["task"]]:
             units = max(units, int(graph.units[k]))
     assert price["per_task"] == pytest.approx(per_unit * units / graph.cost_scale)
     assert price["per_core"] == pytest.approx(price["per_task"] * 1000 / width_milli)
@@ -780,13 +780,13 @@ def check_core_price(account: Account, plain: Mapping[str, Any], width_milli: in
 # Bulk rounds
 
 
-def check_bulk(account: Account, world: World | None = None) -> dict[str, dict[str, Any]]:
-    """Explain every task of a bulk round; beside a naive account of the cluster after the round, if there is one."""
-    part = account.parts[0]
+def check_bulk(recorded: RecordView, world: World | None = None) -> dict[str, dict[str, Any]]:
+    """Explain every task of a bulk round; beside a naive record of the cluster after the round, if there is one."""
+    part = recorded.parts[0]
     found = {}
     kind_of = {} if world is None else {t: k for k in world.kinds for t in k.tasks}
     for name in part.tasks:
-        plain = found[name] = check_shape(explain(account, name))
+        plain = found[name] = check_shape(explain(recorded, name))
         placed = {p.task: p for p in part.placements}
         if world is not None:
             naive = Naive(world)
@@ -867,20 +867,20 @@ def test_bulk_rounds_are_explained_as_the_formulas_say(world: World) -> None:
 
 
 def test_a_class_too_wide_for_every_machine() -> None:
-    account = bulk(
+    recorded = bulk(
         fleet_of(4, 16, 8), [Demand("huge", ("huge-0", "huge-1"), needs(32)), Demand("ok", ("ok-0",), needs(1))]
     )
-    plain = check_bulk(account)["huge-0"]
+    plain = check_bulk(recorded)["huge-0"]
     assert plain["cause"] == "never"
     assert plain["refusals"]["message"] == "0/3 nodes are available: 3 Insufficient cpu."
     assert plain["shortage"]["largest"][0]["machine"] == "m1"
-    assert "m1 has the most cpu, 16 cores, and it asks for 32 cores" in "\n".join(explain(account, "huge-0").lines())
+    assert "m1 has the most cpu, 16 cores, and it asks for 32 cores" in "\n".join(explain(recorded, "huge-0").lines())
 
 
 def test_a_bulk_class_without_room_hears_what_is_short_and_who_came() -> None:
     demands = [Demand("first", ("a", "b"), needs(3)), Demand("second", ("c",), needs(2))]
-    account = bulk(fleet_of(4, 4), demands)
-    plain = check_bulk(account)["c"]
+    recorded = bulk(fleet_of(4, 4), demands)
+    plain = check_bulk(recorded)["c"]
     assert (plain["fate"], plain["cause"]) == ("waits", "capacity")
     (cpu,) = [r for r in plain["shortage"]["emptiest"]["resources"] if r["resource"] == "cpu"]
     assert cpu == {"resource": "cpu", "asks": 2000, "free": 1000, "short": 1000}
@@ -890,11 +890,11 @@ def test_a_bulk_class_without_room_hears_what_is_short_and_who_came() -> None:
 def test_a_bulk_task_that_is_not_worth_any_place_hears_the_price_and_the_limit() -> None:
     fleet = fleet_of(4, 4)
     slow = np.array([0.5, 0.9])
-    account = bulk(fleet, [Demand("picky", ("p",), needs(1), slowness=slow, waiting_cost=0.25)])
-    plain = check_bulk(account)["p"]
+    recorded = bulk(fleet, [Demand("picky", ("p",), needs(1), slowness=slow, waiting_cost=0.25)])
+    plain = check_bulk(recorded)["p"]
     assert (plain["cause"], plain["closest"]["cost"], plain["limit"]["cost"]) == ("cost", 0.5, 0.25)
     assert plain["closest"]["more"] == pytest.approx(0.25)
-    assert explain(account, "p").lines()[0] == "p waits: starting now costs 0.50 on m0, waiting costs 0.25."
+    assert explain(recorded, "p").lines()[0] == "p waits: starting now costs 0.50 on m0, waiting costs 0.25."
 
 
 def test_a_bulk_service_and_a_relation_in_the_way() -> None:
@@ -902,8 +902,8 @@ def test_a_bulk_service_and_a_relation_in_the_way() -> None:
     fleet = fleet_of(4, 4, relations=[apart])
     fleet.set_service("m0", 0.25, 0.5)
     both: dict[str, Any] = {"holds": ("apart",), "joins": ("apart",)}
-    account = bulk(fleet, [Demand("loud", ("l0", "l1", "l2"), needs(1), pressure=0.2, **both)])
-    found = check_bulk(account)
+    recorded = bulk(fleet, [Demand("loud", ("l0", "l1", "l2"), needs(1), pressure=0.2, **both)])
+    found = check_bulk(recorded)
     (left,) = [p for p in found.values() if p["fate"] == "waits"]
     assert left["cause"] == "relation"
     assert left["refusals"]["message"] == "0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules."
@@ -915,19 +915,19 @@ def test_a_bulk_service_and_a_relation_in_the_way() -> None:
 
 
 def test_a_bulk_group_says_who_is_missing() -> None:
-    account = bulk(fleet_of(4), [Demand("g", ("g0", "g1", "g2"), needs(2), group="team")], [TaskGroup("team", 4)])
-    plain = check_bulk(account)["g0"]
+    recorded = bulk(fleet_of(4), [Demand("g", ("g0", "g1", "g2"), needs(2), group="team")], [TaskGroup("team", 4)])
+    plain = check_bulk(recorded)["g0"]
     assert (plain["cause"], plain["group"]["missing"]) == ("group", 1)
-    account = bulk(fleet_of(4), [Demand("g", ("g0", "g1", "g2"), needs(2), group="team")], [TaskGroup("team", 3)])
-    plain = check_bulk(account)["g0"]
+    recorded = bulk(fleet_of(4), [Demand("g", ("g0", "g1", "g2"), needs(2), group="team")], [TaskGroup("team", 3)])
+    plain = check_bulk(recorded)["g0"]
     assert (plain["cause"], plain["group"]["missing"]) == ("group", 0)
-    assert "2 of 3 could be placed" in "\n".join(explain(account, "g0").lines())
+    assert "2 of 3 could be placed" in "\n".join(explain(recorded, "g0").lines())
 
 
 # Kubernetes
 
 
-def pods() -> Account:
+def pods() -> RecordView:
     """A record as a running scheduler makes it: names by uid, and what waiting pods were told."""
     fleet = fleet_of(4, 4, 4)
     allowed = np.array([True, True, False])
@@ -956,9 +956,9 @@ def pods() -> Account:
 
 
 def test_a_pod_hears_first_what_it_was_told_and_then_which_nodes() -> None:
-    account = pods()
+    recorded = pods()
     for name in ("uid-3", "shop/cart-3", "pod/shop/cart-3"):
-        found = explain(account, name)
+        found = explain(recorded, name)
         plain = check_shape(found)
         assert (plain["task"], plain["title"]) == ("uid-3", "shop/cart-3")
         lines = found.lines()
@@ -972,10 +972,10 @@ def test_a_pod_hears_first_what_it_was_told_and_then_which_nodes() -> None:
 
 
 def test_a_pod_that_is_placed_is_named_with_its_neighbours_as_people_do() -> None:
-    account = pods()
-    placed = next(p for p in account.parts[0].placements if p.task in ("uid-1", "uid-2"))
-    found = explain(account, account.title(placed.task))
-    assert found.lines()[0].startswith(f"{account.title(placed.task)} starts on {placed.machine}")
+    recorded = pods()
+    placed = next(p for p in recorded.parts[0].placements if p.task in ("uid-1", "uid-2"))
+    found = explain(recorded, recorded.title(placed.task))
+    assert found.lines()[0].startswith(f"{recorded.title(placed.task)} starts on {placed.machine}")
     assert check_shape(found)["told"] is None
 
 
@@ -988,7 +988,7 @@ def test_a_pod_that_no_part_knows_says_what_it_was_told() -> None:
 def test_a_node_that_drains_for_another_pod_is_no_fault_of_the_filters() -> None:
     fleet = fleet_of(4, 4)
     demand = Demand("web", ("u1", "u2"), needs(3), allowed=np.array([True, False]))
-    account = bulk(
+    recorded = bulk(
         fleet,
         [demand],
         titles={"u1": "a/b", "u2": "a/c", "u9": "a/z"},
@@ -996,7 +996,7 @@ def test_a_node_that_drains_for_another_pod_is_no_fault_of_the_filters() -> None
         filters=[{"tasks": ["u1", "u2"], "reasons": [""], "verdict": [0, 0]}],
         held_node={"task": "u9", "machine": "m1", "priority": 0},
     )
-    (left,) = [p for p in check_bulk(account).values() if p["fate"] == "waits"]
+    (left,) = [p for p in check_bulk(recorded).values() if p["fate"] == "waits"]
     counts = {r["reason"]: r["count"] for r in left["refusals"]["rows"]}
     assert counts == {"Insufficient cpu": 1, "node(s) were reserved for a task that has waited longer": 1}
 
@@ -1005,13 +1005,13 @@ def test_a_record_whose_numbers_this_version_cannot_reproduce_says_less() -> Non
     plain = json.loads(json.dumps(dict(example("completion").plain)))
     for placement in plain["parts"][0]["placements"]:
         placement["cost"] += 1.0
-    account = opened(plain)
-    found = explain(account, "canneal")
+    recorded = opened(plain)
+    found = explain(recorded, "canneal")
     data = json.loads(json.dumps(found.plain()))
     assert data["models"] is False
     assert data["neighbours"] == []
     assert "predict other costs" in found.lines()[-1]
-    waits = check_shape(explain(account, "ferret"))
+    waits = check_shape(explain(recorded, "ferret"))
     assert (waits["refusals"], waits["bound"], waits["closest"]["kind"]) == (None, None, "place")
 
 
@@ -1033,9 +1033,9 @@ def test_a_damaged_record_is_one_sentence(data: st.DataObject) -> None:
     else:
         at[step] = data.draw(st.sampled_from([None, -7, 1e9, "nothing", [], {}]))
     try:
-        account = opened(plain)
+        recorded = opened(plain)
         for name in names:
-            explain(account, name).plain()
+            explain(recorded, name).plain()
     except InputError as error:
         assert len(str(error).splitlines()) == 1
 
@@ -1044,12 +1044,12 @@ def test_a_damaged_record_is_one_sentence(data: st.DataObject) -> None:
 
 
 def test_unknown_names_and_machines_are_said_in_one_sentence() -> None:
-    account = example("completion")
+    recorded = example("completion")
     with pytest.raises(InputError, match=r"there is no task 'caneal' in round 3; did you mean 'canneal'\?") as error:
-        explain(account, "caneal")
+        explain(recorded, "caneal")
     assert len(str(error.value).splitlines()) == 1
     with pytest.raises(InputError, match="'node-b-4core' is a machine; explain wants a task; this round placed"):
-        explain(account, "node-b-4core")
+        explain(recorded, "node-b-4core")
 
 
 def run(*arguments: str) -> Any:
@@ -1057,15 +1057,15 @@ def run(*arguments: str) -> Any:
 
 
 def test_the_command_prints_sentences_or_the_same_as_data(tmp_path: Path) -> None:
-    account = example("completion")
+    recorded = example("completion")
     for name in ("round.json", "round.npz"):
         file = tmp_path / name
-        write_record(account.plain, file)
+        write_record(recorded.plain, file)
         text = run(str(file), "ferret")
         assert text.exit_code == 0
-        assert text.output.splitlines() == explain(account, "ferret").lines()
+        assert text.output.splitlines() == explain(recorded, "ferret").lines()
         data = run(str(file), "ferret", "--json")
-        assert json.loads(data.output) == json.loads(json.dumps(explain(account, "ferret").plain()))
+        assert json.loads(data.output) == json.loads(json.dumps(explain(recorded, "ferret").plain()))
         assert run(str(file), "ferret", "--json").output == data.output
 
 
@@ -1082,12 +1082,12 @@ def test_the_command_refuses_what_does_not_go_together() -> None:
 
 
 def test_the_running_scheduler_is_asked_and_its_record_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    account = pods()
+    recorded = pods()
     asked: list[Any] = []
 
     def fetch(target: str | None, kubeconfig: Path | None, config: Path | None) -> LiveRecord:
         asked.append((target, kubeconfig, config))
-        return LiveRecord(account.plain, "the scheduler", "uid-3")
+        return LiveRecord(recorded.plain, "the scheduler", "uid-3")
 
     class Entry:
         def load(self) -> Callable[..., LiveRecord]:
@@ -1099,7 +1099,7 @@ def test_the_running_scheduler_is_asked_and_its_record_kept(tmp_path: Path, monk
     assert result.exit_code == 0, result.exception
     assert asked == [("pod/shop/cart-3", Path("k"), Path("c"))]
     lines = [line for line in result.output.splitlines() if not line.startswith("record: ")]
-    assert lines == explain(account, "uid-3").lines()
+    assert lines == explain(recorded, "uid-3").lines()
     assert run(str(kept), "shop/cart-3").output.splitlines() == lines
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from builders import HUNGRY, LARGE, SCALING, SERIAL, bound_rounds, machine, running, service, snapshot, task
 from flowsched import load_snapshot
 from flowsched.cluster.snapshot import Snapshot
-from flowsched.inspector.account import Account
 from flowsched.inspector.explanation import explain
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.refusals import Check, shortage, tabulate
 from flowsched.inspector.restored_round import restore
 from flowsched.pricing.flow_prices import FORBIDDEN
@@ -34,13 +34,13 @@ from inspector.test_explanation import (
 ROOT = Path(__file__).parents[2]
 
 
-def text_of(account: Account, name: str) -> str:
-    return "\n".join(explain(account, name).lines())
+def text_of(recorded: RecordView, name: str) -> str:
+    return "\n".join(explain(recorded, name).lines())
 
 
-def offers(account: Account, name: str) -> dict[tuple[str, int, int], float]:
+def offers(recorded: RecordView, name: str) -> dict[tuple[str, int, int], float]:
     """Price of every option that a task could have, asked of the engine, starts now and later ones alike."""
-    found = restore(account, account.parts[0])
+    found = restore(recorded, recorded.parts[0])
     model, t = replace(found.model, must_start=frozenset()), found.task_number[name]
     return {
         (here.name, option.start_after, option.width_milli): price
@@ -50,9 +50,9 @@ def offers(account: Account, name: str) -> dict[tuple[str, int, int], float]:
     }
 
 
-def at_once(account: Account, name: str, column: tuple[str, int, int]) -> bool:
+def at_once(recorded: RecordView, name: str, column: tuple[str, int, int]) -> bool:
     """Whether no task would complete before a later slot."""
-    part = account.parts[0]
+    part = recorded.parts[0]
     decided = {p.task: (p.machine, 0, None) for p in part.placements}
     decided |= {w.task: (w.planned["machine"], w.planned["slot"], None) for w in part.waiting if w.planned is not None}
     return starts_at_once(part.plain, decided, name, {"head": f"arrive:{column[0]}", "slot": column[1]})
@@ -64,16 +64,16 @@ def at_once(account: Account, name: str, column: tuple[str, int, int]) -> bool:
 @settings(max_examples=60)
 @given(bound_rounds(), st.sampled_from(["completion", "makespan"]), st.booleans())
 def test_the_runner_up_is_the_cheapest_of_all_that_the_engine_offers(snap: Snapshot, objective: str, due: bool) -> None:
-    account = searched(snap, objective=objective, slots=2, due_age_s=5.0 if due else 600.0, exact_limit=0)
-    for placed in account.parts[0].placements:
-        plain = check_shape(explain(account, placed.task))
-        prices = offers(account, placed.task)
+    recorded = searched(snap, objective=objective, slots=2, due_age_s=5.0 if due else 600.0, exact_limit=0)
+    for placed in recorded.parts[0].placements:
+        plain = check_shape(explain(recorded, placed.task))
+        prices = offers(recorded, placed.task)
         prices.pop((placed.machine, 0, placed.width_milli or 0), None)
-        prices = {k: price for k, price in prices.items() if not at_once(account, placed.task, k)}
+        prices = {k: price for k, price in prices.items() if not at_once(recorded, placed.task, k)}
         assert plain["runner_up"]["cost"] == pytest.approx(min([*prices.values(), plain["waiting"]["cost"]]), abs=1e-6)
         own = [price for (name, _, _), price in prices.items() if name == placed.machine]
         assert [m["cost"] for m in plain["same_machine"]] == pytest.approx(sorted(own), abs=1e-6)
-        lines = explain(account, placed.task).lines()
+        lines = explain(recorded, placed.task).lines()
         cheaper = plain["runner_up"]["more"] < -5e-5
         assert any(line.startswith("Cheaper, but left: ") for line in lines) == cheaper
         assert any(line.startswith("Why it was left: ") for line in lines) == cheaper
@@ -83,12 +83,12 @@ def test_the_runner_up_is_the_cheapest_of_all_that_the_engine_offers(snap: Snaps
 def test_what_must_start_says_what_waiting_or_a_later_slot_would_have_saved() -> None:
     group = TaskGroup("team", 3)
     pending = [task(f"g{i}", HUNGRY, group="team", widths_milli=(1000,), memory_mib=100) for i in range(3)]
-    account = searched(snapshot(pending, task_groups=(group,)), slots=2)
-    plain = check_searched(account, "g1")
+    recorded = searched(snapshot(pending, task_groups=(group,)), slots=2)
+    plain = check_searched(recorded, "g1")
     assert plain["why_now"] == "group"
     assert any(m["slot"] > 0 for m in plain["same_machine"])
     if plain["runner_up"]["more"] < 0.0:
-        assert "Why it was left: its task group had to start now, whole." in explain(account, "g1").lines()
+        assert "Why it was left: its task group had to start now, whole." in explain(recorded, "g1").lines()
 
 
 # What would help
@@ -97,17 +97,17 @@ def test_what_must_start_says_what_waiting_or_a_later_slot_would_have_saved() ->
 def test_a_machine_that_can_never_hold_it_is_not_what_would_help() -> None:
     there = running(task("r", SCALING, cores=8, widths_milli=(8000,)), "big", cores=tuple(range(8)))
     wanted = task("n", SCALING, cores=8, widths_milli=(8000,))
-    account = searched(snapshot([wanted], [machine("small"), machine("big", LARGE)], running=[there]))
-    short = check_searched(account, "n")["shortage"]
+    recorded = searched(snapshot([wanted], [machine("small"), machine("big", LARGE)], running=[there]))
+    short = check_searched(recorded, "n")["shortage"]
     assert (short["emptiest"]["machine"], short["empty"]["machine"]) == ("big", "small")
-    text = text_of(account, "n")
+    text = text_of(recorded, "n")
     assert "room on big, which misses least of those that are large enough: 8 cores short" in text
     assert "small is empty and still 4 cores short (4 of 8): a smaller request would fit there." in text
 
 
 def test_the_worked_example_leads_to_its_fix() -> None:
-    account = searched(load_snapshot(ROOT / "docs" / "examples" / "waiting.yaml"))
-    text = text_of(account, "report")
+    recorded = searched(load_snapshot(ROOT / "docs" / "examples" / "waiting.yaml"))
+    text = text_of(recorded, "report")
     assert "room on node-c-8core, which misses least of those that are large enough: 0.09 cores short" in text
     assert "node-b-4core is empty and still 0.08 cores short (3.92 of 4): a smaller request would fit there." in text
 
@@ -115,11 +115,11 @@ def test_the_worked_example_leads_to_its_fix() -> None:
 def test_what_stays_on_a_machine_is_named_where_it_is_the_reason() -> None:
     endless = running(task("web", SERIAL, cores=1, widths_milli=(1000,), endless=True), "m1", cores=(0,))
     wanted = task("n", SCALING, cores=4, widths_milli=(4000,))
-    account = searched(snapshot([wanted], running=[endless]))
-    short = check_searched(account, "n")["shortage"]
+    recorded = searched(snapshot([wanted], running=[endless]))
+    short = check_searched(recorded, "n")["shortage"]
     assert (short["never"], short["too_small"]) == (True, False)
     assert short["stays"] == [{"machine": "m1", "services": [], "tasks": ["web"]}]
-    text = text_of(account, "n")
+    text = text_of(recorded, "n")
     assert "even if it were empty" not in text
     assert "beside its services and tasks without an end" in text
     assert "m1 without what stays there (task web, without an end): of its 4 cores 3 cores can become free" in text
@@ -135,8 +135,8 @@ def test_machines_that_lack_different_things_are_told_one_by_one() -> None:
     wanted = task("n", SCALING, cores=4, widths_milli=(4000,), memory_mib=20_000)
     slim = machine("slim", LARGE, memory_mib=1000)
     fat = machine("fat", cpu_milli=2000, memory_mib=30_000)
-    account = searched(snapshot([wanted], [slim, fat]))
-    text = text_of(account, "n")
+    recorded = searched(snapshot([wanted], [slim, fat]))
+    text = text_of(recorded, "n")
     assert "different things" in text
     assert "fat cpu (2 of 4)" in text
     assert "slim memory (1000 MiB of 20000 MiB)" in text
@@ -190,15 +190,15 @@ def test_a_first_round_is_no_news() -> None:
 
 
 def test_a_class_that_the_first_network_left_is_not_said_to_be_left() -> None:
-    account = bulk(fleet_of(4, 8, 8), [Demand("a", tuple(f"a{i}" for i in range(5)), needs(3))])
-    for name in account.parts[0].tasks:
-        found = explain(account, name).plain()["class"]
-        placed = [p for p in account.parts[0].placements if account.parts[0].class_of[p.task] == "a"]
+    recorded = bulk(fleet_of(4, 8, 8), [Demand("a", tuple(f"a{i}" for i in range(5)), needs(3))])
+    for name in recorded.parts[0].tasks:
+        found = explain(recorded, name).plain()["class"]
+        placed = [p for p in recorded.parts[0].placements if recorded.parts[0].class_of[p.task] == "a"]
         assert found["placed"] == len(placed)
-        text = text_of(account, name)
+        text = text_of(recorded, name)
         assert f"has 5 tasks, {'all' if len(placed) == 5 else len(placed)} placed: the first network" in text
 
 
 def test_what_a_task_cost_when_it_was_placed_is_said_only_if_it_changed() -> None:
-    account = bulk(fleet_of(4, 4), [Demand("a", ("a0",), needs(1))])
-    assert "When it was placed" not in text_of(account, "a0")
+    recorded = bulk(fleet_of(4, 4), [Demand("a", ("a0",), needs(1))])
+    assert "When it was placed" not in text_of(recorded, "a0")

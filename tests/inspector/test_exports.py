@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inspected import bulk, on_kubernetes, searched
 
-from flowsched.inspector.account import Account
 from flowsched.inspector.dimacs import render_dimacs
 from flowsched.inspector.dot import render_dot
 from flowsched.inspector.drawing import draw_up, render_png, render_svg
@@ -27,6 +26,7 @@ from flowsched.inspector.excerpt import ROWS, STACKS, excerpt
 from flowsched.inspector.graph import Graph, read_graph
 from flowsched.inspector.graphml import render_graphml
 from flowsched.inspector.layout import NOTE, Rect, lay_out
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.source import open_folder
 from flowsched.network.network import Network, NetworkBuilder
 from flowsched.records.record_file import write_record
@@ -40,7 +40,7 @@ ODD = ('quo"te', "back\\slash\\N", "<b>&amp;</b>", "line\nend", "bell\a\x00", "U
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> list[Account]:
+def demo(tmp_path_factory: pytest.TempPathFactory) -> list[RecordView]:
     """The records of a demo run."""
     folder = tmp_path_factory.mktemp("demo")
     command = [
@@ -51,13 +51,13 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> list[Account]:
     return open_folder(folder / "records")
 
 
-def all_graphs(accounts: list[Account]) -> list[tuple[Account, Graph, str]]:
-    return [(a, g, name) for a in accounts for part in a.parts for name, g in part.graphs.items()]
+def all_graphs(records: list[RecordView]) -> list[tuple[RecordView, Graph, str]]:
+    return [(a, g, name) for a in records for part in a.parts for name, g in part.graphs.items()]
 
 
-def samples() -> list[tuple[Account, Graph, str]]:
+def samples() -> list[tuple[RecordView, Graph, str]]:
     records = [searched(), searched("makespan"), bulk(), bulk(40, 30, 2), on_kubernetes()]
-    return all_graphs([Account(record, "sample") for record in records])
+    return all_graphs([RecordView(record, "sample") for record in records])
 
 
 def parse_dimacs(text: str) -> tuple[Network, int]:
@@ -103,19 +103,19 @@ def resolved(net: nx.MultiDiGraph) -> int:
 # GraphML
 
 
-def test_networkx_solves_the_graphml_of_a_demo_run_to_the_same_optimum(demo: list[Account]) -> None:
+def test_networkx_solves_the_graphml_of_a_demo_run_to_the_same_optimum(demo: list[RecordView]) -> None:
     graphs = all_graphs(demo)
     assert len(graphs) >= 4
-    for account, graph, _ in graphs:
-        net = nx.parse_graphml(render_graphml(account, graph), force_multigraph=True)
+    for recorded, graph, _ in graphs:
+        net = nx.parse_graphml(render_graphml(recorded, graph), force_multigraph=True)
         assert net.is_multigraph() and net.is_directed()
         assert resolved(net) == net.graph["optimum"] == graph.optimum
-        assert net.graph["round"] == account.round
+        assert net.graph["round"] == recorded.round
 
 
 def test_graphml_keeps_every_number() -> None:
-    for account, graph, _ in samples():
-        net = nx.parse_graphml(render_graphml(account, graph), force_multigraph=True)
+    for recorded, graph, _ in samples():
+        net = nx.parse_graphml(render_graphml(recorded, graph), force_multigraph=True)
         assert net.graph["cost_scale"] == graph.cost_scale
         nodes = dict(net.nodes(data=True))
         assert list(nodes) == [graph.label(i) for i in range(graph.node_count)]
@@ -149,22 +149,22 @@ def test_graphml_keeps_every_number() -> None:
 
 
 def test_pods_have_their_titles_in_graphml() -> None:
-    account = Account(on_kubernetes(), "sample")
-    net = nx.parse_graphml(render_graphml(account, account.parts[0].first))
+    recorded = RecordView(on_kubernetes(), "sample")
+    net = nx.parse_graphml(render_graphml(recorded, recorded.parts[0].first))
     assert net.nodes["class:ferret"]["title"] == "shop/ferret-pod"
 
 
 # DIMACS
 
 
-def test_lemon_solves_the_dimacs_of_a_demo_run_to_the_same_optimum(demo: list[Account]) -> None:
-    for account, graph, name in all_graphs(demo):
-        assert lemon(render_dimacs(account, graph, name)) == graph.optimum
+def test_lemon_solves_the_dimacs_of_a_demo_run_to_the_same_optimum(demo: list[RecordView]) -> None:
+    for recorded, graph, name in all_graphs(demo):
+        assert lemon(render_dimacs(recorded, graph, name)) == graph.optimum
 
 
 def test_every_solver_finds_the_optimum_that_the_dimacs_file_claims() -> None:
-    for account, graph, name in samples():
-        text = render_dimacs(account, graph, name)
+    for recorded, graph, name in samples():
+        text = render_dimacs(recorded, graph, name)
         net, claimed = parse_dimacs(text)
         for column in ("tails", "heads", "capacities", "unit_costs", "supplies"):
             assert np.array_equal(getattr(net, column), getattr(graph, column))
@@ -202,21 +202,21 @@ def networks(draw: st.DrawFn) -> Graph:
 @settings(max_examples=25)
 @given(networks())
 def test_lemon_networkx_and_ortools_agree_on_any_network(graph: Graph) -> None:
-    account = Account(searched())
-    assert lemon(render_dimacs(account, graph, "first")) == graph.optimum
-    assert resolved(nx.parse_graphml(render_graphml(account, graph), force_multigraph=True)) == graph.optimum
+    recorded = RecordView(searched())
+    assert lemon(render_dimacs(recorded, graph, "first")) == graph.optimum
+    assert resolved(nx.parse_graphml(render_graphml(recorded, graph), force_multigraph=True)) == graph.optimum
 
 
 @pytest.mark.parametrize(
     "render", [render_graphml, lambda a, g: render_dimacs(a, g, "first")], ids=["graphml", "dimacs"]
 )
 def test_a_flow_that_is_not_optimal_has_no_optimum_to_claim(render: Any) -> None:
-    account = Account(searched(), "sample")
-    graph = account.parts[0].first
+    recorded = RecordView(searched(), "sample")
+    graph = recorded.parts[0].first
     costs = graph.unit_costs.copy()
     costs[np.flatnonzero(graph.flow > 0)[0]] += 10**12
     with pytest.raises(ValueError, match="not optimal"):
-        render(account, replace(graph, unit_costs=costs))
+        render(recorded, replace(graph, unit_costs=costs))
 
 
 # Names
@@ -235,15 +235,15 @@ def odd_graph() -> Graph:
 
 
 def test_odd_names_break_no_format() -> None:
-    account, graph = Account(searched(), "sample"), odd_graph()
-    part = account.parts[0]
-    net = nx.parse_graphml(render_graphml(account, graph), force_multigraph=True)
+    recorded, graph = RecordView(searched(), "sample"), odd_graph()
+    part = recorded.parts[0]
+    net = nx.parse_graphml(render_graphml(recorded, graph), force_multigraph=True)
     assert net.number_of_nodes() == graph.node_count
     assert resolved(net) == graph.optimum
     assert {'class:quo"te', 'class:quo"te (2)', "class:Umlaut-Ärger", "class:<b>&amp;</b>"} <= set(net)
-    assert parse_dimacs(render_dimacs(account, graph, "first"))[1] == graph.optimum
-    ElementTree.fromstring(render_svg(account, part, graph, "first"))
-    svg = drawn_by_dot(render_dot(account, graph))
+    assert parse_dimacs(render_dimacs(recorded, graph, "first"))[1] == graph.optimum
+    ElementTree.fromstring(render_svg(recorded, part, graph, "first"))
+    svg = drawn_by_dot(render_dot(recorded, graph))
     texts = {"".join(t.itertext()) for t in svg.iter("{http://www.w3.org/2000/svg}text")}
     assert {'quo"te', "back\\slash\\N", "<b>&amp;</b>", "Umlaut-Ärger", "}; node", "%s"} <= texts
 
@@ -266,8 +266,8 @@ def shapes(svg: ElementTree.Element) -> Counter[str]:
 
 @pytest.mark.parametrize("all_arcs", [False, True])
 def test_dot_draws_the_arcs_that_carry_flow_or_all(all_arcs: bool) -> None:
-    for account, graph, _ in samples():
-        drawn = shapes(drawn_by_dot(render_dot(account, graph, all_arcs)))
+    for recorded, graph, _ in samples():
+        drawn = shapes(drawn_by_dot(render_dot(recorded, graph, all_arcs)))
         carrying = np.flatnonzero(graph.flow > 0)
         assert drawn["edge"] == (graph.arc_count if all_arcs else len(carrying))
         ends = np.union1d(graph.tails[carrying], graph.heads[carrying])
@@ -275,10 +275,10 @@ def test_dot_draws_the_arcs_that_carry_flow_or_all(all_arcs: bool) -> None:
 
 
 def test_dot_puts_each_layer_in_a_rank() -> None:
-    account = Account(bulk(), "sample")
-    graph = account.parts[0].first
+    recorded = RecordView(bulk(), "sample")
+    graph = recorded.parts[0].first
     dot = needs("dot", "to check what Graphviz makes of exports")
-    text = render_dot(account, graph, all_arcs=True)
+    text = render_dot(recorded, graph, all_arcs=True)
     done = subprocess.run([dot, "-Tplain"], input=text, capture_output=True, text=True, timeout=60, check=True)
     at: dict[str, set[float]] = {}
     for line in done.stdout.splitlines():
@@ -291,9 +291,9 @@ def test_dot_puts_each_layer_in_a_rank() -> None:
 
 
 def test_dot_widens_with_flow_and_dashes_what_carries_none() -> None:
-    account = Account(searched(), "sample")
-    graph = account.parts[0].first
-    arcs = re.findall(r"n(\d+) -> n(\d+) \[(.*)\];", render_dot(account, graph, all_arcs=True))
+    recorded = RecordView(searched(), "sample")
+    graph = recorded.parts[0].first
+    arcs = re.findall(r"n(\d+) -> n(\d+) \[(.*)\];", render_dot(recorded, graph, all_arcs=True))
     assert len(arcs) == graph.arc_count
     width = {}
     for k, (tail, head, attributes) in enumerate(arcs):
@@ -322,10 +322,15 @@ def label_boxes(layout: Any) -> list[Rect]:
 
 @pytest.mark.parametrize("all_arcs", [False, True])
 def test_nothing_in_a_drawing_covers_anything_else(all_arcs: bool) -> None:
-    for account in (Account(searched()), Account(searched("makespan")), Account(bulk()), Account(bulk(40, 30, 2))):
-        part = account.parts[0]
+    for recorded in (
+        RecordView(searched()),
+        RecordView(searched("makespan")),
+        RecordView(bulk()),
+        RecordView(bulk(40, 30, 2)),
+    ):
+        part = recorded.parts[0]
         for graph in part.graphs.values():
-            layout = draw_up(account, part, graph, all_arcs)
+            layout = draw_up(recorded, part, graph, all_arcs)
             boxes = list(layout.boxes)
             for rect in (*boxes, *(f.rect for f in layout.frames)):
                 assert rect.x >= 0 and rect.right <= layout.width and rect.y >= 0 and rect.top <= layout.height
@@ -338,13 +343,13 @@ def test_nothing_in_a_drawing_covers_anything_else(all_arcs: bool) -> None:
 
 
 def test_a_drawing_of_a_large_network_stays_of_a_size() -> None:
-    account = Account(bulk(200, 40, 6), "sample")
-    part = account.parts[0]
-    layout = draw_up(account, part, part.first, all_arcs=True)
+    recorded = RecordView(bulk(200, 40, 6), "sample")
+    part = recorded.parts[0]
+    layout = draw_up(recorded, part, part.first, all_arcs=True)
     assert max(Counter(rect.x for rect in layout.boxes).values()) <= ROWS + 1
     assert layout.height < 16
     assert any("more groups" in cell.label for cell in layout.excerpt.cells)
-    shown = {k for bundle in excerpt(account, part, part.first).bundles for k in bundle.arcs}
+    shown = {k for bundle in excerpt(recorded, part, part.first).bundles for k in bundle.arcs}
     assert all(part.first.flow[k] > 0 for k in shown)
 
 
@@ -374,8 +379,8 @@ def wide_graphs(draw: st.DrawFn) -> Graph:
 @settings(max_examples=40)
 @given(wide_graphs(), st.booleans())
 def test_a_drawing_shows_all_flow_and_counts_what_it_leaves_out(graph: Graph, all_arcs: bool) -> None:
-    account = Account(searched())
-    found = excerpt(account, account.parts[0], graph, all_arcs)
+    recorded = RecordView(searched())
+    found = excerpt(recorded, recorded.parts[0], graph, all_arcs)
     balance = np.zeros(len(found.cells), dtype=np.int64)
     for bundle in found.bundles:
         assert bundle.flow == graph.flow[list(bundle.arcs)].sum()
@@ -393,12 +398,12 @@ def test_a_drawing_shows_all_flow_and_counts_what_it_leaves_out(graph: Graph, al
 
 
 def test_drawings_are_what_they_say() -> None:
-    for account, graph, name in samples()[:3]:
-        part = account.parts[0]
-        svg = render_svg(account, part, graph, name)
+    for recorded, graph, name in samples()[:3]:
+        part = recorded.parts[0]
+        svg = render_svg(recorded, part, graph, name)
         assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
         assert b"<dc:date>" not in svg
-        assert render_png(account, part, graph, name).startswith(b"\x89PNG\r\n")
+        assert render_png(recorded, part, graph, name).startswith(b"\x89PNG\r\n")
 
 
 def test_an_empty_round_can_be_drawn_and_exported() -> None:
@@ -406,18 +411,18 @@ def test_an_empty_round_can_be_drawn_and_exported() -> None:
     sink = net.node("sink")
     built = net.build(sink)
     graph = read_graph(built.to_plain(np.zeros(0, dtype=np.int64)))
-    account = Account(searched(), "sample")
-    render_svg(account, account.parts[0], graph, "first")
-    assert nx.parse_graphml(render_graphml(account, graph)).number_of_nodes() == 1
-    assert parse_dimacs(render_dimacs(account, graph, "first"))[1] == 0
-    assert shapes(drawn_by_dot(render_dot(account, graph, all_arcs=True)))["node"] == 1
+    recorded = RecordView(searched(), "sample")
+    render_svg(recorded, recorded.parts[0], graph, "first")
+    assert nx.parse_graphml(render_graphml(recorded, graph)).number_of_nodes() == 1
+    assert parse_dimacs(render_dimacs(recorded, graph, "first"))[1] == 0
+    assert shapes(drawn_by_dot(render_dot(recorded, graph, all_arcs=True)))["node"] == 1
 
 
 def test_without_matplotlib_a_drawing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    account = Account(searched(), "sample")
+    recorded = RecordView(searched(), "sample")
     with pytest.raises(InputError, match=re.escape(install_extra("plots"))) as refused:
-        render_svg(account, account.parts[0], account.parts[0].first, "first")
+        render_svg(recorded, recorded.parts[0], recorded.parts[0].first, "first")
     assert str(refused.value).startswith("--svg: drawing needs matplotlib")
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from builders import bound_rounds, rounds
 from flowsched.cluster.settings import Settings
-from flowsched.inspector.account import Account
 from flowsched.inspector.graph import Graph, read_graph
+from flowsched.inspector.record_view import RecordView
 from flowsched.network.network import NetworkBuilder
 from flowsched.records.record_file import record_json
 from flowsched.round.scheduler import solve
@@ -88,8 +88,8 @@ def test_a_flow_that_is_not_the_cheapest_is_found() -> None:
 def test_every_round_can_be_read_along_its_flow(now: Any, objective: str, solver: str) -> None:
     record = solve(now, settings=Settings(objective=objective, exact_limit=0), solver=solver).record
     assert record is not None
-    account = Account(record)
-    (part,) = account.parts
+    recorded = RecordView(record)
+    (part,) = recorded.parts
     for graph in part.graphs.values():
         assert list(graph.faults()) == []
         assert sum(graph.arcs_by_kind().values()) == graph.arc_count
@@ -101,7 +101,7 @@ def test_every_round_can_be_read_along_its_flow(now: Any, objective: str, solver
     assert decided == set(part.tasks) == {t.name for t in now.pending}
     assert len(part.placements) + len(part.waiting) == len(now.pending)
     for task in part.tasks:
-        assert account.find_task(task) == (part, task)
+        assert recorded.find_task(task) == (part, task)
     assert {m for group in part.groups for m in group.members} == set(part.machines)
 
 
@@ -122,7 +122,7 @@ def test_moves_have_an_arc_for_every_column_and_the_cheapest_is_the_one_that_the
 
     record = solve(load_snapshot("docs/examples/snapshot.yaml")).record
     assert record is not None
-    (part,) = Account(record).parts
+    (part,) = RecordView(record).parts
     last = part.last
     assert last is not None
     assert last.optimum == 0

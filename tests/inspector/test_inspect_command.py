@@ -15,7 +15,7 @@ import pytest
 from inspected import EXAMPLE, bulk, flowsched_says, on_kubernetes, searched
 
 import flowsched.commands.inspect
-from flowsched.inspector.account import Account
+from flowsched.inspector.record_view import RecordView
 from flowsched.records.record_file import load_record, record_json, write_record
 
 Say = Callable[..., tuple[int, str, str]]
@@ -64,11 +64,11 @@ def test_every_export_is_written_and_named(say: Say) -> None:
 
 
 def test_the_network_and_the_part_can_be_chosen(say: Say) -> None:
-    account = Account(load_record("pods.json"))
+    recorded = RecordView(load_record("pods.json"))
     for options, graph in (
-        ((), account.parts[0].first),
-        (("--network", "last"), account.parts[0].last),
-        (("--part", "1", "--network", "first"), account.parts[1].first),
+        ((), recorded.parts[0].first),
+        (("--network", "last"), recorded.parts[0].last),
+        (("--part", "1", "--network", "first"), recorded.parts[1].first),
     ):
         net = nx.parse_graphml(say("pods.json", "--graphml", "-", *options)[1], force_multigraph=True)
         assert graph is not None
@@ -77,7 +77,7 @@ def test_the_network_and_the_part_can_be_chosen(say: Say) -> None:
 
 def test_all_arcs_are_drawn_on_demand(say: Say) -> None:
     few, many = (say("one.json", "--dot", "-", *options)[1].count(" -> ") for options in ((), ("--all-arcs",)))
-    graph = Account(load_record("one.json")).parts[0].first
+    graph = RecordView(load_record("one.json")).parts[0].first
     assert (few, many) == (int((graph.flow > 0).sum()), graph.arc_count)
 
 
@@ -92,8 +92,8 @@ def test_two_records_are_compared(say: Say) -> None:
 def test_a_page_gets_all_records_and_those_to_compare_with(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def page(accounts: list[Account], others: list[Account]) -> str:
-        asked.append(([a.source for a in accounts], [a.source for a in others]))
+    def page(records: list[RecordView], others: list[RecordView]) -> str:
+        asked.append(([a.source for a in records], [a.source for a in others]))
         return "<!doctype html>"
 
     monkeypatch.setattr(flowsched.commands.inspect, "_page", page)
@@ -106,9 +106,9 @@ def test_a_page_gets_all_records_and_those_to_compare_with(say: Say, monkeypatch
 def test_the_running_scheduler_is_asked_for_its_latest_record(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def live(*args: object) -> tuple[Account, None]:
+    def live(*args: object) -> tuple[RecordView, None]:
         asked.append(args)
-        return Account(on_kubernetes(), "round 12 of scheduler-0"), None
+        return RecordView(on_kubernetes(), "round 12 of scheduler-0"), None
 
     monkeypatch.setattr(flowsched.commands.inspect, "open_live", live)
     code, out, _ = say("--live", "--kubeconfig", "here", "--config", "there.yaml")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from round_records import search_account
+from round_records import search_record
 
 from builders import crowd, task
 from flowsched.cluster.snapshot import Snapshot
@@ -26,33 +26,33 @@ def cluster() -> Snapshot:
 
 
 def test_a_record_is_decided_again_byte_for_byte(cluster: Snapshot) -> None:
-    outcome = replay(search_account(cluster))
+    outcome = replay(search_record(cluster))
     assert outcome.same, outcome.lines()
 
 
 def test_every_task_is_explained(cluster: Snapshot) -> None:
-    account = search_account(cluster)
+    recorded = search_record(cluster)
     for waiting in cluster.pending:
-        assert list(sentences(explain(account, waiting.name).facts))
-    looked_at = {m for group in account.parts[0].plain["groups"] for m in group["members"]}
+        assert list(sentences(explain(recorded, waiting.name).facts))
+    looked_at = {m for group in recorded.parts[0].plain["groups"] for m in group["members"]}
     unseen = next(r for r in cluster.running if r.machine not in looked_at)
-    text = " ".join(sentences(explain(account, unseen.task.name).facts))
+    text = " ".join(sentences(explain(recorded, unseen.task.name).facts))
     assert f"{unseen.machine} was not among the machines that the round looked at" in text
     seen = next(r for r in cluster.running if r.machine in looked_at)
-    assert "was not among" not in " ".join(sentences(explain(account, seen.task.name).facts))
+    assert "was not among" not in " ".join(sentences(explain(recorded, seen.task.name).facts))
 
 
 def test_the_summary_says_what_the_bound_is_over(cluster: Snapshot) -> None:
-    account = search_account(cluster)
-    looked_at = sum(len(group["members"]) for group in account.parts[0].plain["groups"])
-    text = render_summary(account)
+    recorded = search_record(cluster)
+    looked_at = sum(len(group["members"]) for group in recorded.parts[0].plain["groups"])
+    text = render_summary(recorded)
     assert f"among the {looked_at:,} machines looked at" in text
 
 
 def test_a_what_if_draws_again(cluster: Snapshot) -> None:
-    account = search_account(cluster)
-    (placed, *_) = account.parts[0].placements
+    recorded = search_record(cluster)
+    (placed, *_) = recorded.parts[0].placements
     gone = placed.machine
-    again = what_if(account, parse_changes(account, drain=(gone,)))
+    again = what_if(recorded, parse_changes(recorded, drain=(gone,)))
     assert all(p.machine != gone for p in again.parts[0].placements)
     assert replay(again).same

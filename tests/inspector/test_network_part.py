@@ -11,10 +11,10 @@ from click.testing import CliRunner, Result
 from builders import HUNGRY, machines, running, service, snapshot, task
 from flowsched.cli import flowsched
 from flowsched.cluster.snapshot import Snapshot
-from flowsched.inspector.account import Account
 from flowsched.inspector.explanation import explain
 from flowsched.inspector.page import render_page
 from flowsched.inspector.page.chapter import chapter
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.summary import render_summary
 from flowsched.inspector.whatif import what_if
 from flowsched.records.record_file import read_record, record_json, write_record
@@ -35,19 +35,19 @@ def busy() -> Snapshot:
     return snapshot(pending, machines(3), services=[service()], running=there)
 
 
-def account_of(found: Snapshot, policy: str = "flow-network") -> Account:
+def account_of(found: Snapshot, policy: str = "flow-network") -> RecordView:
     record = solve_network_round(found, chosen(policy)).record
     assert record is not None
-    return Account(read_record(record_json(record).encode(), "round.json"), "round.json")
+    return RecordView(read_record(record_json(record).encode(), "round.json"), "round.json")
 
 
 @pytest.fixture(scope="module")
-def account() -> Account:
+def recorded() -> RecordView:
     return account_of(busy())
 
 
-def test_the_summary_has_all_parts(account: Account) -> None:
-    text = render_summary(account)
+def test_the_summary_has_all_parts(recorded: RecordView) -> None:
+    text = render_summary(recorded)
     assert "network, priority 0" in text
     assert "11 tasks in 4 classes, 3 machines in" in text
     assert "reserved" in text and "m2" in text
@@ -55,35 +55,35 @@ def test_the_summary_has_all_parts(account: Account) -> None:
     assert "huge: it asks for 32 cores, and the largest machine that may take it has 4 cores: it never starts" in text
 
 
-def test_explanations_add_up(account: Account) -> None:
-    (part,) = account.parts
+def test_explanations_add_up(recorded: RecordView) -> None:
+    (part,) = recorded.parts
     for placed in part.placements:
-        facts = explain(account, placed.task).plain()
+        facts = explain(recorded, placed.task).plain()
         assert facts["fate"] == "placed"
         assert facts["place"]["cost"] == pytest.approx(placed.cost, abs=1e-9)
         assert sum(t["cost"] for t in facts["place"]["terms"]) == pytest.approx(placed.cost, abs=1e-9)
         for other in facts["alternatives"]:
             assert other["cost"] - facts["place"]["cost"] == pytest.approx(other["more"], abs=1e-9)
             assert sum(d["more"] for d in other["differences"]) == pytest.approx(other["more"], abs=1e-9)
-    json.dumps(explain(account, "wide").plain(), allow_nan=False)
+    json.dumps(explain(recorded, "wide").plain(), allow_nan=False)
 
 
-def test_a_placed_task_says_why_here_and_why_not_there(account: Account) -> None:
-    lines = "\n".join(explain(account, "h0").lines())
+def test_a_placed_task_says_why_here_and_why_not_there(recorded: RecordView) -> None:
+    lines = "\n".join(explain(recorded, "h0").lines())
     assert lines.startswith("h0 starts on m")
     assert "Runner-up: " in lines
 
 
-def test_waiting_tasks_say_why_not_yet(account: Account) -> None:
-    wide = "\n".join(explain(account, "wide").lines())
+def test_waiting_tasks_say_why_not_yet(recorded: RecordView) -> None:
+    wide = "\n".join(explain(recorded, "wide").lines())
     assert wide.startswith("wide waits for the machine that is reserved for it.")
     assert "m2 is reserved for it (4 cores), predicted to be free in" in wide
-    huge = explain(account, "huge")
+    huge = explain(recorded, "huge")
     assert huge.plain()["cause"] == "never"
     assert "no machine that may take it would have room even if it were empty" in huge.lines()[0]
-    (part,) = account.parts
+    (part,) = recorded.parts
     other = next(w.task for w in part.waiting if w.task not in ("wide", "huge"))
-    text = "\n".join(explain(account, other).lines())
+    text = "\n".join(explain(recorded, other).lines())
     assert "no machine that may take it has room now" in text
     assert "What would help: room on m" in text
 
@@ -93,32 +93,32 @@ def test_a_dear_place_is_named() -> None:
     found = snapshot([task("t", HUNGRY, memory_mib=100)], machines(1), running=there)
     record = solve_network_round(found, chosen("flow-network", [("waiting", "0.01")])).record
     assert record is not None
-    account = Account(read_record(record_json(record).encode(), "r"), "r")
-    (first, *_) = explain(account, "t").lines()
+    recorded = RecordView(read_record(record_json(record).encode(), "r"), "r")
+    (first, *_) = explain(recorded, "t").lines()
     assert first.startswith("t waits: starting now costs 0.") and first.endswith("on m1, waiting costs 0.01.")
 
 
-def test_pressure_of_machines_with_services(account: Account) -> None:
-    (part,) = account.parts
+def test_pressure_of_machines_with_services(recorded: RecordView) -> None:
+    (part,) = recorded.parts
     there = next(p.task for p in part.placements if p.machine == "m1")
-    pressure = explain(account, there).plain()["pressure"]
+    pressure = explain(recorded, there).plain()["pressure"]
     assert pressure["without_it"] < pressure["with_it"] <= pressure["cap"]
 
 
-def test_the_page_shows_it(account: Account) -> None:
-    (shown,) = chapter(account)["parts"]
+def test_the_page_shows_it(recorded: RecordView) -> None:
+    (shown,) = chapter(recorded)["parts"]
     assert shown["kind"] == "network"
     assert shown["reservations"] and shown["machine_facts"]["resources"][0] == "cpu"
     explained = {shown["tasks"][int(k)] for k in shown["explanations"]}
     assert {"wide", "huge"} <= explained
-    assert "network round" in render_page([account], [])
+    assert "network round" in render_page([recorded], [])
 
 
-def test_what_ifs_are_refused_in_a_sentence(account: Account) -> None:
+def test_what_ifs_are_refused_in_a_sentence(recorded: RecordView) -> None:
     from flowsched.inspector.change import Changes
 
     with pytest.raises(InputError) as error:
-        what_if(account, Changes((), (), (), (), (), None))
+        what_if(recorded, Changes((), (), (), (), (), None))
     (line,) = str(error.value).splitlines()
     assert "its round was decided by flow-network, and what-ifs are for rounds of flow" in line
 
@@ -127,9 +127,9 @@ def run(*args: str) -> Result:
     return CliRunner().invoke(flowsched, args)
 
 
-def test_every_command_takes_such_a_record(account: Account, tmp_path: Path) -> None:
+def test_every_command_takes_such_a_record(recorded: RecordView, tmp_path: Path) -> None:
     for name in ("round.npz", "round.json"):
-        write_record(account.plain, tmp_path / name)
+        write_record(recorded.plain, tmp_path / name)
     path = str(tmp_path / "round.npz")
     exports = [f"--{kind}={tmp_path / f'x.{kind}'}" for kind in ("dot", "graphml", "dimacs", "svg")]
     for args in (

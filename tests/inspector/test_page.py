@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from inspected import bulk, on_kubernetes, searched
-from round_records import chained_account
+from round_records import chained_record
 
 from engine.bulk_world import worlds
-from flowsched.inspector.account import Account
 from flowsched.inspector.page import chapter as chapter_module
 from flowsched.inspector.page import render_page
 from flowsched.inspector.page.chapter import chapter
 from flowsched.inspector.page.page import SCRIPTS
+from flowsched.inspector.record_view import RecordView
 from flowsched_models.page_style import scroll_style
 from flowsched_simulator import Options, make_scenario, simulate
 from flowsched_simulator.policies import EngineOptions
@@ -37,7 +37,7 @@ def blobs(page: str) -> list[dict[str, Any]]:
 
 
 def test_wide_tables_are_shaded_as_on_our_other_pages() -> None:
-    assert scroll_style() in render_page([Account(searched(), "a.json")])
+    assert scroll_style() in render_page([RecordView(searched(), "a.json")])
 
 
 def unfolded(pairs: list[int]) -> list[int]:
@@ -71,11 +71,11 @@ def renamed(record: dict[str, Any], old: str, new: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return render_page([Account(searched(), "out/round.json"), Account(bulk(), "out/bulk.npz")])
+    return render_page([RecordView(searched(), "out/round.json"), RecordView(bulk(), "out/bulk.npz")])
 
 
 def test_the_same_records_give_the_same_bytes(page: str) -> None:
-    again = render_page([Account(searched(), "out/round.json"), Account(bulk(), "out/bulk.npz")])
+    again = render_page([RecordView(searched(), "out/round.json"), RecordView(bulk(), "out/bulk.npz")])
     assert page == again
 
 
@@ -121,7 +121,9 @@ def test_every_script_of_the_folder_is_in_the_page(page: str) -> None:
 
 def test_names_cannot_become_markup() -> None:
     record = renamed(searched(), "ferret", HOSTILE)
-    page = render_page([Account(record, f"out/{HOSTILE}.json")], [Account({**record, "policy": HOSTILE}, HOSTILE)])
+    page = render_page(
+        [RecordView(record, f"out/{HOSTILE}.json")], [RecordView({**record, "policy": HOSTILE}, HOSTILE)]
+    )
     assert "<img" not in page
     assert page.count("<script") == page.count("</script>") == 1 + 2 + 2
     assert HOSTILE in blobs(page)[0]["parts"][0]["tasks"]
@@ -132,33 +134,33 @@ def test_names_cannot_become_markup() -> None:
 
 @pytest.mark.parametrize("record", [searched(), searched("makespan"), bulk(), on_kubernetes()])
 def test_all_tasks_and_machines_are_in_the_data(record: dict[str, Any]) -> None:
-    account = Account(record, "round.npz")
-    (data,) = blobs(render_page([account]))
-    assert [part["tasks"] for part in data["parts"]] == [list(part.tasks) for part in account.parts]
-    assert [part["machines"] for part in data["parts"]] == [list(part.machines) for part in account.parts]
-    assert data["titles"] == dict(account.titles)
-    for told, part in zip(data["parts"], account.parts, strict=True):
+    recorded = RecordView(record, "round.npz")
+    (data,) = blobs(render_page([recorded]))
+    assert [part["tasks"] for part in data["parts"]] == [list(part.tasks) for part in recorded.parts]
+    assert [part["machines"] for part in data["parts"]] == [list(part.machines) for part in recorded.parts]
+    assert data["titles"] == dict(recorded.titles)
+    for told, part in zip(data["parts"], recorded.parts, strict=True):
         decided = {told["tasks"][t] for t in (*told["placements"]["task"], *told["waiting"]["task"])}
         assert decided == {p.task for p in part.placements} | {w.task for w in part.waiting}
 
 
 @pytest.mark.parametrize("record", [searched(), bulk(), on_kubernetes()])
 def test_the_data_says_what_the_record_says(record: dict[str, Any]) -> None:
-    agrees(Account(record, "round.npz"))
+    agrees(RecordView(record, "round.npz"))
 
 
 @settings(max_examples=25)
 @given(worlds())
 def test_any_bulk_round_can_be_shown(world: Any) -> None:
-    account = chained_account(world)
-    agrees(account)
+    recorded = chained_record(world)
+    agrees(recorded)
 
 
-def agrees(account: Account) -> None:
+def agrees(recorded: RecordView) -> None:
     """Numbers for names, sparse terms and ranges, undone."""
-    (data,) = blobs(render_page([account]))
-    assert len(data["parts"]) == len(account.parts)
-    for told, part in zip(data["parts"], account.parts, strict=True):
+    (data,) = blobs(render_page([recorded]))
+    assert len(data["parts"]) == len(recorded.parts)
+    for told, part in zip(data["parts"], recorded.parts, strict=True):
         for key, sets, names in (("classes", part.classes, part.tasks), ("groups", part.groups, part.machines)):
             members = [(name, tuple(names[i] for i in unfolded(pairs))) for name, pairs in told[key]]
             assert members == [(one.name, one.members) for one in sets]
@@ -181,10 +183,10 @@ def agrees(account: Account) -> None:
 
 
 def test_tasks_of_a_search_are_explained_and_one_for_every_class_and_reason_of_a_bulk_round() -> None:
-    search = chapter(Account(searched(), "round.json"))["parts"][0]
+    search = chapter(RecordView(searched(), "round.json"))["parts"][0]
     assert set(search["explanations"]) == {str(i) for i in range(len(search["tasks"]))}
     assert all(lines and all(isinstance(line, str) for line in lines) for lines in search["explanations"].values())
-    large = chapter(Account(bulk(), "bulk.npz"))["parts"][0]
+    large = chapter(RecordView(bulk(), "bulk.npz"))["parts"][0]
     explained = {large["tasks"][int(i)] for i in large["explanations"]}
     assert explained == {"shop/huge-0", *(f"shop/web-{c}-0" for c in range(4))}
 
@@ -195,7 +197,7 @@ def test_bulk_rounds_with_many_classes_or_machines_leave_explaining_what_was_pla
     for name, limit in (("_CLASSES", 4), ("_PAIRS", 5 * 24 - 1)):
         with monkeypatch.context() as patch:
             patch.setattr(chapter_module, name, limit)
-            large = chapter(Account(bulk(), "bulk.npz"))["parts"][0]
+            large = chapter(RecordView(bulk(), "bulk.npz"))["parts"][0]
         assert {large["tasks"][int(i)] for i in large["explanations"]} == {"shop/huge-0"}
 
 
@@ -206,7 +208,7 @@ def test_quantities_are_thousandths_of_cores_however_the_record_writes_them(quan
     snapshot["machines"][0]["cpu"] = quantity
     snapshot["pending"][0] |= {"request": quantity, "widths": [quantity]}
     snapshot["running"] = [running_like(snapshot["pending"][0], snapshot["machines"][0]["name"], quantity)]
-    part = chapter(Account(record, "round.json"))["parts"][0]
+    part = chapter(RecordView(record, "round.json"))["parts"][0]
     assert part["machine_facts"]["cpu_milli"][0] == milli
     assert part["machine_facts"]["running"][0]["width_milli"] == milli
     facts = [f for f in part["class_facts"] if f["request_milli"] == milli and f["widths_milli"] == [milli]]
@@ -228,10 +230,10 @@ def running_like(task: dict[str, Any], machine: str, width: Any) -> dict[str, An
 
 
 def test_rounds_of_several_policies_are_sorted_by_policy_then_round() -> None:
-    def account(policy: str, number: int) -> Account:
-        return Account({**searched(), "policy": policy, "round": number}, f"out/{policy}-{number:04}.npz")
+    def recorded(policy: str, number: int) -> RecordView:
+        return RecordView({**searched(), "policy": policy, "round": number}, f"out/{policy}-{number:04}.npz")
 
-    page = render_page([account(policy, number) for policy in ("fcfs", "flow") for number in (2, 1)])
+    page = render_page([recorded(policy, number) for policy in ("fcfs", "flow") for number in (2, 1)])
     index = re.search(r'<script type="application/json" id="index">(.*?)</script>', page, flags=re.DOTALL)
     assert index is not None
     rounds = json.loads(index.group(1))["rounds"]
@@ -250,7 +252,7 @@ def test_times_from_1970_keep_their_seconds() -> None:
     record["parts"][0]["reservations"] = [
         {"task": task, "machine": machine, "width_milli": 1000, "start_s": 2000000163.7871}
     ]
-    data = chapter(Account(record, "round.json"))
+    data = chapter(RecordView(record, "round.json"))
     assert data["now_s"] == 2000000001.25
     assert data["parts"][0]["reservations"][0][3] == 2000000163.787
 
@@ -258,7 +260,7 @@ def test_times_from_1970_keep_their_seconds() -> None:
 def test_a_record_without_networks_can_be_shown() -> None:
     record = copy.deepcopy(searched())
     record["parts"][0] |= {"first_network": None, "last_network": None, "certificate": None}
-    (data,) = blobs(render_page([Account(record, "fcfs-0000.json")]))
+    (data,) = blobs(render_page([RecordView(record, "fcfs-0000.json")]))
     assert data["parts"][0]["graphs"] == {}
     assert data["parts"][0]["certificate"] is None
 
@@ -267,13 +269,13 @@ def test_a_flow_that_is_not_optimal_has_no_prices() -> None:
     record = copy.deepcopy(searched())
     network = record["parts"][0]["first_network"]
     network["unit_costs"] = [-cost for cost in np.asarray(network["unit_costs"]).tolist()]
-    (data,) = blobs(render_page([Account(record, "round.json")]))
+    (data,) = blobs(render_page([RecordView(record, "round.json")]))
     assert data["parts"][0]["graphs"]["first"]["potentials"] is None
 
 
 def test_a_round_that_solved_nothing_can_be_shown() -> None:
     record = {**searched(), "parts": []}
-    (data,) = blobs(render_page([Account(record, "")]))
+    (data,) = blobs(render_page([RecordView(record, "")]))
     assert data["parts"] == []
 
 
@@ -285,7 +287,7 @@ def test_a_page_needs_a_record() -> None:
 def test_numbers_that_json_lacks_become_unknown() -> None:
     record = copy.deepcopy(bulk())
     record["parts"][0]["placements"]["runner_up_cost"] = np.full(len(record["parts"][0]["placements"]["task"]), np.inf)
-    (data,) = blobs(render_page([Account(record, "bulk.npz")]))
+    (data,) = blobs(render_page([RecordView(record, "bulk.npz")]))
     assert set(data["parts"][0]["placements"]["runner_up_cost"]) == {None}
 
 
@@ -316,7 +318,7 @@ def test_links_of_gpus_are_told_of_every_policy_and_their_cost_where_they_are_pr
         engine=EngineOptions(keep_records=True),
     )
     (record, *_) = run.records
-    facts = chapter(Account(record))["parts"][0]["machine_facts"]
+    facts = chapter(RecordView(record))["parts"][0]["machine_facts"]
     told = {task: found for gpus in facts["gpus"].values() for task, *_, found in gpus["holds"]}
     assert told["single"] is told["other"] is None
     assert told["pair"].startswith(words) and ("utility" in told["pair"]) == (policy == "topo-aware")
@@ -326,4 +328,4 @@ def test_links_of_gpus_are_told_of_every_policy_and_their_cost_where_they_are_pr
 
 def test_without_topologies_nothing_is_said_of_links() -> None:
     for record in (searched(), bulk(), on_kubernetes()):
-        assert not any("topologies" in part["machine_facts"] for part in chapter(Account(record))["parts"])
+        assert not any("topologies" in part["machine_facts"] for part in chapter(RecordView(record))["parts"])

@@ -15,10 +15,10 @@ import pytest
 from inspected import bulk, on_kubernetes, searched
 from test_page import HOSTILE, renamed, running_like
 
-from flowsched.inspector.account import Account
 from flowsched.inspector.device_facts import machine_devices
 from flowsched.inspector.link_layout import link_layout
 from flowsched.inspector.page import render_page
+from flowsched.inspector.record_view import RecordView
 from flowsched_simulator import Options, make_scenario, simulate
 from flowsched_simulator.policies import EngineOptions
 from requirements_on_machine import needs
@@ -34,40 +34,40 @@ def later(record: dict[str, Any], number: int, now_s: float) -> dict[str, Any]:
     return {**copy.deepcopy(record), "round": number, "now_s": now_s}
 
 
-def run_of_three() -> list[Account]:
+def run_of_three() -> list[RecordView]:
     rounds = (searched(), later(searched("makespan"), 4, 60.0), later(searched(), 5, 90.0))
-    return [Account(record, f"run/flow-{i:04}.npz") for i, record in enumerate(rounds)]
+    return [RecordView(record, f"run/flow-{i:04}.npz") for i, record in enumerate(rounds)]
 
 
 PAGES: dict[str, Callable[[], str]] = {
     "run": lambda: render_page(run_of_three()),
-    "bulk": lambda: render_page([Account(bulk(machines=90, classes=6, each=20), "bulk.npz")]),
-    "two": lambda: render_page([Account(searched(), "a.json")], [Account(searched("makespan"), "b.json")]),
+    "bulk": lambda: render_page([RecordView(bulk(machines=90, classes=6, each=20), "bulk.npz")]),
+    "two": lambda: render_page([RecordView(searched(), "a.json")], [RecordView(searched("makespan"), "b.json")]),
     "two bulk": lambda: render_page(
-        [Account(bulk(machines=90, classes=6, each=20), "a.npz")],
-        [Account(bulk(machines=90, classes=6, each=24), "b.npz")],
+        [RecordView(bulk(machines=90, classes=6, each=20), "a.npz")],
+        [RecordView(bulk(machines=90, classes=6, each=24), "b.npz")],
     ),
-    "kubernetes": lambda: render_page([Account(on_kubernetes(), "live.npz")]),
-    "hostile": lambda: render_page([Account(renamed(searched(), "ferret", HOSTILE), "a.json")]),
-    "nothing": lambda: render_page([Account({**searched(), "parts": []}, "a.json")]),
-    "baseline": lambda: render_page([Account({**without_networks(), "policy": "fcfs"}, "fcfs.json")]),
+    "kubernetes": lambda: render_page([RecordView(on_kubernetes(), "live.npz")]),
+    "hostile": lambda: render_page([RecordView(renamed(searched(), "ferret", HOSTILE), "a.json")]),
+    "nothing": lambda: render_page([RecordView({**searched(), "parts": []}, "a.json")]),
+    "baseline": lambda: render_page([RecordView({**without_networks(), "policy": "fcfs"}, "fcfs.json")]),
     "policies": lambda: render_page(
         [
-            Account({**later(record, i, 30.0 * i), "policy": policy}, f"out/{policy}-{i:04}.npz")
+            RecordView({**later(record, i, 30.0 * i), "policy": policy}, f"out/{policy}-{i:04}.npz")
             for policy, record in (("fcfs", without_networks()), ("flow", searched()))
             for i in range(2)
         ]
     ),
-    "without flow": lambda: render_page([Account(flow_elsewhere(), "bulk.npz")]),
-    "epoch": lambda: render_page([Account(of_epoch(), "live.npz")]),
-    "twins": lambda: render_page([Account(searched(), "a.json")], [Account(searched(), "b.json")]),
+    "without flow": lambda: render_page([RecordView(flow_elsewhere(), "bulk.npz")]),
+    "epoch": lambda: render_page([RecordView(of_epoch(), "live.npz")]),
+    "twins": lambda: render_page([RecordView(searched(), "a.json")], [RecordView(searched(), "b.json")]),
     "gpus": lambda: render_page(with_gpus()),
     "links": lambda: render_page(with_links()),
-    "many": lambda: render_page([Account(bulk(machines=300, classes=6, each=60), "bulk.npz")]),
+    "many": lambda: render_page([RecordView(bulk(machines=300, classes=6, each=60), "bulk.npz")]),
 }
 
 
-def with_gpus() -> list[Account]:
+def with_gpus() -> list[RecordView]:
     """Two rounds: on one machine of eight GPUs start a task of four and two with shares; then one share comes to them."""
     machines = [{"name": "m", "type": "e2-standard-8", "gpus": {"model": "V100", "count": 8}}]
     jobs = [
@@ -81,11 +81,11 @@ def with_gpus() -> list[Account]:
         options=Options(keep_records=True),
         engine=EngineOptions(keep_records=True),
     )
-    return [Account(record, f"run/flow-{i:04}.npz") for i, record in enumerate(run.records)]
+    return [RecordView(record, f"run/flow-{i:04}.npz") for i, record in enumerate(run.records)]
 
 
 @cache
-def with_links() -> list[Account]:
+def with_links() -> list[RecordView]:
     """Two rounds: a task of one GPU runs where then tasks of two and of five start; the other machine has no topology."""
     machines = [
         {"name": "linked", "type": "e2-standard-8", "gpus": {"model": "P100", "count": 8, "topology": "dgx1"}},
@@ -104,7 +104,7 @@ def with_links() -> list[Account]:
         options=Options(keep_records=True),
         engine=EngineOptions(keep_records=True),
     )
-    return [Account(record, f"run/topo-aware-{i:04}.npz") for i, record in enumerate(run.records)]
+    return [RecordView(record, f"run/topo-aware-{i:04}.npz") for i, record in enumerate(run.records)]
 
 
 def flow_elsewhere() -> dict[str, Any]:
@@ -450,7 +450,7 @@ def test_the_slider_covers_the_rounds_of_the_policy_that_is_shown(visit: Open) -
 
 
 def test_dates_are_on_the_axis_of_rounds_that_count_from_1970(browser: Any, tmp_path: Path) -> None:
-    rounds = [Account(later(searched(), n, 2e9 + 60 * n), f"run/flow-{n:04}.npz") for n in range(3)]
+    rounds = [RecordView(later(searched(), n, 2e9 + 60 * n), f"run/flow-{n:04}.npz") for n in range(3)]
     path = tmp_path / "page.html"
     path.write_text(render_page(rounds), encoding="utf-8")
     page = browser.new_page()
@@ -722,8 +722,8 @@ def test_times_from_1970_are_told_from_the_round_on(visit: Open) -> None:
 
 def test_groups_show_what_was_given_away_and_not_the_first_flow(visit: Open) -> None:
     page = visit("bulk")
-    account = Account(bulk(machines=90, classes=6, each=20))
-    (part,) = account.parts
+    recorded = RecordView(bulk(machines=90, classes=6, each=20))
+    (part,) = recorded.parts
     fleet = part.plain["fleet"]
     cpu = list(fleet["resources"]).index("cpu")
     free = {m: max(0, int(row[cpu])) for m, row in zip(part.machines, fleet["free"], strict=True)}
@@ -747,7 +747,7 @@ def test_groups_show_what_was_given_away_and_not_the_first_flow(visit: Open) -> 
 
 def test_groups_without_flow_say_how_many_tasks_were_placed_there_later(visit: Open) -> None:
     page = visit("without flow")
-    (part,) = Account(flow_elsewhere()).parts
+    (part,) = RecordView(flow_elsewhere()).parts
     drawn = page.locator('.box[data-id="idle:group"]')
     assert f"{len(part.placements):,} tasks placed there later" in str(drawn.get_attribute("aria-label"))
     assert "idle" not in str(drawn.get_attribute("class")).split()
@@ -1060,5 +1060,5 @@ def test_the_links_of_a_machine_are_drawn_and_those_of_a_task_stand_out(visit: O
 
 def linked_devices() -> list[Any]:
     """The devices of the second round's machines."""
-    account = with_links()[1]
-    return [*machine_devices(account, account.parts[0]).values()]
+    recorded = with_links()[1]
+    return [*machine_devices(recorded, recorded.parts[0]).values()]

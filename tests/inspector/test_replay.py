@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from round_records import bulk_account, chained_account, reread, search_account
+from round_records import bulk_record, chained_record, reread, search_record
 
 from builders import bound_rounds, machines, rounds, running, service, snapshot, task
 from engine.bulk_world import Kind, World, worlds
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.cluster.snapshot_dump import dump_snapshot, read_plain_snapshot, used_profiles
-from flowsched.inspector.account import Account
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import differences, replay
 from flowsched.records.record_file import record_json
 from flowsched_models.document import InputError
@@ -43,11 +43,11 @@ def busy() -> Snapshot:
     )
 
 
-def altered(account: Account, change: Any) -> Account:
+def altered(recorded: RecordView, change: Any) -> RecordView:
     """A record that was edited."""
-    plain = copy.deepcopy(json.loads(record_json(account.plain)))
+    plain = copy.deepcopy(json.loads(record_json(recorded.plain)))
     change(plain)
-    return Account(plain, "edited.json")
+    return RecordView(plain, "edited.json")
 
 
 @settings(max_examples=25)
@@ -55,8 +55,8 @@ def altered(account: Account, change: Any) -> Account:
 def test_searches_with_relations_and_groups_come_out_the_same(
     cluster: Snapshot, chosen: Settings, packed: bool
 ) -> None:
-    account = reread(search_account(cluster, chosen).plain, packed)
-    outcome = replay(account)
+    recorded = reread(search_record(cluster, chosen).plain, packed)
+    outcome = replay(recorded)
     assert outcome.same, outcome.lines()
     assert outcome.notes == ()
 
@@ -64,26 +64,26 @@ def test_searches_with_relations_and_groups_come_out_the_same(
 @settings(max_examples=25)
 @given(rounds(), CHOSEN)
 def test_searches_come_out_the_same(cluster: Snapshot, chosen: Settings) -> None:
-    outcome = replay(search_account(cluster, chosen))
+    outcome = replay(search_record(cluster, chosen))
     assert outcome.same, outcome.lines()
 
 
 @settings(max_examples=60)
 @given(worlds(), st.booleans())
 def test_bulk_rounds_with_relations_and_groups_come_out_the_same(world: World, packed: bool) -> None:
-    outcome = replay(reread(bulk_account(world).plain, packed))
+    outcome = replay(reread(bulk_record(world).plain, packed))
     assert outcome.same, outcome.lines()
 
 
 @settings(max_examples=40)
 @given(worlds())
 def test_rounds_that_go_by_priority_come_out_the_same(world: World) -> None:
-    account = chained_account(world)
-    if not account.parts:
+    recorded = chained_record(world)
+    if not recorded.parts:
         return
-    outcome = replay(account)
+    outcome = replay(recorded)
     assert outcome.same, outcome.lines()
-    assert len(outcome.parts) == len(account.parts)
+    assert len(outcome.parts) == len(recorded.parts)
 
 
 @settings(max_examples=50)
@@ -95,17 +95,17 @@ def test_a_snapshot_is_read_back_as_it_was(cluster: Snapshot) -> None:
 
 def test_a_machine_without_a_core_left_is_no_mistake_in_a_record() -> None:
     cluster = snapshot([task("a")], [*machines(1), replace(machines(2)[1], cpu_milli=0, memory_mib=0)])
-    outcome = replay(search_account(cluster))
+    outcome = replay(search_record(cluster))
     assert outcome.same, outcome.lines()
 
 
 def test_the_outcome_counts_what_is_the_same() -> None:
-    account = search_account(busy())
-    (part,) = replay(account).parts
-    assert (part.placed, part.waiting) == (len(account.parts[0].placements), len(account.parts[0].waiting))
-    assert part.optimum == account.parts[0].first.optimum
-    assert replay(account).lines()[-1] == "same"
-    assert replay(account).plain()["same"] is True
+    recorded = search_record(busy())
+    (part,) = replay(recorded).parts
+    assert (part.placed, part.waiting) == (len(recorded.parts[0].placements), len(recorded.parts[0].waiting))
+    assert part.optimum == recorded.parts[0].first.optimum
+    assert replay(recorded).lines()[-1] == "same"
+    assert replay(recorded).plain()["same"] is True
 
 
 def test_a_placement_on_another_machine_is_found() -> None:
@@ -113,7 +113,7 @@ def test_a_placement_on_another_machine_is_found() -> None:
         placed = record["parts"][0]["placements"][0]
         placed["machine"] = "m1" if placed["machine"] == "m2" else "m2"
 
-    outcome = replay(altered(search_account(busy()), move))
+    outcome = replay(altered(search_record(busy()), move))
     assert not outcome.same
     (only,) = outcome.parts[0].mismatches
     assert only.where == "placements[0].machine"
@@ -126,7 +126,7 @@ def test_a_cost_that_differs_in_the_last_bit_is_found() -> None:
         placed = record["parts"][0]["placements"][0]
         placed["cost"] = float.fromhex(float(placed["cost"]).hex()) * (1 + 2**-52)
 
-    assert [m.where for m in replay(altered(search_account(busy()), nudge)).parts[0].mismatches] == [
+    assert [m.where for m in replay(altered(search_record(busy()), nudge)).parts[0].mismatches] == [
         "placements[0].cost"
     ]
 
@@ -143,8 +143,8 @@ def test_a_cost_that_differs_in_the_last_bit_is_found() -> None:
     ],
 )
 def test_whatever_was_decided_is_compared(key: str, value: Any) -> None:
-    account = search_account(busy())
-    edited = altered(account, lambda record: record["parts"][0].update({key: value}))
+    recorded = search_record(busy())
+    edited = altered(recorded, lambda record: record["parts"][0].update({key: value}))
     wrong = replay(edited).parts[0]
     assert not wrong.same
     assert all(m.where.startswith(key) for m in wrong.mismatches)
@@ -156,7 +156,7 @@ def test_another_optimum_of_the_first_network_is_told_as_such() -> None:
         arc = next(k for k, flow in enumerate(network["flow"]) if flow and network["unit_costs"][k])
         network["unit_costs"][arc] -= 1
 
-    found = [m.where for m in replay(altered(search_account(busy()), cheaper)).parts[0].mismatches]
+    found = [m.where for m in replay(altered(search_record(busy()), cheaper)).parts[0].mismatches]
     assert found[0] == "first_network.optimum"
     assert found[1].startswith("first_network.unit_costs[")
 
@@ -166,19 +166,19 @@ def world() -> World:
 
 
 def test_a_bulk_placement_and_a_cause_that_were_changed_are_found() -> None:
-    account = bulk_account(world())
+    recorded = bulk_record(world())
 
     def lie(record: Any) -> None:
         record["parts"][0]["left"][0]["cause"] = "relation"
 
-    assert [m.where for m in replay(altered(account, lie)).parts[0].mismatches] == ["left[0].cause"]
+    assert [m.where for m in replay(altered(recorded, lie)).parts[0].mismatches] == ["left[0].cause"]
 
 
 def test_a_snapshot_that_was_changed_gives_other_decisions() -> None:
     def grow(record: Any) -> None:
         record["parts"][0]["snapshot"]["pending"][0]["scale"] = 7.0
 
-    outcome = replay(altered(search_account(busy()), grow))
+    outcome = replay(altered(search_record(busy()), grow))
     assert not outcome.same
     assert outcome.parts[0].differing >= len(outcome.parts[0].mismatches) > 1
 
@@ -187,7 +187,7 @@ def test_another_version_is_blamed_only_where_something_differs() -> None:
     def older(record: Any) -> None:
         record["writer"] = "flowsched 0.0.1"
 
-    same = replay(altered(search_account(busy()), older))
+    same = replay(altered(search_record(busy()), older))
     assert same.same
     assert same.notes == ()
 
@@ -195,7 +195,7 @@ def test_another_version_is_blamed_only_where_something_differs() -> None:
         older(record)
         record["parts"][0]["goal_s"] = 1.0
 
-    (note,) = replay(altered(search_account(busy()), older_and_wrong)).notes
+    (note,) = replay(altered(search_record(busy()), older_and_wrong)).notes
     assert "written by flowsched 0.0.1" in note
 
 
@@ -204,7 +204,7 @@ def test_what_has_to_be_assumed_is_said() -> None:
         record["settings"]["from_the_future"] = 1
         del record["settings"]["slots"]
 
-    outcome = replay(altered(search_account(busy()), strange))
+    outcome = replay(altered(search_record(busy()), strange))
     assert outcome.same
     assert [note.split(":")[0] for note in outcome.notes] == [
         "settings that this flowsched does not have are left out",
@@ -226,7 +226,7 @@ def test_what_has_to_be_assumed_is_said() -> None:
 )
 def test_a_record_that_cannot_be_solved_again_says_why(change: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        replay(altered(search_account(busy()), change))
+        replay(altered(search_record(busy()), change))
     (problem,) = caught.value.problems
     assert message in str(problem)
     assert str(problem).startswith("edited.json")

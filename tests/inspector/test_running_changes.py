@@ -16,8 +16,8 @@ from flowsched.cli import flowsched
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot, Task
 from flowsched.cluster.snapshot_dump import dump_snapshot
-from flowsched.inspector.account import Account
 from flowsched.inspector.explanation import explain
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import replay
 from flowsched.inspector.summary import render_summary
 from flowsched.records.record_file import read_record, record_json, write_record
@@ -43,10 +43,10 @@ def crowded(priority: int = 2) -> Snapshot:
     return snapshot([high], cluster, running=there, now_s=50.0)
 
 
-def account_of(found: Snapshot, on: Settings = ON) -> Account:
+def account_of(found: Snapshot, on: Settings = ON) -> RecordView:
     record = solve(found, settings=on).record
     assert record is not None
-    return Account(read_record(record_json(record).encode(), "a record"), "a record")
+    return RecordView(read_record(record_json(record).encode(), "a record"), "a record")
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
@@ -57,31 +57,31 @@ def test_any_round_with_changes_is_replayed_and_explained(found: Snapshot, level
     decisions = solve(found, settings=ON)
     record = decisions.record
     assert record is not None
-    account = Account(read_record(record_json(record).encode(), "a record"), "a record")
-    assert replay(account).same, replay(account).lines()
+    recorded = RecordView(read_record(record_json(record).encode(), "a record"), "a record")
+    assert replay(recorded).same, replay(recorded).lines()
     (part,) = record["parts"]
     assert [c["task"] for c in part["preemptions"]] == [p.task for p in decisions.preemptions or ()]
     for t in (*found.pending, *(r.task for r in found.running)):
-        assert explain(account, t.name).lines()
-    render_summary(account, everything=True)
+        assert explain(recorded, t.name).lines()
+    render_summary(recorded, everything=True)
 
 
 def test_explanations_name_both_sides_and_the_cost() -> None:
-    account = account_of(crowded())
-    low = "\n".join(explain(account, "low").lines())
+    recorded = account_of(crowded())
+    low = "\n".join(explain(recorded, "low").lines())
     assert "low was preempted on m2: high has a higher priority, and no machine had room for it." in low
     assert "starts anew later: its work is lost" in low
-    high = "\n".join(explain(account, "high").lines())
+    high = "\n".join(explain(recorded, "high").lines())
     assert "lower priorities make room there" in high
     assert "low (cost" in high
     assert "low-2 (cost" in high
-    (moved,) = account.parts[0].plain["moves"]
-    assert f"moves from m3 to {moved['machine']}" in explain(account, moved["task"]).lines()[0]
+    (moved,) = recorded.parts[0].plain["moves"]
+    assert f"moves from m3 to {moved['machine']}" in explain(recorded, moved["task"]).lines()[0]
     kept = account_of(crowded(), replace(ON, preempted_work="kept"))
     assert "goes on later where it stopped" in "\n".join(explain(kept, "low").lines())
-    facts = explain(account, "high").plain()
+    facts = explain(recorded, "high").plain()
     assert [v["task"] for v in facts["victims"]] == ["low", "low-2"]
-    text = render_summary(account)
+    text = render_summary(recorded)
     assert "preempted: 2" in text
     assert "moved: 1" in text
 
@@ -96,15 +96,15 @@ def test_a_place_that_a_higher_priority_takes_is_told(policy: str) -> None:
     assert [p.task for p in decisions.preemptions or ()] == ["low"]
     (left,) = decisions.postponements
     assert left.reason == "wide has a higher priority and starts in its place on m1"
-    account = Account(read_record(record_json(decisions.record or {}).encode(), "a record"), "a record")
-    assert replay(account).same
-    assert explain(account, "narrow").lines()[0] == (
+    recorded = RecordView(read_record(record_json(decisions.record or {}).encode(), "a record"), "a record")
+    assert replay(recorded).same
+    assert explain(recorded, "narrow").lines()[0] == (
         "narrow waits: wide has a higher priority and starts in its place on m1."
     )
-    wide = "\n".join(explain(account, "wide").lines())
+    wide = "\n".join(explain(recorded, "wide").lines())
     assert "low (cost" in wide
     assert "narrow (which was about to start)" in wide
-    assert "start" in render_summary(account)
+    assert "start" in render_summary(recorded)
 
 
 @pytest.mark.parametrize("policy", ["flow", "coco"])
@@ -156,10 +156,10 @@ def test_a_machine_drains_where_no_end_is_known(policy: str) -> None:
     assert again.reservations == drained.reservations, "it is kept"
     gone = replace(found, running=tuple(there[:2]), reservations=drained.reservations)
     assert "wide" in [p.task for p in solve(gone, settings=Settings(drain=True), policy=policy).placements]
-    account = Account(read_record(record_json(drained.record or {}).encode(), "a record"), "a record")
-    assert replay(account).same
-    assert any("drains" in line for line in explain(account, "wide").lines())
-    render_summary(account)
+    recorded = RecordView(read_record(record_json(drained.record or {}).encode(), "a record"), "a record")
+    assert replay(recorded).same
+    assert any("drains" in line for line in explain(recorded, "wide").lines())
+    render_summary(recorded)
 
 
 def test_a_snapshot_with_all_of_it_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -169,6 +169,6 @@ def test_a_snapshot_with_all_of_it_is_read_as_it_was_written(tmp_path: Path) -> 
     record = solve(found, settings=ON).record
     assert record is not None
     write_record(record, tmp_path / "round.json")
-    account = Account(read_record((tmp_path / "round.json").read_bytes(), "a record"), "a record")
-    assert replay(account).same
-    assert SCALING.name in account.parts[0].plain["snapshot"]["pending"][0]["profile"]
+    recorded = RecordView(read_record((tmp_path / "round.json").read_bytes(), "a record"), "a record")
+    assert replay(recorded).same
+    assert SCALING.name in recorded.parts[0].plain["snapshot"]["pending"][0]["profile"]

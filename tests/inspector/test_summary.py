@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from inspected import bulk, on_kubernetes, searched
 
-from flowsched.inspector.account import Account
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.summary import LISTED, decide_ms, render_overview, render_summary
 from flowsched_models.quantity import format_cores
 
 
-def account(record: dict[str, Any]) -> Account:
-    return Account(record, "runs/flow-0000.json")
+def recorded(record: dict[str, Any]) -> RecordView:
+    return RecordView(record, "runs/flow-0000.json")
 
 
 def table(text: str, head: str) -> dict[str, list[str]]:
@@ -33,14 +33,14 @@ def table(text: str, head: str) -> dict[str, list[str]]:
 
 
 def test_the_first_lines_say_what_round_it_was_and_what_came_of_it() -> None:
-    first, second, *_ = render_summary(account(searched())).splitlines()
+    first, second, *_ = render_summary(recorded(searched())).splitlines()
     assert first == "round 3 at 42.0 s: 3 tasks pending, 2 placed, 1 waiting"
     assert second == "policy flow, objective completion, solver ortools; runs/flow-0000.json"
 
 
 @pytest.mark.parametrize("record", [searched(), searched("makespan"), bulk()], ids=["completion", "makespan", "bulk"])
 def test_sizes_are_those_of_the_networks(record: dict[str, Any]) -> None:
-    opened = account(record)
+    opened = recorded(record)
     part = opened.parts[0]
     rows = table(render_summary(opened), "first network")
     for column, graph in enumerate(part.graphs.values()):
@@ -63,7 +63,7 @@ def test_sizes_are_those_of_the_networks(record: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("record", [searched(), bulk()], ids=["search", "bulk"])
 def test_costs_by_term_add_up_to_the_costs(record: dict[str, Any]) -> None:
-    opened = account(record)
+    opened = recorded(record)
     part = opened.parts[0]
     rows = table(render_summary(opened), "cost by term")
     waits = any(w.cost is not None for w in part.waiting)
@@ -77,19 +77,19 @@ def test_costs_by_term_add_up_to_the_costs(record: dict[str, Any]) -> None:
 
 
 def test_a_placement_shows_where_how_wide_and_what_it_is_made_of() -> None:
-    text = render_summary(account(searched()))
+    text = render_summary(recorded(searched()))
     row = table(text, "task +machine")["blackscholes"]
-    (placed,) = (p for p in account(searched()).parts[0].placements if p.task == "blackscholes")
+    (placed,) = (p for p in recorded(searched()).parts[0].placements if p.task == "blackscholes")
     assert row[:5] == [placed.machine, f"{placed.width_milli / 1000:g}", "4", "0-3", f"{placed.cost:.3f}"]
     assert row[6].startswith(f"run time {placed.terms['run_time']:.3f}, interference suffered ")
     assert "  ferret: waits for the next completion on node-c-8core" in text
-    primal = account(searched()).parts[0].certificate["primal"]  # type: ignore[index]
+    primal = recorded(searched()).parts[0].certificate["primal"]  # type: ignore[index]
     assert re.search(rf"certificate \(\w+\): cost {primal:.4f}, lower bound ", text)
     assert re.search(r"^time: compact \d", text, re.MULTILINE)
 
 
 def test_every_placement_shows_the_stage_that_decided_it_and_the_stages_are_counted() -> None:
-    opened = account(searched())
+    opened = recorded(searched())
     (part,) = opened.parts
     rows = table(render_summary(opened), "task +machine")
     for p in part.placements:
@@ -108,7 +108,7 @@ def test_every_placement_shows_the_stage_that_decided_it_and_the_stages_are_coun
 
 
 def test_a_large_bulk_round_is_told_by_class_unless_all_is_asked_for() -> None:
-    opened = account(bulk())
+    opened = recorded(bulk())
     part = opened.parts[0]
     assert len(part.placements) > LISTED
     text = render_summary(opened)
@@ -137,24 +137,24 @@ def test_a_long_list_says_how_much_is_left_out() -> None:
     part["placements"] = [{**part["placements"][0], "task": f"t{k}"} for k in range(LISTED + 4)]
     part["postponements"] = [{**part["postponements"][0], "task": f"w{k}", "reason": f"reason {k}"} for k in range(25)]
     part["reservations"] = [{"task": "ferret", "machine": "node-c-8core", "width_milli": 1500, "start_s": 113.0}]
-    text = render_summary(account(record))
+    text = render_summary(recorded(record))
     assert "  … 4 more; --all shows them" in text
     assert "  … 5 more reasons; --all shows them" in text
     assert table(text, "machine +for") == {"node-c-8core": ["ferret", "1.5", "113.0 s"]}
-    assert "more" not in render_summary(account(record), everything=True)
+    assert "more" not in render_summary(recorded(record), everything=True)
 
 
 def test_equal_reasons_are_told_once() -> None:
     record = copy.deepcopy(searched())
     part = record["parts"][0]
     part["postponements"] = [{**part["postponements"][0], "task": f"w{k}", "reason": "no room"} for k in range(9)]
-    text = render_summary(account(record))
+    text = render_summary(recorded(record))
     assert "  9 × w0, w1, w2, … 6 more: no room; cost " in text
     assert text.count("no room") == 1
 
 
 def test_a_round_on_kubernetes_is_told_part_by_part_with_titles() -> None:
-    text = render_summary(account(on_kubernetes()))
+    text = render_summary(recorded(on_kubernetes()))
     assert text.startswith("round 12 at 2023-11-14 22:13:20 UTC: ")
     assert "part 0 of 2: search, priority 10" in text
     assert "part 1 of 2: network, priority 0" in text
@@ -168,23 +168,23 @@ def test_a_round_on_kubernetes_is_told_part_by_part_with_titles() -> None:
 def test_names_cannot_command_the_terminal() -> None:
     record = copy.deepcopy(searched())
     record["parts"][0]["placements"][0]["task"] = "evil\x1b[2Jname\r\nsecond"
-    text = render_summary(account(record))
+    text = render_summary(recorded(record))
     assert "\x1b" not in text
     assert "evil\ufffd[2Jname\ufffd\ufffdsecond" in text
 
 
 def test_a_round_without_pending_tasks_says_so() -> None:
     record = {**searched(), "parts": []}
-    assert render_summary(account(record)).endswith("nothing was solved")
+    assert render_summary(recorded(record)).endswith("nothing was solved")
 
 
 def test_the_overview_has_a_line_for_every_round() -> None:
-    accounts = [
-        Account(searched(), "runs/a.json"),
-        Account(bulk(), "runs/b.npz"),
-        Account({**bulk(), "parts": []}, "runs/c"),
+    records = [
+        RecordView(searched(), "runs/a.json"),
+        RecordView(bulk(), "runs/b.npz"),
+        RecordView({**bulk(), "parts": []}, "runs/c"),
     ]
-    text = render_overview(accounts, "runs")
+    text = render_overview(records, "runs")
     rows = table(text, "file +round")
     certificate = searched()["parts"][0]["certificate"]
     assert rows["a.json"][:6] == ["3", "42.0 s", "3", "2", "1", f"{certificate['primal']:.3f}"]
@@ -195,8 +195,8 @@ def test_the_overview_has_a_line_for_every_round() -> None:
 
 
 def test_deciding_takes_what_its_stages_take() -> None:
-    assert decide_ms(account(on_kubernetes())) == 14.5
-    assert decide_ms(account({**searched(), "parts": []})) is None
+    assert decide_ms(recorded(on_kubernetes())) == 14.5
+    assert decide_ms(recorded({**searched(), "parts": []})) is None
 
 
 def test_numbers_that_follow_each_other_are_told_as_ranges() -> None:

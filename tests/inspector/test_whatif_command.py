@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from round_records import bulk_account, search_account
+from round_records import bulk_record, search_record
 
 from builders import machines, running, service, snapshot, task
 from engine.bulk_world import Box, Kind, World
 from flowsched.cli import main
-from flowsched.inspector.account import Account
-from flowsched.inspector.source import open_account
+from flowsched.inspector.record_view import RecordView
+from flowsched.inspector.source import open_record
 from flowsched.records.record_file import load_record, record_json, write_record
 
 Run = Callable[..., tuple[int, str, str]]
@@ -40,17 +40,17 @@ def search(tmp_path: Path) -> Path:
         services=[service()],
         running=[running(task("r"), "m2")],
     )
-    return written(search_account(cluster), tmp_path / "round.json")
+    return written(search_record(cluster), tmp_path / "round.json")
 
 
 @pytest.fixture
 def bulk(tmp_path: Path) -> Path:
     boxes = (Box("n1", {"cpu": 8}, {}), Box("n2", {"cpu": 4}, {}))
-    return written(bulk_account(World(boxes, kinds=(Kind("k", 3, {"cpu": 2}),))), tmp_path / "bulk.npz")
+    return written(bulk_record(World(boxes, kinds=(Kind("k", 3, {"cpu": 2}),))), tmp_path / "bulk.npz")
 
 
-def written(account: Account, path: Path) -> Path:
-    write_record(account.plain, path)
+def written(recorded: RecordView, path: Path) -> Path:
+    write_record(recorded.plain, path)
     return path
 
 
@@ -203,8 +203,8 @@ def test_a_bulk_round_knows_no_types_and_no_running_tasks(run: Run, bulk: Path) 
 
 
 def test_tasks_may_be_named_by_title(run: Run, search: Path) -> None:
-    account = open_account(search)
-    write_record({**account.plain, "titles": {"a": "ns/web", "b": "ns/db", "c": "ns/db"}}, search)
+    recorded = open_record(search)
+    write_record({**recorded.plain, "titles": {"a": "ns/web", "b": "ns/db", "c": "ns/db"}}, search)
     for name in ("ns/web", "pod/ns/web", "a"):
         code, out, _ = run("whatif", search, "--without", name)
         assert (code, out.splitlines()[0]) == (0, "what if: task ns/web is not there")
@@ -222,7 +222,7 @@ def test_the_record_that_is_asked_about_is_not_overwritten(run: Run, search: Pat
 
 def test_every_task_is_told_on_demand(run: Run, tmp_path: Path) -> None:
     boxes = (Box("n1", {"cpu": 60}, {}), Box("n2", {"cpu": 60}, {}))
-    record = written(bulk_account(World(boxes, kinds=(Kind("k", 50, {"cpu": 1}),))), tmp_path / "w.json")
+    record = written(bulk_record(World(boxes, kinds=(Kind("k", 50, {"cpu": 1}),))), tmp_path / "w.json")
     _, few, _ = run("whatif", record, "--drain", "n1")
     _, all_of_them, _ = run("whatif", record, "--drain", "n1", "--all")
     assert "more" in few

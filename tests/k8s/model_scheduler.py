@@ -92,8 +92,8 @@ class ModelScheduler:
         assert self.given is not None
         self.result = plan_round(self.given, SOLVER, clock=lambda: 0.0)
         # Every record that a test makes is checked.
-        assert self.result.account is not None
-        self.result.account.record()
+        assert self.result.trace is not None
+        self.result.trace.record()
 
     def end(self) -> list[Bind]:
         """What was decided."""

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 from plane import Fault, Object, Plane, RefusedError, Space, Wire, wait_for
 
-from flowsched.inspector.account import Account
+from flowsched.inspector.record_view import RecordView
 from flowsched.records.record_file import read_record
 from flowsched_k8s import names
 
@@ -216,7 +216,7 @@ class Running:
         kept = json.loads(self.answer("/debug/records"))["records"]
         for round in (str(entry["round"]) for entry in kept):
             content = self.answer(f"/debug/records/{round}?format=npz")
-            for part in Account(read_record(content, f"round {round}"), self.name).parts:
+            for part in RecordView(read_record(content, f"round {round}"), self.name).parts:
                 for name, graph in part.graphs.items():
                     faults = list(graph.faults())
                     assert not faults, f"round {round}, part {part.index}, {name} network: {faults[:3]}"

@@ -19,9 +19,9 @@ from test_snapshot_decisions import APART, SITUATIONS, gang, job, nodes, read_ba
 
 from builders import read_anew
 from flowsched.cluster.settings import Settings
-from flowsched.inspector.account import Account
 from flowsched.inspector.change import parse_changes
 from flowsched.inspector.explanation import explain
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import differences, replay
 from flowsched.inspector.summary import render_summary
 from flowsched.inspector.whatif import what_if
@@ -179,14 +179,14 @@ def clusters(draw: st.DrawFn) -> list[Any]:
     return found
 
 
-def account_of(running: ModelScheduler) -> Account | None:
+def account_of(running: ModelScheduler) -> RecordView | None:
     if not running.begin():
         return None
     running.plan()
     assert running.result is not None
-    assert running.result.account is not None
-    record = running.result.account.record()
-    return Account(read_record(pack_record(record), "round.npz"), "round.npz")
+    assert running.result.trace is not None
+    record = running.result.trace.record()
+    return RecordView(read_record(pack_record(record), "round.npz"), "round.npz")
 
 
 @settings(max_examples=60)
@@ -207,23 +207,23 @@ def test_any_cluster_gives_the_same_in_solve(things: list[Any], model: str, wait
 @given(clusters(), st.sampled_from(sorted(MODELS)))
 def test_any_round_is_replayed_changed_explained_and_told(things: list[Any], model: str) -> None:
     running = scheduler(MODELS[model], *things)
-    account = account_of(running)
-    assume(account is not None and account.parts)
-    assert account is not None
-    outcome = replay(account)
+    recorded = account_of(running)
+    assume(recorded is not None and recorded.parts)
+    assert recorded is not None
+    outcome = replay(recorded)
     assert outcome.same, outcome.lines()
-    again = what_if(account, parse_changes(account))
-    untimed = [[{k: v for k, v in p.plain.items() if k != "timings"} for p in a.parts] for a in (account, again)]
+    again = what_if(recorded, parse_changes(recorded))
+    untimed = [[{k: v for k, v in p.plain.items() if k != "timings"} for p in a.parts] for a in (recorded, again)]
     assert [m.where for m in differences(*untimed)] == []
     name = MODELS[model].name
-    assert account.policy == again.policy == name
-    assert account.plain["cost_model"] == again.plain["cost_model"]
-    assert account.plain["cost_model"]["name"] == name
-    told = render_summary(account)
+    assert recorded.policy == again.policy == name
+    assert recorded.plain["cost_model"] == again.plain["cost_model"]
+    assert recorded.plain["cost_model"]["name"] == name
+    told = render_summary(recorded)
     assert f"policy {name}" in told
-    for part in account.parts:
+    for part in recorded.parts:
         for task in part.tasks:
-            explained = explain(account, account.title(task))
+            explained = explain(recorded, recorded.title(task))
             assert explained.lines()
             json.dumps(explained.plain(), allow_nan=False)
 
@@ -233,14 +233,14 @@ def test_any_round_is_replayed_changed_explained_and_told(things: list[Any], mod
 def test_without_a_pod_a_round_is_that_of_a_cluster_that_never_had_it(
     things: list[Any], model: str, data: st.DataObject
 ) -> None:
-    account = account_of(scheduler(MODELS[model], *things))
+    recorded = account_of(scheduler(MODELS[model], *things))
     waiting = [t for t in things if not isinstance(t, Node) and not t.spec.node_name]
-    assume(account is not None and account.parts and len(waiting) > 1)
-    assert account is not None
+    assume(recorded is not None and recorded.parts and len(waiting) > 1)
+    assert recorded is not None
     gone = data.draw(st.sampled_from(waiting))
     expected = account_of(scheduler(MODELS[model], *(t for t in things if t is not gone)))
     assert expected is not None
-    again = what_if(account, parse_changes(account, without=[f"default/{gone.metadata.name}"]))
+    again = what_if(recorded, parse_changes(recorded, without=[f"default/{gone.metadata.name}"]))
     places = [{p.task: p.machine for part in a.parts for p in part.placements} for a in (again, expected)]
     assert len(places[0]) == len(places[1])
 
@@ -452,17 +452,17 @@ def test_a_cost_model_of_another_package_sees_the_labels_that_it_asks_for(
     offered, decided, result = both(running, tmp_path)
     assert offered == decided
     assert sorted((c.node, c.cost) for c in result.chosen) == [("n1", 1.8), ("n2", 0.5)]
-    assert result.account is not None
-    record = read_record(pack_record(result.account.record()), "round.npz")
+    assert result.trace is not None
+    record = read_record(pack_record(result.trace.record()), "round.npz")
     assert record["cost_model"] == {"name": "rent", "settings": {"factor": 2}}
-    account = Account(record, "round.npz")
+    recorded = RecordView(record, "round.npz")
     # The prices are in the record; only another width needs to ask for new ones.
     for module in (registry, choice, cost_model):
         monkeypatch.setattr(module, "COST_MODELS", read_anew(registry.COST_MODELS))
     monkeypatch.setattr("flowsched.support.registry.entry_points", lambda **_: ())
-    assert replay(account).same
+    assert replay(recorded).same
     with pytest.raises(InputError, match="there is no policy 'rent'"):
-        what_if(account, parse_changes(account, width=["default/p0=1"]))
+        what_if(recorded, parse_changes(recorded, width=["default/p0=1"]))
 
 
 def test_what_cannot_be_planned_harms_no_other_and_is_replayed() -> None:
@@ -479,11 +479,11 @@ def test_what_cannot_be_planned_harms_no_other_and_is_replayed() -> None:
     result = plan_apart(broken, SOLVER)
     assert [held.uids for held in result.held if held.fate is Fate.ERROR] == [poison.uids]
     assert len(result.chosen) == 3
-    assert result.account is not None
-    account = Account(read_record(pack_record(result.account.record()), "round.npz"), "round.npz")
-    assert [p.plain["given"]["decision"] for p in account.parts] == [0, 1, 2]
-    assert replay(account).same
-    assert len(what_if(account, parse_changes(account)).parts) == 3
+    assert result.trace is not None
+    recorded = RecordView(read_record(pack_record(result.trace.record()), "round.npz"), "round.npz")
+    assert [p.plain["given"]["decision"] for p in recorded.parts] == [0, 1, 2]
+    assert replay(recorded).same
+    assert len(what_if(recorded, parse_changes(recorded)).parts) == 3
 
 
 def test_room_that_preemption_makes_is_for_the_pod_that_it_is_made_for() -> None:
@@ -492,9 +492,9 @@ def test_room_that_preemption_makes_is_for_the_pod_that_it_is_made_for() -> None
     high = b.pod("high", cpu="3", priority=100, status={"phase": "Pending", "nominatedNodeName": "n1"})
     running = scheduler(MODELS["load-spreading"], b.node("n1", "4"), b.node("n2", "1"), low, high)
     running.create(*(b.pod(f"p{i}", cpu="1") for i in range(2)))
-    account = account_of(running)
-    assert account is not None
-    assert [(p.priority, p.plain["given"]["decision"]) for p in account.parts] == [(100, 0), (0, 1)]
-    assert not account.parts[0].placements, "the pod that makes room for it has not gone yet"
-    assert [p.machine for p in account.parts[1].placements] == ["n2"], "the room on the other node is held for it"
-    assert replay(account).same
+    recorded = account_of(running)
+    assert recorded is not None
+    assert [(p.priority, p.plain["given"]["decision"]) for p in recorded.parts] == [(100, 0), (0, 1)]
+    assert not recorded.parts[0].placements, "the pod that makes room for it has not gone yet"
+    assert [p.machine for p in recorded.parts[1].placements] == ["n2"], "the room on the other node is held for it"
+    assert replay(recorded).same

@@ -19,8 +19,8 @@ from flowsched.cluster.gpus import MachineGpus, TaskGpus
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine
 from flowsched.gpu.shapes import GpuShape
-from flowsched.inspector.account import Account
 from flowsched.inspector.explanation import explain
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import replay
 from flowsched.scale import choice
 from flowsched.scale.scheduler import NetworkScheduler
@@ -435,12 +435,12 @@ def test_records_replay_byte_for_byte_and_say_why_a_pod_waits() -> None:
     )
     assert running.begin()
     running.plan()
-    assert running.result is not None and running.result.account is not None
-    account = Account(running.result.account.record(), "test")
-    assert replay(account).same
+    assert running.result is not None and running.result.trace is not None
+    recorded = RecordView(running.result.trace.record(), "test")
+    assert replay(recorded).same
     messages = {uid: held.message for held in running.result.held for uid in held.uids}
     assert set(messages.values()) == {f"0/2 nodes are available: 2 Insufficient {NVIDIA}."}
     assert len(messages) == 2
-    texts = {name: "\n".join(explain(account, f"default/{name}").lines()) for name in ("big", "too-many")}
+    texts = {name: "\n".join(explain(recorded, f"default/{name}").lines()) for name in ("big", "too-many")}
     assert "Insufficient GPUs: n1, n2." in texts["too-many"]
     assert f"n1 has the most {NVIDIA}, 4, and it asks for 6." in texts["big"]

@@ -13,7 +13,7 @@ from plane import Plane, Space, wait_for
 from running import Running, Site, running_scheduler
 from test_commands import flowsched
 
-from flowsched.inspector.account import Account
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import replay
 from flowsched.records.record_file import read_record
 from flowsched_k8s import names
@@ -66,7 +66,7 @@ def test_solve_says_where_pods_go_before_and_after_a_restart(
 
         record = read_record(scheduler.answer("/debug/records/latest?format=npz"), "latest")
         assert record["policy"] == record["cost_model"]["name"] == model
-        assert replay(Account(record)).same
+        assert replay(RecordView(record)).same
         note = json.loads(space.pod("first-1")["metadata"]["annotations"][names.PLACEMENT])
         assert any(term.startswith(("beside_", "load", "place")) for term in note["terms"])
 

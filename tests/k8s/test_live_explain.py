@@ -17,7 +17,7 @@ import yaml
 from plane import Object, Plane, Space
 from running import MANIFESTS, Running, Site, running_scheduler, site_of
 
-from flowsched.inspector.account import Account
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.source import open_live
 from flowsched.records.record_file import record_json, write_record
 from flowsched_k8s import names
@@ -105,8 +105,8 @@ def said(user: Path, scheduler: Running, target: str | None) -> str:
     return text
 
 
-def faults(account: Account) -> list[str]:
-    return [fault for part in account.parts for graph in part.graphs.values() for fault in graph.faults()]
+def faults(recorded: RecordView) -> list[str]:
+    return [fault for part in recorded.parts for graph in part.graphs.values() for fault in graph.faults()]
 
 
 def test_the_record_of_a_placed_pod(site: Site, user: Path) -> None:
@@ -117,18 +117,18 @@ def test_the_record_of_a_placed_pod(site: Site, user: Path) -> None:
     site.pod("later")
     site.bound("later")
     live = fetch(f"pod/{site.name}/placed", user, site.scheduler.configuration)
-    account = Account(live.record, live.source)
+    recorded = RecordView(live.record, live.source)
     assert live.task == uid
     note = json.loads(site.space.pod("placed")["metadata"]["annotations"][names.PLACEMENT])
-    assert account.round == note["round"]
+    assert recorded.round == note["round"]
     assert live.source == f"scheduler {site.scheduler.home.name}/{socket.gethostname()}, round {note['round']}"
-    found = account.find_task(f"pod/{site.name}/placed")
+    found = recorded.find_task(f"pod/{site.name}/placed")
     assert found is not None
     part, task = found
     (placed,) = (p for p in part.placements if p.task == task)
     assert (task, placed.machine) == (uid, node)
     assert placed.cost == pytest.approx(note["cost"], abs=1e-3)
-    assert faults(account) == []
+    assert faults(recorded) == []
 
 
 def test_the_record_of_a_pod_that_no_node_takes(site: Site, user: Path) -> None:
@@ -136,7 +136,7 @@ def test_the_record_of_a_pod_that_no_node_takes(site: Site, user: Path) -> None:
     site.pod("large", cpu="2")
     message = site.refused("large")
     live = fetch(f"pod/{site.name}/large", user, site.scheduler.configuration)
-    (held,) = (h for h in Account(live.record, live.source).held if live.task in h["tasks"])
+    (held,) = (h for h in RecordView(live.record, live.source).held if live.task in h["tasks"])
     assert (held["message"], held["fate"]) == (message, "unschedulable")
     assert held["counts"] == {"Insufficient cpu": 2}
     assert live.record["waited"][live.task]["rounds"] >= 0
@@ -165,17 +165,17 @@ def test_a_round_of_several_priorities_and_both_ways(site: Site, user: Path, tmp
     parts: set[tuple[tuple[str, int | None], ...]] = set()
     for name in pods:
         live = fetch(f"pod/{site.name}/{name}", user, site.scheduler.configuration)
-        account = Account(live.record, live.source)
-        assert faults(account) == []
-        parts.add(tuple((part.kind, part.priority) for part in account.parts))
-        found = account.find_task(f"{site.name}/{name}")
+        recorded = RecordView(live.record, live.source)
+        assert faults(recorded) == []
+        parts.add(tuple((part.kind, part.priority) for part in recorded.parts))
+        found = recorded.find_task(f"{site.name}/{name}")
         assert found is not None
         part, task = found
         assert task == live.task
         assert part.priority == int(name.split("-")[1])
         assert [p.machine for p in part.placements if p.task == task] == ([placed[name]] if placed[name] else [])
         assert [w.task for w in part.waiting if w.task == task] == ([] if placed[name] else [task])
-        write_record(live.record, tmp_path / f"{account.round}.npz")
+        write_record(live.record, tmp_path / f"{recorded.round}.npz")
     assert (("search", 20), ("network", 20), ("search", 10), ("network", 10)) in parts
     for file in tmp_path.glob("*.npz"):
         replayed(file)
@@ -224,9 +224,9 @@ def test_the_latest_round_and_those_that_are_kept(site: Site, user: Path) -> Non
     assert live.task is None
     assert live.record["round"] == site.scheduler.record()["round"]
     # By the entry point, as commands do it.
-    account, task = open_live(f"pod/{site.name}/p1", user, site.scheduler.configuration)
+    recorded, task = open_live(f"pod/{site.name}/p1", user, site.scheduler.configuration)
     assert task == site.space.pod("p1")["metadata"]["uid"]
-    assert [p.kind for p in account.parts] == ["search"]
+    assert [p.kind for p in recorded.parts] == ["search"]
     site.scheduler.check_records()
 
 

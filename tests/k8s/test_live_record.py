@@ -16,7 +16,7 @@ import yaml
 
 from builders import machines, snapshot, task
 from flowsched import solve
-from flowsched.inspector.account import Account
+from flowsched.inspector.record_view import RecordView
 from flowsched.records.record_file import record_json
 from flowsched_k8s.live_record import fetch
 from flowsched_k8s.names import PLACEMENT
@@ -130,9 +130,9 @@ def test_a_leader_that_gives_its_latest_record_whichever_pod_it_is_asked_about(a
     live = fetch(target, api.kubeconfig)
     assert live.source == "scheduler flowsched-system/flowsched-0, round 1"
     assert live.task == f"uid-default-{target.rpartition('/')[2]}"
-    account = Account(live.record, live.source)
-    assert account.plain["apiVersion"] == "flowsched/v3"
-    assert [[p.task for p in part.placements] for part in account.parts] == [["uid-default-placed"]]
+    recorded = RecordView(live.record, live.source)
+    assert recorded.plain["apiVersion"] == "flowsched/v3"
+    assert [[p.task for p in part.placements] for part in recorded.parts] == [["uid-default-placed"]]
 
 
 def test_a_record_of_a_leader_of_another_version_is_refused(api: Api) -> None:

@@ -180,14 +180,14 @@ def test_a_round_s_record_can_be_solved_again(tmp_path: Path) -> None:
     given, _ = state.begin_round(now_s)
     assert given is not None
     result = plan_round(given, make_solver("ortools"))
-    assert result.account is not None
-    record = result.account.record()
+    assert result.trace is not None
+    record = result.trace.record()
     assert [(p["kind"], p["priority"]) for p in record["parts"]] == [("search", 0), ("network", 0)]
     services = {f"default/{s.name}" for s in SCENARIO.services}
     assert (
         set(record["titles"].values()) == {f"default/{t.name}" for t in SCENARIO.tasks} | {"default/plain"} | services
     )
-    assert result.account.pods == set(record["titles"].values()) - services
+    assert result.trace.pods == set(record["titles"].values()) - services
     file = tmp_path / "round.json"
     write_record(record, file)
     again = solve(load_snapshot(file))

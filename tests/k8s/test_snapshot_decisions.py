@@ -192,8 +192,8 @@ def test_every_measured_pod_is_priced_by_forecasts(count: int) -> None:
         assert chosen.terms["run_time"] > 0.0
     for held in result.held:
         assert held.fate is Fate.POSTPONED or held.message.startswith("0/4 nodes are available")
-    assert result.account is not None
-    (part,) = result.account.record()["parts"]
+    assert result.trace is not None
+    (part,) = result.trace.record()["parts"]
     assert {entry["task"] for entry in part["decided_by"]} >= {c.uid for c in result.chosen}
 
 

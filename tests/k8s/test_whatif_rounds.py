@@ -13,9 +13,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from flowsched.cluster.settings import Settings
-from flowsched.inspector.account import Account
 from flowsched.inspector.change import parse_changes
 from flowsched.inspector.difference import difference
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import differences, replay
 from flowsched.inspector.whatif import WHAT_IF, what_if
 from flowsched.records.record_file import pack_record, read_record
@@ -73,7 +73,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
     return Cluster(nodes, tuple(pods))
 
 
-def account_of(cluster: Cluster, apart: bool = False, engine: Settings | None = None) -> Account:
+def account_of(cluster: Cluster, apart: bool = False, engine: Settings | None = None) -> RecordView:
     """The record of the cluster's round."""
     things: list[Any] = [b.node(name, cpu=cpu, memory="32Gi") for name, cpu in cluster.nodes]
     for p in cluster.pods:
@@ -85,37 +85,37 @@ def account_of(cluster: Cluster, apart: bool = False, engine: Settings | None = 
     state.activate()
     given, _ = state.begin_round(NOW_S)
     if given is None:
-        return Account({"parts": []})
+        return RecordView({"parts": []})
     result = (plan_apart if apart else plan_round)(given, SOLVER)
-    assert result.account is not None
-    record = result.account.record()
-    return Account(read_record(pack_record(record), "round.npz"), "round.npz")
+    assert result.trace is not None
+    record = result.trace.record()
+    return RecordView(read_record(pack_record(record), "round.npz"), "round.npz")
 
 
-def decided(account: Account) -> dict[str, Any]:
+def decided(recorded: RecordView) -> dict[str, Any]:
     """Where every pod goes and at what cost, or that it waits."""
-    placed = {p.task: (p.machine, p.width_milli, p.cost) for part in account.parts for p in part.placements}
-    return placed | {w.task: None for part in account.parts for w in part.waiting}
+    placed = {p.task: (p.machine, p.width_milli, p.cost) for part in recorded.parts for p in part.placements}
+    return placed | {w.task: None for part in recorded.parts for w in part.waiting}
 
 
-def untimed(account: Account) -> list[dict[str, Any]]:
-    return [{k: v for k, v in part.plain.items() if k != "timings"} for part in account.parts]
+def untimed(recorded: RecordView) -> list[dict[str, Any]]:
+    return [{k: v for k, v in part.plain.items() if k != "timings"} for part in recorded.parts]
 
 
-def after(account: Account, **options: Any) -> Account:
-    return what_if(account, parse_changes(account, **options))
+def after(recorded: RecordView, **options: Any) -> RecordView:
+    return what_if(recorded, parse_changes(recorded, **options))
 
 
 @settings(max_examples=30)
 @given(clusters(), st.booleans())
 def test_nothing_changed_is_the_same_round_to_the_bit(cluster: Cluster, apart: bool) -> None:
-    account = account_of(cluster, apart)
-    assume(account.parts)
-    outcome = replay(account)
+    recorded = account_of(cluster, apart)
+    assume(recorded.parts)
+    outcome = replay(recorded)
     assert outcome.same, outcome.lines()
-    again = after(account)
-    assert [m.where for m in differences(untimed(account), untimed(again))] == []
-    assert difference(account, again).same
+    again = after(recorded)
+    assert [m.where for m in differences(untimed(recorded), untimed(again))] == []
+    assert difference(recorded, again).same
 
 
 @settings(max_examples=40)
@@ -158,7 +158,7 @@ def test_with_another_node_the_round_is_that_of_a_cluster_that_has_it(cluster: C
     assert [m.where for m in differences(again.plain["filters"], expected.plain["filters"])] == []
 
 
-def mixed() -> Account:
+def mixed() -> RecordView:
     """Two nodes; what is urgent fills one of them, what is not finds room on what is left."""
     return account_of(
         Cluster(
@@ -194,12 +194,12 @@ def test_settings_of_the_scheduler_reach_bulk_rounds() -> None:
 
 
 def test_without_a_pod_that_runs_its_room_is_free_for_searches_and_bulk_rounds() -> None:
-    account = mixed()
-    again = after(account, without=["default/running-job"])
+    recorded = mixed()
+    again = after(recorded, without=["default/running-job"])
     boards = [dict(zip(p.machines, p.plain["fleet"]["free"].tolist(), strict=True)) for p in again.parts[1::2]]
-    before = [dict(zip(p.machines, p.plain["fleet"]["free"].tolist(), strict=True)) for p in account.parts[1::2]]
-    cpu = account.parts[1].plain["fleet"]["resources"].index("cpu")
-    moved = sum(placed[2] != 0 for placed in decided(account).values() if placed)
+    before = [dict(zip(p.machines, p.plain["fleet"]["free"].tolist(), strict=True)) for p in recorded.parts[1::2]]
+    cpu = recorded.parts[1].plain["fleet"]["resources"].index("cpu")
+    moved = sum(placed[2] != 0 for placed in decided(recorded).values() if placed)
     assert moved
     assert boards[0]["n1"][cpu] - before[0]["n1"][cpu] in (300, 300 + 2000, 300 - 2000)
     assert not any(r["task"]["name"].endswith("running-job") for r in again.parts[0].plain["snapshot"]["running"])
@@ -207,24 +207,24 @@ def test_without_a_pod_that_runs_its_room_is_free_for_searches_and_bulk_rounds()
 
 
 def test_measured_pods_on_a_drained_node_wait_with_the_lowest_priority() -> None:
-    account = mixed()
-    again = after(account, drain=["n1"])
+    recorded = mixed()
+    again = after(recorded, drain=["n1"])
     (home,) = [part for part in again.parts if any(task.endswith("running-job") for task in part.tasks)]
     assert (home.kind, home.priority) == ("search", 0)
     assert all(machine == "n2" for machine, _, _ in filter(None, decided(again).values()))
     assert replay(again).same
-    lines = difference(account, again).lines()
+    lines = difference(recorded, again).lines()
     assert any("default/running-job" in line and "it ran" in line for line in lines)
 
 
 def test_another_width_of_an_urgent_pod_reaches_later_parts() -> None:
-    account = mixed()
-    again = after(account, width=["default/urgent=1"])
+    recorded = mixed()
+    again = after(recorded, width=["default/urgent=1"])
     _, bulk, search, _ = again.parts
     (urgent,) = bulk.placements
     assert urgent.width_milli == 1000
     cpu = {m["name"]: m["cpu"] for m in search.plain["snapshot"]["machines"]}
-    old = {m["name"]: m["cpu"] for m in account.parts[2].plain["snapshot"]["machines"]}
+    old = {m["name"]: m["cpu"] for m in recorded.parts[2].plain["snapshot"]["machines"]}
     assert sum(map(_milli, cpu.values())) - sum(map(_milli, old.values())) == 2000
 
 
@@ -232,11 +232,11 @@ def test_another_width_of_an_urgent_pod_reaches_later_parts() -> None:
 @given(clusters())
 def test_what_runs_is_counted_once_however_many_searches_see_it(cluster: Cluster) -> None:
     """The total is that of the first search, and what each further part adds: at least what its tasks cost by themselves."""
-    account = account_of(cluster)
-    assume(account.parts)
-    costs = difference(account, account).before
-    searches = [part for part in account.parts if part.kind == "search"]
-    bulk = sum(p.certificate["primal"] for p in account.parts if p.kind == "network" and p.certificate)
+    recorded = account_of(cluster)
+    assume(recorded.parts)
+    costs = difference(recorded, recorded).before
+    searches = [part for part in recorded.parts if part.kind == "search"]
+    bulk = sum(p.certificate["primal"] for p in recorded.parts if p.kind == "network" and p.certificate)
     if len(searches) == 1:
         assert costs.total == pytest.approx(searches[0].certificate["primal"] + bulk)
     elif searches:
@@ -252,11 +252,11 @@ def _milli(value: Any) -> int:
 
 @pytest.mark.parametrize("name", ["n1", "e2-standard-8"])
 def test_a_machine_is_added_to_all_parts_or_the_mistake_is_said(name: str) -> None:
-    account = mixed()
+    recorded = mixed()
     if name == "n1":
-        again = after(account, add_machine=["n1:n3"])
+        again = after(recorded, add_machine=["n1:n3"])
         assert all("n3" in part.machines for part in again.parts)
         assert again.plain["machines"] == ["n1", "n2", "n3"]
         return
     with pytest.raises(Exception, match="name a machine to copy"):
-        after(account, add_machine=[name])
+        after(recorded, add_machine=[name])

@@ -15,7 +15,7 @@ from flowsched_models.measurements.load import load_measurements
 from flowsched_models.measuring.aggressor import AGGRESSORS
 from flowsched_models.measuring.machine_entry import earlier_types, write_machine
 from flowsched_models.measuring.measured_row import Subject
-from flowsched_models.measuring.measurement import Account, Measurement
+from flowsched_models.measuring.measurement import Measurement, MeasurementSummary
 from flowsched_models.measuring.remaining_time import in_words
 from flowsched_models.measuring.request import check_request
 from flowsched_models.measuring.run_plan import RunPlan, plan_runs
@@ -66,7 +66,7 @@ def measured(
     event: Callable[[int], Outcome | None] = lambda _: None,
     said: list[str] | None = None,
     redo: bool = False,
-) -> tuple[Account, FakeRunner]:
+) -> tuple[MeasurementSummary, FakeRunner]:
     clock = FakeClock()
     runner = FakeRunner(clock, event)
     measurement = Measurement(
@@ -85,8 +85,8 @@ def measured(
 
 
 def test_every_run_ends_in_its_table(tmp_path: Path) -> None:
-    account, runner = measured(tmp_path)
-    assert (account.done, account.planned, account.failures, account.noisy) == (12, 12, [], 0)
+    summary, runner = measured(tmp_path)
+    assert (summary.done, summary.planned, summary.failures, summary.noisy) == (12, 12, [], 0)
     assert len(runner.calls) == 13, "one warm-up"
     assert rows(tmp_path, "threads")[0] == {
         "job": "sort",
@@ -143,13 +143,13 @@ def test_a_failed_run_is_named_and_has_no_row(tmp_path: Path) -> None:
         6: Outcome((GOOD, killed)),
         8: Outcome((), "stress-ng ended before the program did"),
     }
-    account, _ = measured(tmp_path, event=events.get)
-    assert account.failures == [
+    summary, _ = measured(tmp_path, event=events.get)
+    assert summary.failures == [
         "1 thread on core 0, run 1: exit code 3 (no space left)",
         "two copies: 2 threads on cores 0-1 and 2 threads on cores 0-1, run 1: it was ended by signal 9",
         "1 thread on core 0, run 2: stress-ng ended before the program did",
     ]
-    assert account.done == 9
+    assert summary.done == 9
     assert [(r["threads"], r["run"]) for r in rows(tmp_path, "threads")] == [("2", "1"), ("2", "2")]
     assert [(r["schedule"], r["run"]) for r in rows(tmp_path, "executions") if "shared" in r["schedule"]] == [
         ("sort-shared-on-lab-4", "2")
@@ -158,18 +158,18 @@ def test_a_failed_run_is_named_and_has_no_row(tmp_path: Path) -> None:
 
 def test_what_takes_too_long_is_not_tried_again(tmp_path: Path) -> None:
     late = Outcome((), "it took longer than 500 s and was ended", too_long=True)
-    account, runner = measured(tmp_path, event={5: late}.get)
+    summary, runner = measured(tmp_path, event={5: late}.get)
     assert len(runner.calls) == 12
-    assert [f.partition(": ")[2] for f in account.failures] == [
+    assert [f.partition(": ")[2] for f in summary.failures] == [
         "it took longer than 500 s and was ended",
         "not tried, because an earlier one took too long",
     ]
 
 
 def test_nothing_is_measured_after_a_warm_up_that_failed(tmp_path: Path) -> None:
-    account, runner = measured(tmp_path, event={1: Outcome((replace(GOOD, exit_code=1, said="bad option"),))}.get)
-    assert (account.warmed_up, account.done, len(runner.calls)) == (False, 0, 1)
-    assert account.failures == ["warm-up (2 threads on cores 0-1): exit code 1 (bad option)"]
+    summary, runner = measured(tmp_path, event={1: Outcome((replace(GOOD, exit_code=1, said="bad option"),))}.get)
+    assert (summary.warmed_up, summary.done, len(runner.calls)) == (False, 0, 1)
+    assert summary.failures == ["warm-up (2 threads on cores 0-1): exit code 1 (bad option)"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -183,8 +183,8 @@ def test_an_interrupt_keeps_finished_runs_and_the_rest_follows(tmp_path: Path, i
         measured(tmp_path / "a", event=interrupt)
     done = len(Tables(tmp_path / "a").rows("threads")) + len(Tables(tmp_path / "a").rows("interference"))
     assert done + len({(r["schedule"], r["run"]) for r in Tables(tmp_path / "a").rows("executions")}) == interrupted - 2
-    account, runner = measured(tmp_path / "a")
-    assert account.done == 12
+    summary, runner = measured(tmp_path / "a")
+    assert summary.done == 12
     assert len(runner.calls) == 12 - (interrupted - 2) + 1
     measured(tmp_path / "b")
     for table in ("threads", "interference", "executions"):
@@ -207,9 +207,9 @@ def test_the_remaining_time_comes_from_the_runs_so_far(tmp_path: Path) -> None:
 
 def test_times_that_no_profile_should_be_made_from_are_told(tmp_path: Path) -> None:
     quick = Outcome((Ended(0.0, 2.0, 0, 1.9, 0.1, 9.0),), other_cpus=0.05)
-    account, _ = measured(tmp_path, plan_runs(FOUR, [1, 2], [], runs=1, sharing=False), event=lambda _: quick)
-    assert account.noisy == 0
-    assert [a.partition(";")[0].partition(":")[0] for a in account.advice] == [
+    summary, _ = measured(tmp_path, plan_runs(FOUR, [1, 2], [], runs=1, sharing=False), event=lambda _: quick)
+    assert summary.noisy == 0
+    assert [a.partition(";")[0].partition(":")[0] for a in summary.advice] == [
         "the shortest run took 2.00 s",
         "on 2 threads the program never used more than one CPU",
     ]
@@ -217,8 +217,8 @@ def test_times_that_no_profile_should_be_made_from_are_told(tmp_path: Path) -> N
 
 def test_runs_that_others_disturbed_are_counted_and_say_nothing_of_threads(tmp_path: Path) -> None:
     disturbed = Outcome((Ended(0.0, 20.0, 0, 10.0, 0.1, 9.0),), other_cpus=1.0)
-    account, _ = measured(tmp_path, plan_runs(FOUR, [1, 2], [], runs=2, sharing=False), event=lambda _: disturbed)
-    assert (account.noisy, account.advice) == (4, [])
+    summary, _ = measured(tmp_path, plan_runs(FOUR, [1, 2], [], runs=2, sharing=False), event=lambda _: disturbed)
+    assert (summary.noisy, summary.advice) == (4, [])
 
 
 def test_disturbed_runs_are_made_again_and_the_quieter_ones_stay(tmp_path: Path) -> None:
@@ -228,10 +228,10 @@ def test_disturbed_runs_are_made_again_and_the_quieter_ones_stay(tmp_path: Path)
         return lambda call: Outcome((replace(GOOD, end_s=110 + call),), other_cpus=others[call - 1])
 
     measured(tmp_path, plan, events(0.0, 0.9, 0.0, 0.5, 0.05))
-    account, runner = measured(tmp_path, plan)
-    assert (account.done, len(runner.calls)) == (4, 0)
-    account, runner = measured(tmp_path, plan, events(0.0, 0.3, 0.6), redo=True)
-    assert (account.done, len(runner.calls), account.noisy) == (4, 3, 2)
+    summary, runner = measured(tmp_path, plan)
+    assert (summary.done, len(runner.calls)) == (4, 0)
+    summary, runner = measured(tmp_path, plan, events(0.0, 0.3, 0.6), redo=True)
+    assert (summary.done, len(runner.calls), summary.noisy) == (4, 3, 2)
     kept = {(r["threads"], r["run"]): (r["other_cpus"], r["real_s"]) for r in rows(tmp_path, "threads")}
     assert kept == {
         ("1", "1"): ("0.30", "12.000"),

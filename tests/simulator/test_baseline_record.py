@@ -10,7 +10,7 @@ import pytest
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.cluster.snapshot_file import snapshot_of_record
-from flowsched.inspector.account import Account, Part
+from flowsched.inspector.record_view import Part, RecordView
 from flowsched.records.record_file import pack_record, read_record
 from flowsched.round.scheduler import FlowScheduler, solve
 from flowsched.solvers import make_solver
@@ -32,18 +32,18 @@ def first_snapshot(copies: int = 1) -> Snapshot:
     return Snapshot(0.0, scenario.catalogue, tuple(machines), tuple(services), (), scenario.tasks)
 
 
-def recorded(name: str, granting: Granting, snapshot: Snapshot) -> tuple[Part, Account]:
+def record_of(name: str, granting: Granting, snapshot: Snapshot) -> tuple[Part, RecordView]:
     scheduler = RecordedBaseline(BASELINES[name](granting, 0), granting.label, SETTINGS)
     decisions = scheduler.decide(snapshot)
     plain = decisions.record
     assert plain is not None
-    account = Account(read_record(pack_record(plain), name))
-    (part,) = account.parts
+    recorded = RecordView(read_record(pack_record(plain), name))
+    (part,) = recorded.parts
     assert {p.task: (p.machine, p.width_milli, p.threads, p.cores) for p in part.placements} == {
         p.task: (p.machine, p.width_milli, p.threads, p.cores) for p in decisions.placements
     }
     assert [(w.task, w.reason) for w in part.waiting] == [(p.task, p.reason) for p in decisions.postponements]
-    return part, account
+    return part, recorded
 
 
 @pytest.mark.parametrize("copies", [1, 40])
@@ -52,8 +52,8 @@ def test_every_variant_s_record_opens(name: str, copies: int) -> None:
     """Forty copies are groups of many machines, of which a search looks at some only."""
     snapshot = first_snapshot(copies)
     for granting in variants_of(name):
-        part, account = recorded(name, granting, snapshot)
-        assert (account.policy, account.solver, account.plain["variant"]) == (name, NO_SOLVER, granting.label)
+        part, recorded = record_of(name, granting, snapshot)
+        assert (recorded.policy, recorded.solver, recorded.plain["variant"]) == (name, NO_SOLVER, granting.label)
         assert list(part.first.faults()) == []
         assert part.last is None
         assert (part.plain["passes"], part.plain["decided_by"]) == ([], [])
@@ -78,7 +78,7 @@ def test_costs_are_those_that_flow_gives_the_same_placement() -> None:
         for machine in snapshot.machines:
             only = replace(task, widths_milli=(task.request_milli,), machines=(machine.name,))
             lone = replace(snapshot, pending=(only,))
-            part, _ = recorded("best-fit", SHARED, lone)
+            part, _ = record_of("best-fit", SHARED, lone)
             ours = FlowScheduler(make_solver("ortools"), SETTINGS).decide(lone)
             assert [p.machine for p in part.placements] == [p.machine for p in ours.placements]
             for theirs, our in zip(part.placements, ours.placements, strict=True):
@@ -89,7 +89,7 @@ def test_costs_are_those_that_flow_gives_the_same_placement() -> None:
 
 
 def test_cores_that_flow_would_not_give_have_no_cost() -> None:
-    part, _ = recorded("fcfs", Granting(1, "own"), first_snapshot())
+    part, _ = record_of("fcfs", Granting(1, "own"), first_snapshot())
     partial_cores = [p for p in part.placements if len(p.cores or ()) == 1 and p.machine != "node-a-2core-0"]
     assert partial_cores
     for placed in partial_cores:
@@ -104,7 +104,7 @@ def test_two_policies_can_be_put_side_by_side() -> None:
     runs = {
         p: simulate(scenario, p, options=Options(keep_records=True), engine=engine) for p in ("flow", "kube-default")
     }
-    firsts = [Account(run.records[0]).parts[0] for run in runs.values()]
+    firsts = [RecordView(run.records[0]).parts[0] for run in runs.values()]
     assert firsts[0].plain["snapshot"] == firsts[1].plain["snapshot"]
     assert firsts[0].classes == firsts[1].classes
     assert firsts[0].groups == firsts[1].groups
@@ -130,6 +130,6 @@ def test_the_records_are_those_of_the_best_variant() -> None:
 
 def test_flow_can_solve_what_a_baseline_saw() -> None:
     snapshot = first_snapshot()
-    _, account = recorded("lpt", SHARED, snapshot)
-    again = solve(snapshot_of_record(account.plain, "lpt"), settings=SETTINGS)
+    _, recorded = record_of("lpt", SHARED, snapshot)
+    again = solve(snapshot_of_record(recorded.plain, "lpt"), settings=SETTINGS)
     assert again.placements == solve(snapshot, settings=SETTINGS).placements

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from flowsched.node import Node
-from flowsched.node.account import VERSION, decision_account, network_graph
+from flowsched.node.decision_trace import VERSION, decision_trace, network_graph
 from flowsched.node.flow_node import FlowNode
 from flowsched_models.document import InputError
 from flowsched_models.profiles import load_catalogue
@@ -86,7 +86,7 @@ def test_a_network_becomes_a_graph(decisions):
 
 def test_there_is_nothing_to_tell_before_a_decision():
     with pytest.raises(ValueError, match="nothing was decided"):
-        decision_account(FlowNode(Node(load_catalogue(), "n2d-highmem-4", (0, 1))))
+        decision_trace(FlowNode(Node(load_catalogue(), "n2d-highmem-4", (0, 1))))
 
 
 def test_records_are_of_flow_node_only(tmp_path):

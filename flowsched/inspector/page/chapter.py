@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from flowsched.cluster.snapshot_dump import milli_of
-from flowsched.inspector.account import SEARCH, Account, Part, Waits, option_of
 from flowsched.inspector.device_facts import DeviceHold, machine_devices
 from flowsched.inspector.explanation import Explanation, explain
 from flowsched.inspector.gpu_facts import link_words
 from flowsched.inspector.graph import Graph
 from flowsched.inspector.link_layout import link_layout
+from flowsched.inspector.record_view import SEARCH, Part, RecordView, Waits, option_of
 from flowsched.support.arrays import IntArray
 from flowsched_models.document import InputError
 from flowsched_models.gpu_topology import GpuTopology
@@ -35,54 +35,54 @@ _PAIRS = 400_000
 """Of a network part with so many classes, and machines times classes, one placed task of each is explained: in about 2 s."""
 
 
-def headline(account: Account) -> dict[str, Any]:
+def headline(recorded: RecordView) -> dict[str, Any]:
     """What a list of rounds says of one."""
-    placed = {p.task for part in account.parts for p in part.placements}
-    waiting = {w.task for part in account.parts for w in part.waiting} | {t for h in account.held for t in h["tasks"]}
+    placed = {p.task for part in recorded.parts for p in part.placements}
+    waiting = {w.task for part in recorded.parts for w in part.waiting} | {t for h in recorded.held for t in h["tasks"]}
     return {
-        "source": Path(account.source).name,
-        "round": account.round,
-        "now_s": _time(account.now_s),
-        "policy": account.policy,
-        "objective": account.settings.get("objective"),
+        "source": Path(recorded.source).name,
+        "round": recorded.round,
+        "now_s": _time(recorded.now_s),
+        "policy": recorded.policy,
+        "objective": recorded.settings.get("objective"),
         "placed": len(placed),
         "waiting": len(waiting - placed),
     }
 
 
-def track(account: Account) -> tuple[str, str]:
+def track(recorded: RecordView) -> tuple[str, str]:
     """The run that a round is of: its policy, and what its file is called without the number at its end."""
-    numbered = re.fullmatch(r"(.*?)[-_.]?\d+", Path(account.source).stem, flags=re.DOTALL)
-    return account.policy, numbered.group(1) if numbered else ""
+    numbered = re.fullmatch(r"(.*?)[-_.]?\d+", Path(recorded.source).stem, flags=re.DOTALL)
+    return recorded.policy, numbered.group(1) if numbered else ""
 
 
-def chapter(account: Account) -> dict[str, Any]:
+def chapter(recorded: RecordView) -> dict[str, Any]:
     """All that the page shows of a round."""
     return {
-        "round": account.round,
-        "now_s": _time(account.now_s),
-        "policy": account.policy,
-        "solver": account.solver,
-        "writer": account.writer,
-        "source": Path(account.source).name,
-        "settings": dict(account.settings),
-        "timings": _numbers(account.timings),
-        "titles": dict(account.titles),
-        "held": [dict(h) for h in account.held],
-        "parts": [_part(account, part) for part in account.parts],
+        "round": recorded.round,
+        "now_s": _time(recorded.now_s),
+        "policy": recorded.policy,
+        "solver": recorded.solver,
+        "writer": recorded.writer,
+        "source": Path(recorded.source).name,
+        "settings": dict(recorded.settings),
+        "timings": _numbers(recorded.timings),
+        "titles": dict(recorded.titles),
+        "held": [dict(h) for h in recorded.held],
+        "parts": [_part(recorded, part) for part in recorded.parts],
     }
 
 
-def _part(account: Account, part: Part) -> dict[str, Any]:
+def _part(recorded: RecordView, part: Part) -> dict[str, Any]:
     task = {name: i for i, name in enumerate(part.tasks)}
     machine = {name: i for i, name in enumerate(part.machines)}
     certificate = part.certificate
-    explained = _explained(account, part)
+    explained = _explained(recorded, part)
     return {
         "kind": part.kind,
         "priority": part.priority,
         "machines": list(part.machines),
-        "machine_facts": _fleet(part) if part.kind != SEARCH else _snapshot(account, part, explained),
+        "machine_facts": _fleet(part) if part.kind != SEARCH else _snapshot(recorded, part, explained),
         "groups": _members(part.groups, machine),
         "tasks": list(part.tasks),
         "classes": _members(part.classes, task),
@@ -147,7 +147,7 @@ def _fleet(part: Part) -> dict[str, Any]:
     return {"resources": list(fleet["resources"]), **columns}
 
 
-def _snapshot(account: Account, part: Part, explained: Mapping[str, Explanation]) -> dict[str, Any]:
+def _snapshot(recorded: RecordView, part: Part, explained: Mapping[str, Explanation]) -> dict[str, Any]:
     snapshot = part.search["snapshot"]
     by_name = {m["name"]: m for m in snapshot["machines"]}
     return {
@@ -166,13 +166,13 @@ def _snapshot(account: Account, part: Part, explained: Mapping[str, Explanation]
             {key: s.get(key) for key in ("name", "machine", "cores", "qps", "slo_p95")}
             for s in snapshot.get("services", ())
         ],
-        **_gpus(account, part, explained),
+        **_gpus(recorded, part, explained),
     }
 
 
-def _gpus(account: Account, part: Part, explained: Mapping[str, Explanation]) -> dict[str, dict[str, Any]]:
+def _gpus(recorded: RecordView, part: Part, explained: Mapping[str, Explanation]) -> dict[str, dict[str, Any]]:
     """By name of the machine its GPUs, and by name of the topology how those are linked; nothing where there are none."""
-    machines = machine_devices(account, part)
+    machines = machine_devices(recorded, part)
     topologies = {found.topology.name: found.topology for found in machines.values() if found.topology is not None}
     gpus = {
         name: {
@@ -372,7 +372,7 @@ def _unit_milli(part: Part, graph: Graph, cls: Sequence[int]) -> int | None:
     return None
 
 
-def _explained(account: Account, part: Part) -> dict[str, Explanation]:
+def _explained(recorded: RecordView, part: Part) -> dict[str, Explanation]:
     """Explanations by name of the task."""
     if part.kind == SEARCH and len(part.tasks) <= EXPLAINED:
         asked: Iterable[str] = part.tasks
@@ -384,7 +384,7 @@ def _explained(account: Account, part: Part) -> dict[str, Explanation]:
     found: dict[str, Explanation] = {}
     for name in asked:
         try:
-            found[name] = explain(account, name)
+            found[name] = explain(recorded, name)
         except (InputError, ArithmeticError, LookupError, TypeError, ValueError):
             # A record may lack what explaining needs. All the rest can be shown without.
             continue

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flowsched.inspector.account import Account
 from flowsched.inspector.page.chapter import chapter, headline, track
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.wording import TERMS
 from flowsched_models.page_style import page_template, page_text, scroll_style
 
@@ -41,22 +41,22 @@ OTHER_TERMS = {
 """Terms that only networks have."""
 
 
-def render_page(accounts: Sequence[Account], against: Sequence[Account] = ()) -> str:
+def render_page(records: Sequence[RecordView], against: Sequence[RecordView] = ()) -> str:
     """One HTML document over one or more rounds, in their order, which asks for nothing beside itself.
 
     Rounds of several policies, or runs, are sorted by those: flow first, then as they come. ``against`` are rounds to
     put beside them: of another policy, or of another run. The page opens with the first of
-    ``accounts`` beside the one of ``against`` that has the same number. The same records give the same text.
+    ``records`` beside the one of ``against`` that has the same number. The same records give the same text.
     """
-    if not accounts:
+    if not records:
         raise ValueError("a page needs a record")
-    rounds = list(_rounds(accounts, against))
+    rounds = list(_rounds(records, against))
     index = {
         "rounds": [head for head, _ in rounds],
         "terms": {**TERMS, **OTHER_TERMS},
     }
     return page_template(__package__, "inspector.html.j2").render(
-        title=_title(accounts),
+        title=_title(records),
         css=scroll_style() + page_text(__package__, "inspector.css"),
         d3=page_text(__package__, "d3.min.js"),
         licence=page_text(__package__, "d3.LICENSE.txt"),
@@ -66,20 +66,22 @@ def render_page(accounts: Sequence[Account], against: Sequence[Account] = ()) ->
     )
 
 
-def _rounds(accounts: Sequence[Account], against: Sequence[Account]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    for side, those in (("main", accounts), ("against", against)):
-        runs = list(dict.fromkeys(track(account) for account in those))
+def _rounds(
+    records: Sequence[RecordView], against: Sequence[RecordView]
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    for side, those in (("main", records), ("against", against)):
+        runs = list(dict.fromkeys(track(recorded) for recorded in those))
         runs.sort(key=lambda run: run[0] != "flow")
         # Within a run they stay as they come, unless runs are mixed.
-        order = sorted(those, key=lambda account: (runs.index(track(account)), account.round)) if runs[1:] else those
-        for account in order:
-            yield {"side": side, "track": runs.index(track(account)), **headline(account)}, chapter(account)
+        order = sorted(those, key=lambda recorded: (runs.index(track(recorded)), recorded.round)) if runs[1:] else those
+        for recorded in order:
+            yield {"side": side, "track": runs.index(track(recorded)), **headline(recorded)}, chapter(recorded)
 
 
-def _title(accounts: Sequence[Account]) -> str:
-    rounds = [account.round for account in accounts]
+def _title(records: Sequence[RecordView]) -> str:
+    rounds = [recorded.round for recorded in records]
     which = f"Round {rounds[0]}" if len(rounds) == 1 else f"{len(rounds)} rounds"
-    source = Path(accounts[0].source).name if len(rounds) == 1 else Path(accounts[0].source).parent.name
+    source = Path(records[0].source).name if len(rounds) == 1 else Path(records[0].source).parent.name
     return f"{which}{f' · {source}' if source else ''} · flowsched"
 
 

@@ -20,7 +20,7 @@ from flowsched_models.document import InputError, Problem
 from flowsched_models.measuring.clock import MachineClock
 from flowsched_models.measuring.machine_entry import earlier_types, write_machine
 from flowsched_models.measuring.measured_row import Subject
-from flowsched_models.measuring.measurement import NOISE_CPUS, Account, Measurement
+from flowsched_models.measuring.measurement import NOISE_CPUS, Measurement, MeasurementSummary
 from flowsched_models.measuring.process_runner import ProcessRunner
 from flowsched_models.measuring.remaining_time import in_words
 from flowsched_models.measuring.request import DEFAULT_KINDS, Request, check_request
@@ -137,15 +137,15 @@ def measure(
         _check_earlier(tables, measurement, subject, program, resume)
         _make_folder(out)
         try:
-            account = measurement.run()
+            summary = measurement.run()
         except KeyboardInterrupt:
-            done = f"{measurement.account.done} of {measurement.account.planned} runs are in {out}"
+            done = f"{measurement.summary.done} of {measurement.summary.planned} runs are in {out}"
             click.echo(f"{done}; the same command with --resume goes on behind them", err=True)
             raise
         finally:
-            if measurement.account.done:
+            if measurement.summary.done:
                 _describe(request, tables, earlier, program)
-    return _afterword(account, out)
+    return _afterword(summary, out)
 
 
 def _check_earlier(
@@ -233,23 +233,23 @@ def _plan_lines(plan: RunPlan, rest_s: float) -> Iterator[str]:
     )
 
 
-def _afterword(account: Account, out: Path) -> int:
-    for failure in account.failures:
+def _afterword(summary: MeasurementSummary, out: Path) -> int:
+    for failure in summary.failures:
         click.echo(f"left out: {failure}", err=True)
-    if not account.warmed_up:
+    if not summary.warmed_up:
         raise InputError([Problem("PROGRAM", None, "", "the warm-up run failed, so nothing was measured", "see above")])
-    for advice in account.advice:
+    for advice in summary.advice:
         click.echo(f"warning: {advice}", err=True)
-    if account.noisy:
+    if summary.noisy:
         click.echo(
-            f"warning: during {account.noisy} runs others used {NOISE_CPUS:g} CPUs or more: see other_cpus in the rows",
+            f"warning: during {summary.noisy} runs others used {NOISE_CPUS:g} CPUs or more: see other_cpus in the rows",
             err=True,
         )
     tables = ", ".join(f"{t}.csv" for t in ResultTable if (out / f"{t}.csv").exists())
-    click.echo(f"{account.done} of {account.planned} runs are in {out}: {tables}")
-    if account.noisy:
+    click.echo(f"{summary.done} of {summary.planned} runs are in {out}: {tables}")
+    if summary.noisy:
         click.echo("Next: the same command with --resume --redo-disturbed, when the machine is quiet; then")
         click.echo(f"      flowsched calibrate {shlex.quote(str(out))} --out my-profiles.yaml")
-    elif account.done:
+    elif summary.done:
         click.echo(f"Next: flowsched calibrate {shlex.quote(str(out))} --out my-profiles.yaml")
-    return INCOMPLETE if account.failures else 0
+    return INCOMPLETE if summary.failures else 0

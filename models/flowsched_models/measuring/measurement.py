@@ -25,7 +25,7 @@ ONE_CPU = 1.1
 
 
 @dataclass
-class Account:
+class MeasurementSummary:
     """What came of a measurement."""
 
     planned: int
@@ -70,7 +70,7 @@ class Measurement:
         self._redo = redo
         """Whether runs that others disturbed are made again."""
         self._given_up: set[Setup] = set()
-        self.account = Account(len(plan.runs))
+        self.summary = MeasurementSummary(len(plan.runs))
 
     def open_runs(self) -> list[PlannedRun]:
         """The runs that have no rows yet, or disturbed ones that are to be made again."""
@@ -85,24 +85,24 @@ class Measurement:
         rows = self._tables.rows(planned.setup.table, **self._subject.key(planned))
         return max((_number(r, "other_cpus") for r in rows), default=None)
 
-    def run(self) -> Account:
-        """Make all open runs. KeyboardInterrupt passes through; :attr:`account` then tells what is done."""
-        account = self.account
+    def run(self) -> MeasurementSummary:
+        """Make all open runs. KeyboardInterrupt passes through; :attr:`summary` then tells what is done."""
+        summary = self.summary
         runs = self.open_runs()
-        account.done = self.runs_there()
+        summary.done = self.runs_there()
         if not runs:
-            return account
+            return summary
         time = RemainingTime(self._rest_s)
         outcome, took_s = self._make(self._plan.warm_up)
         if trouble := _trouble(outcome):
-            account.failures.append(f"warm-up ({self._plan.warm_up}): {trouble}")
-            account.warmed_up = False
-            return account
+            summary.failures.append(f"warm-up ({self._plan.warm_up}): {trouble}")
+            summary.warmed_up = False
+            return summary
         time.note(self._plan.warm_up, took_s)
         self._say(f"warm-up, {self._plan.warm_up}: {outcome.programs[0].real_s:.2f} s")
         for position, planned in enumerate(runs):
             if planned.setup in self._given_up:
-                account.failures.append(f"{planned}: not tried, because an earlier one took too long")
+                summary.failures.append(f"{planned}: not tried, because an earlier one took too long")
                 continue
             self._clock.sleep(self._rest_s)
             outcome, took_s = self._make(planned.setup)
@@ -112,8 +112,8 @@ class Measurement:
             counter = f"[{position + 1}/{len(runs)}]"
             rest = f"; about {in_words(left)} left" if position + 1 < len(runs) else ""
             self._say(f"{counter} {planned}: {_result(outcome)}{rest}")
-        account.advice += self._advice()
-        return account
+        summary.advice += self._advice()
+        return summary
 
     def _make(self, setup: Setup) -> tuple[Outcome, float]:
         programs = [
@@ -130,12 +130,12 @@ class Measurement:
         if outcome.too_long:
             self._given_up.add(planned.setup)
         if trouble := _trouble(outcome):
-            self.account.failures.append(f"{planned}: {trouble}")
+            self.summary.failures.append(f"{planned}: {trouble}")
             return
         others = outcome.other_cpus or 0.0
-        self.account.noisy += others >= NOISE_CPUS
+        self.summary.noisy += others >= NOISE_CPUS
         earlier = self._noise(planned)
-        self.account.done += earlier is None
+        self.summary.done += earlier is None
         if earlier is None or others < earlier:
             self._tables.put(planned.setup.table, self._subject.rows(planned, outcome))
 

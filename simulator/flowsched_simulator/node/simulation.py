@@ -18,8 +18,8 @@ from flowsched.node import (
     TaskReading,
     TaskState,
 )
-from flowsched.node.account import decision_account
 from flowsched.node.allocation import DEFAULT_WEIGHT
+from flowsched.node.decision_trace import decision_trace
 from flowsched.node.flow_node import FlowNode
 from flowsched_models.moving_latency import Moment, mixture_p95_us
 from flowsched_models.quantity import format_cores
@@ -221,7 +221,7 @@ class NodeSimulation:
             self._apply(allocation)
             if self._options.decision_sink is not None and isinstance(self._controller, FlowNode):
                 when = {"t_s": self._machine.now_s, "qps_interval_s": self._interval_s}
-                self._options.decision_sink({**when, **decision_account(self._controller)})
+                self._options.decision_sink({**when, **decision_trace(self._controller)})
 
     def _reading(self) -> Reading:
         machine = self._machine

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from flowsched.node import Node, NodeService, NodeTask, Reading, ServiceReading, TaskReading, TaskState, reasons
-from flowsched.node.account import decision_account, network_graph
 from flowsched.node.apart import Apart
 from flowsched.node.arrangement import Arrangement
+from flowsched.node.decision_trace import decision_trace, network_graph
 from flowsched.node.flow_node import FlowNode
 from flowsched.node.makespan_prices import Regime
 from flowsched.node.makespan_program import MakespanProgram
@@ -308,11 +308,11 @@ def test_reasons_name_the_case():
 
 def test_a_decision_record_says_why_and_who_may_share():
     world = World([task("canneal")], (replace(ANYWHERE, fewest=4),)).run(1.0, 1_000.0)
-    account = decision_account(world.controller)
-    (entry,) = account["tasks"]
+    trace = decision_trace(world.controller)
+    (entry,) = trace["tasks"]
     assert (entry["shares"], entry["reason"], entry["cores"]) == (False, reasons.NO_ROOM, [])
-    assert account["services"][0]["reason"].startswith("ready for")
-    graph = network_graph(account)
+    assert trace["services"][0]["reason"].startswith("ready for")
+    graph = network_graph(trace)
     assert {head for _, head in graph.out_edges("task:canneal")} == {"unscheduled:canneal"}
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import RUNGS, Compaction
-from flowsched.scale.ledger import Ledger
 from flowsched.scale.network import ScaleNetwork
 from flowsched.scale.waiting import Waiting
 
@@ -13,14 +13,14 @@ Key = tuple[Hashable, ...]
 
 
 def canonical_network(
-    ledger: Ledger, compaction: Compaction, waiting: Waiting, built: ScaleNetwork
+    cluster: BulkCluster, compaction: Compaction, waiting: Waiting, built: ScaleNetwork
 ) -> dict[str, list[tuple[object, ...]]]:
     """Sorted nodes as (key, supply) and arcs as (tail, head, capacity, unit cost), and the scale of costs.
 
     A class is known by all that is in it, a group by its kind of machines and its buckets, a tier by its narrowest width:
     equal networks give equal lists, however their classes, groups and machines are numbered.
     """
-    key = _node_keys(ledger, compaction, built)
+    key = _node_keys(cluster, compaction, built)
     network = built.network
     level_count = len(waiting.levels[0])
     steps: list[int] = [0] * network.arc_count
@@ -37,16 +37,16 @@ def canonical_network(
     return {"nodes": sorted(nodes, key=repr), "arcs": sorted(arcs, key=repr), "scale": [(network.cost_scale,)]}
 
 
-def _node_keys(ledger: Ledger, compaction: Compaction, built: ScaleNetwork) -> list[Key]:
+def _node_keys(cluster: BulkCluster, compaction: Compaction, built: ScaleNetwork) -> list[Key]:
     """What every node stands for, by its number."""
     keys: list[Key] = [("sink",)]
-    classes = [ledger.classes[c] for c in built.classes.tolist()]
+    classes = [cluster.classes[c] for c in built.classes.tolist()]
     keys += [("class", c) for c in classes]
     keys += [("unscheduled", c) for c in classes]
     groups: list[Key] = []
     for g in built.groups.tolist():
         kind, *buckets = compaction.keys[g]
-        groups.append((ledger.kinds[kind], *buckets))
+        groups.append((cluster.kinds[kind], *buckets))
     keys += [("tier", *group, width) for group in groups for width in built.tier_widths]
     keys += [("gate", *group) for group in groups]
     return keys

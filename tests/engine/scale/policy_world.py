@@ -1,4 +1,4 @@
-"""Small clusters for tests of policies, in the words of the ledger."""
+"""Small clusters for tests of policies, in the words of the cluster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flowsched.scale.ledger import Ledger
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.policy import CostModel
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
@@ -32,49 +32,49 @@ def a_machine(name: str, cores: int = 8, memory: int = 64, type: str = "m", **ki
 
 
 class World:
-    """A ledger with its rounds."""
+    """A cluster with its rounds."""
 
     def __init__(self, policy: CostModel, machines: Sequence[MachineSpec], settings: RoundSettings | None = None):
-        self.ledger = Ledger(policy)
-        self.rows = self.ledger.add_machines(machines)
-        self.rounds = Rounds(self.ledger, make_solver("ortools"), settings or RoundSettings(due_age_s=DUE_S))
+        self.cluster = BulkCluster(policy)
+        self.rows = self.cluster.add_machines(machines)
+        self.rounds = Rounds(self.cluster, make_solver("ortools"), settings or RoundSettings(due_age_s=DUE_S))
 
     def submit(self, task_class: TaskClass, count: int = 1, created_s: float = 0.0) -> np.ndarray:
         """Tasks wait; their rows."""
-        number = self.ledger.intern(task_class)
-        return self.ledger.submit(np.full(count, number), np.full(count, created_s))
+        number = self.cluster.intern(task_class)
+        return self.cluster.submit(np.full(count, number), np.full(count, created_s))
 
     def run(self, task_class: TaskClass, machine: str, count: int = 1) -> np.ndarray:
         """Tasks run on a machine already."""
         tasks = self.submit(task_class, count)
-        self.ledger.bind(tasks, np.full(count, self.ledger.row(machine)))
+        self.cluster.bind(tasks, np.full(count, self.cluster.row(machine)))
         return tasks
 
     def round(self, now_s: float = 0.0) -> RoundOutcome:
         """Decide and bind."""
         outcome = self.rounds.decide(now_s)
-        self.ledger.bind(outcome.tasks, outcome.machines)
+        self.cluster.bind(outcome.tasks, outcome.machines)
         return outcome
 
     def on(self, machine: str) -> list[str]:
         """Names of the classes that run on a machine, one for each task."""
-        there = self.ledger.running_on(self.ledger.row(machine))
-        return sorted(self.ledger.classes[c].name for c in self.ledger.task_class[there].tolist())
+        there = self.cluster.running_on(self.cluster.row(machine))
+        return sorted(self.cluster.classes[c].name for c in self.cluster.task_class[there].tolist())
 
     def counts(self) -> np.ndarray:
         """Tasks by machine, in the order in which machines joined."""
-        running = self.ledger.machine[self.ledger.state == 2]
-        return np.bincount(running, minlength=self.ledger.rows)[self.rows]
+        running = self.cluster.machine[self.cluster.state == 2]
+        return np.bincount(running, minlength=self.cluster.rows)[self.rows]
 
     def waiting(self) -> list[str]:
         """Names of the classes that wait, one for each task."""
-        return sorted(self.ledger.classes[c].name for c in self.ledger.task_class[self.ledger.state == 1].tolist())
+        return sorted(self.cluster.classes[c].name for c in self.cluster.task_class[self.cluster.state == 1].tolist())
 
 
-def price_of(ledger: Ledger, number: int, row: int, readings: np.ndarray) -> float:
+def price_of(cluster: BulkCluster, number: int, row: int, readings: np.ndarray) -> float:
     """What a task of a class costs on a machine with some readings, from what the policy said and nothing else."""
-    policy, task_class = ledger.policy, ledger.classes[number]
-    kind = ledger.kinds[int(ledger.kind[row])]
+    policy, task_class = cluster.policy, cluster.classes[number]
+    kind = cluster.kinds[int(cluster.kind[row])]
     prices = policy.price(task_class, [kind])
     if not kind.has(task_class.selector):
         return float("inf")

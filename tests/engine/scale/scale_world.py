@@ -1,6 +1,6 @@
-"""Small random clusters for rounds at cluster scale, as strategies, and a naive account of what is allowed in them.
+"""Small random clusters for rounds at cluster scale, as strategies, and a naive trace of what is allowed in them.
 
-The account is plain Python over dictionaries, one task at a time: slow, obvious, and independent of the engine's arrays.
+The trace is plain Python over dictionaries, one task at a time: slow, obvious, and independent of the engine's arrays.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from small_worlds import (
     varied,
 )
 
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import Compaction
-from flowsched.scale.ledger import Ledger
 from flowsched.scale.network import ScaleNetwork, build_network
 from flowsched.scale.policies.flow import FlowCostModel
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
@@ -82,29 +82,31 @@ def _rest(fixed: dict[str, object], free: dict[str, object]) -> dict[str, object
 class Stand:
     """A state as a round's first network sees it."""
 
-    ledger: Ledger
+    cluster: BulkCluster
     compaction: Compaction
     waiting: Waiting
     built: ScaleNetwork
 
 
-def compacted(ledger: Ledger, now_s: float, compaction: Compaction | None = None) -> Stand:
+def compacted(cluster: BulkCluster, now_s: float, compaction: Compaction | None = None) -> Stand:
     """The network of all that waits, whatever its priority."""
-    compaction = compaction or Compaction(ledger)
-    view = ledger.view()
-    compaction.catch_up(view.changed, np.unique(ledger.task_class[view.pending]))
-    waiting = survey(ledger, view.pending, now_s, DUE_AGE_S)
-    return Stand(ledger, compaction, waiting, build_network(ledger, compaction, waiting))
+    compaction = compaction or Compaction(cluster)
+    view = cluster.view()
+    compaction.catch_up(view.changed, np.unique(cluster.task_class[view.pending]))
+    waiting = survey(cluster, view.pending, now_s, DUE_AGE_S)
+    return Stand(cluster, compaction, waiting, build_network(cluster, compaction, waiting))
 
 
-def decide(world: World, settings: RoundSettings | None = None, solver: str = "ortools") -> tuple[Ledger, RoundOutcome]:
+def decide(
+    world: World, settings: RoundSettings | None = None, solver: str = "ortools"
+) -> tuple[BulkCluster, RoundOutcome]:
     """One round in a world."""
-    ledger = world.ledger()
-    rounds = Rounds(ledger, make_solver(solver), settings or RoundSettings())
-    return ledger, rounds.decide(world.now_s, world.barred_rows(ledger))
+    cluster = world.cluster()
+    rounds = Rounds(cluster, make_solver(solver), settings or RoundSettings())
+    return cluster, rounds.decide(world.now_s, world.barred_rows(cluster))
 
 
-def breaches(world: World, ledger: Ledger, outcome: RoundOutcome) -> list[str]:
+def breaches(world: World, cluster: BulkCluster, outcome: RoundOutcome) -> list[str]:
     """Whatever a round did that is not allowed."""
     wrong: list[str] = []
     if len(set(outcome.tasks.tolist())) < len(outcome.tasks):
@@ -117,7 +119,7 @@ def breaches(world: World, ledger: Ledger, outcome: RoundOutcome) -> list[str]:
     come: Counter[tuple[int, int]] = Counter()
     number = {c: i for i, c in enumerate(world.classes)}
     for task, row in zip(outcome.tasks.tolist(), outcome.machines.tolist(), strict=True):
-        come[machine_of[ledger.machine_name(row)], number[ledger.classes[ledger.task_class[task]]]] += 1
+        come[machine_of[cluster.machine_name(row)], number[cluster.classes[cluster.task_class[task]]]] += 1
     for i, spec in enumerate(world.machines):
         mine = {c: n for (m, c), n in come.items() if m == i}
         if mine and world.barred[i]:

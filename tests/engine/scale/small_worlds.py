@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flowsched.scale.ledger import Ledger
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.policies.flow import HEADROOM, PRESSURE, FlowCostModel
 from flowsched.scale.policy import CostModel
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
@@ -70,22 +70,22 @@ class World:
         draw = self.draw
         return FlowCostModel(draw.bucket, draw.bucket * 4.0, waiting=draw.waiting, growth=draw.growth)
 
-    def ledger(self, policy: CostModel | None = None) -> Ledger:
+    def cluster(self, policy: CostModel | None = None) -> BulkCluster:
         """Its state, fed in one go."""
-        ledger = Ledger(policy or self.policy(), ("cpu", "memory"))
-        rows = ledger.add_machines(self.machines)
-        numbers = np.array([ledger.intern(c) for c in self.classes], dtype=np.int64)
+        cluster = BulkCluster(policy or self.policy(), ("cpu", "memory"))
+        rows = cluster.add_machines(self.machines)
+        numbers = np.array([cluster.intern(c) for c in self.classes], dtype=np.int64)
         there = np.array(self.running, dtype=np.int64).reshape(-1, 2)
-        tasks = ledger.submit(numbers[there[:, 0]], np.zeros(len(there)))
-        ledger.bind(tasks, rows[there[:, 1]])
+        tasks = cluster.submit(numbers[there[:, 0]], np.zeros(len(there)))
+        cluster.bind(tasks, rows[there[:, 1]])
         which = np.array([c for c, _ in self.waiting], dtype=np.int64)
-        ledger.submit(numbers[which], np.array([t for _, t in self.waiting]))
-        return ledger
+        cluster.submit(numbers[which], np.array([t for _, t in self.waiting]))
+        return cluster
 
-    def barred_rows(self, ledger: Ledger) -> np.ndarray:
+    def barred_rows(self, cluster: BulkCluster) -> np.ndarray:
         """``barred`` by machine row."""
-        mask = np.zeros(ledger.rows, dtype=np.bool_)
-        mask[[ledger.row(spec.name) for spec, b in zip(self.machines, self.barred, strict=True) if b]] = True
+        mask = np.zeros(cluster.rows, dtype=np.bool_)
+        mask[[cluster.row(spec.name) for spec, b in zip(self.machines, self.barred, strict=True) if b]] = True
         return mask
 
 

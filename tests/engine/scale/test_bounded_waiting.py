@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from waiting_world import DUE_S, PERIOD_S, SETTINGS, ByWidth, World, of_width, spec
 
-from flowsched.scale.ledger import RUNNING
+from flowsched.scale.bulk_cluster import RUNNING
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.task_class import TaskClass
 
@@ -35,16 +35,16 @@ def staggered_feeder(victim: TaskClass = WIDE) -> Feed:
     """
 
     def feed(world: World) -> None:
-        ledger = world.ledger
-        pending = [ledger.classes[c] for c in _pending(world)]
-        there = np.flatnonzero(ledger.state == RUNNING)
-        ends: dict[int, list[int]] = {row: [] for row in np.flatnonzero(ledger.alive).tolist()}
-        for m, left in zip(ledger.machine[there].tolist(), (ledger.end_s[there] - world.now_s).tolist(), strict=True):
+        cluster = world.cluster
+        pending = [cluster.classes[c] for c in _pending(world)]
+        there = np.flatnonzero(cluster.state == RUNNING)
+        ends: dict[int, list[int]] = {row: [] for row in np.flatnonzero(cluster.alive).tolist()}
+        for m, left in zip(cluster.machine[there].tolist(), (cluster.end_s[there] - world.now_s).tolist(), strict=True):
             ends[m].append(int(left))
         wanted = [0] * len(NARROW)
         for row, left in ends.items():
             missing = [run for run in range(len(NARROW), 0, -1) if run not in left]
-            for run in missing[: int(ledger.free[row, 0]) // 1000]:
+            for run in missing[: int(cluster.free[row, 0]) // 1000]:
                 wanted[run - 1] += 1
         owed = sum(c.width_milli == 1000 for c in pending)
         if victim not in pending and all(len(set(left)) > 2 for left in ends.values()):
@@ -61,11 +61,11 @@ def narrow_feeder(extra: int, victim: TaskClass = WIDE) -> Feed:
     """Offers narrow tasks for all that is free, and in every other phase more: many are worth more than one that is wide."""
 
     def feed(world: World) -> None:
-        ledger = world.ledger
-        pending = [ledger.classes[c] for c in _pending(world)]
+        cluster = world.cluster
+        pending = [cluster.classes[c] for c in _pending(world)]
         if victim not in pending:
             world.submit(victim)
-        free = int(ledger.free[ledger.alive, 0].sum()) // 1000
+        free = int(cluster.free[cluster.alive, 0].sum()) // 1000
         world.submit(NARROW[-1], max(0, free + above(world, extra) - sum(c == NARROW[-1] for c in pending)))
 
     return feed
@@ -78,11 +78,11 @@ def wide_feeder(extra: int, victim: TaskClass = NARROW[-1]) -> Feed:
     """
 
     def feed(world: World) -> None:
-        ledger = world.ledger
-        pending = [ledger.classes[c] for c in _pending(world)]
-        if victim not in pending and not (ledger.free[ledger.alive, 0] % (1000 * CORES)).any():
+        cluster = world.cluster
+        pending = [cluster.classes[c] for c in _pending(world)]
+        if victim not in pending and not (cluster.free[cluster.alive, 0] % (1000 * CORES)).any():
             world.submit(victim)
-        free = int((ledger.free[ledger.alive, 0] // 1000 // CORES).sum())
+        free = int((cluster.free[cluster.alive, 0] // 1000 // CORES).sum())
         world.submit(WIDE, max(0, free + above(world, extra) - sum(c == WIDE for c in pending)))
 
     return feed
@@ -93,8 +93,8 @@ def above(world: World, extra: int) -> int:
 
 
 def _pending(world: World) -> list[int]:
-    ledger = world.ledger
-    return ledger.task_class[ledger._pending[: int(ledger._pending_count[0])]].tolist()
+    cluster = world.cluster
+    return cluster.task_class[cluster._pending[: int(cluster._pending_count[0])]].tolist()
 
 
 def full_of_narrow(world: World) -> None:
@@ -187,11 +187,11 @@ def test_the_bound_holds_where_machines_come_and_go_below_it():
     gone = set()
     for i in range(1, 800):
         world.step(feed)
-        if i % 40 == 0 and "guest" in world.ledger._row:
-            back = world.ledger.remove_machines(["guest"])
+        if i % 40 == 0 and "guest" in world.cluster._row:
+            back = world.cluster.remove_machines(["guest"])
             gone |= {world.number_of(int(r)) for r in back}
         elif i % 40 == 20:
-            world.ledger.add_machines([spec("guest", CORES)])
+            world.cluster.add_machines([spec("guest", CORES)])
     # A task that is thrown out comes back before those that came after it: each time it may be one more to wait for.
     slack = CORES * (world.longest_run_s + PERIOD_S)
     waits = world.waits()

@@ -90,9 +90,9 @@ def test_so_it_is_where_tasks_crowd(world: World, more: float) -> None:
 @SOME
 @given(worlds(oldest_s=570.0, services=False))
 def test_so_it_is_where_one_suffers_and_another_causes(world: World) -> None:
-    ledger = world.ledger(LopsidedPolicy())
-    rounds = Rounds(ledger, make_solver("ortools"), ROUGH)
-    check(rounds.decide(world.now_s, world.barred_rows(ledger)))
+    cluster = world.cluster(LopsidedPolicy())
+    rounds = Rounds(cluster, make_solver("ortools"), ROUGH)
+    check(rounds.decide(world.now_s, world.barred_rows(cluster)))
 
 
 @SOME
@@ -151,8 +151,8 @@ def test_the_optimum_is_that_of_trying_everything() -> None:
         drawn = Draw(machines=3, tasks=5, classes=3, services=seed % 2 == 0, gpus=False)
         world = draw_world(seed, drawn)
         policy = LopsidedPolicy() if seed % 3 == 0 and not drawn.services else None
-        ledger = world.ledger(policy)
-        outcome = Rounds(ledger, make_solver("ortools"), ROUGH).decide(world.now_s)
+        cluster = world.cluster(policy)
+        outcome = Rounds(cluster, make_solver("ortools"), ROUGH).decide(world.now_s)
         level = outcome.levels[0]
         e, model = level.evidence, level.evidence.model
         least = np.inf
@@ -181,7 +181,7 @@ def test_the_optimum_is_that_of_trying_everything() -> None:
 def test_the_primal_is_what_placements_cost_as_they_come_and_waiting() -> None:
     for seed in range(30):
         world = varied(seed)
-        ledger, outcome = decide(world)
+        cluster, outcome = decide(world)
         level = outcome.levels[0]
-        value = ExactLevel(level.evidence).value(ledger.task_class[outcome.tasks], outcome.machines)
+        value = ExactLevel(level.evidence).value(cluster.task_class[outcome.tasks], outcome.machines)
         assert value == pytest.approx(level.primal, abs=1e-6)

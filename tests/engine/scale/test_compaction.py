@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scale_world import DUE_AGE_S, Draw, draw_world, flow_policy
 
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import Compaction
-from flowsched.scale.ledger import Ledger
 from flowsched.scale.network import build_network
 from flowsched.scale.round import Rounds
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
@@ -38,19 +38,19 @@ class Item:
 
 @dataclass
 class Shadow:
-    """The state beside the ledger, as plain objects; events go to both."""
+    """The state beside the cluster, as plain objects; events go to both."""
 
-    ledger: Ledger
+    cluster: BulkCluster
     machines: dict[str, MachineSpec] = field(default_factory=dict)
     items: list[Item] = field(default_factory=list)
     born: int = 0
 
-    def fresh(self) -> Ledger:
-        """A ledger fed with the final state in one go."""
-        other = Ledger(self.ledger.policy, self.ledger.resources)
+    def fresh(self) -> BulkCluster:
+        """A cluster fed with the final state in one go."""
+        other = BulkCluster(self.cluster.policy, self.cluster.resources)
         specs = sorted(self.machines.values(), key=lambda s: s.name)
         other.add_machines(specs)
-        for task_class in self.ledger.classes:
+        for task_class in self.cluster.classes:
             other.intern(task_class)
         classes = np.array([other.intern(i.task_class) for i in self.items], dtype=np.int64)
         rows = other.submit(classes, np.array([i.created_s for i in self.items]))
@@ -76,7 +76,7 @@ def join(shadow: Shadow, rng: random.Random) -> None:
         size = rng.choice((1930, 3920, 8000, 16000))
         specs.append(MachineSpec(f"m{shadow.born}", kind, {"cpu": size, "memory": size * 2}))
         shadow.born += 1
-    shadow.ledger.add_machines(specs)
+    shadow.cluster.add_machines(specs)
     shadow.machines.update({s.name: s for s in specs})
 
 
@@ -84,7 +84,7 @@ def go(shadow: Shadow, rng: random.Random) -> None:
     if not shadow.machines:
         return
     gone = rng.sample(sorted(shadow.machines), rng.randint(1, min(2, len(shadow.machines))))
-    shadow.ledger.remove_machines(gone)
+    shadow.cluster.remove_machines(gone)
     for name in gone:
         del shadow.machines[name]
     for item in shadow.items:
@@ -96,7 +96,7 @@ def resize(shadow: Shadow, rng: random.Random) -> None:
     if shadow.machines:
         name = rng.choice(sorted(shadow.machines))
         allocatable = {"cpu": rng.choice((500, 3920, 7910, 24000)), "memory": rng.choice((100, 9000))}
-        shadow.ledger.resize(name, allocatable)
+        shadow.cluster.resize(name, allocatable)
         shadow.machines[name] = replace(shadow.machines[name], allocatable=allocatable)
 
 
@@ -105,7 +105,7 @@ def read(shadow: Shadow, rng: random.Random) -> None:
         name = rng.choice(sorted(shadow.machines))
         feature, value = rng.choice(("pressure", "headroom")), rng.choice((0.0, 0.1, 1.7))
         limit = rng.choice((float("inf"), float("inf"), 0.6))
-        shadow.ledger.read(name, feature, value, limit)
+        shadow.cluster.read(name, feature, value, limit)
         spec = shadow.machines[name]
         limits = {k: v for k, v in spec.limits.items() if k != feature}
         if limit < float("inf"):
@@ -114,14 +114,14 @@ def read(shadow: Shadow, rng: random.Random) -> None:
 
 
 def submit(shadow: Shadow, rng: random.Random) -> None:
-    known = shadow.ledger.classes
+    known = shadow.cluster.classes
     count = rng.randint(1, 6)
     if not known:
         return
     chosen = [rng.choice(known) for _ in range(count)]
     ages = sorted(rng.choice((0.0, 100.0, 700.0)) for _ in range(count))
-    rows = shadow.ledger.submit(
-        np.array([shadow.ledger.intern(c) for c in chosen]), np.array([NOW_S - a for a in reversed(ages)])
+    rows = shadow.cluster.submit(
+        np.array([shadow.cluster.intern(c) for c in chosen]), np.array([NOW_S - a for a in reversed(ages)])
     )
     for c, age, row in zip(chosen, reversed(ages), rows.tolist(), strict=True):
         shadow.items.append(Item(c, NOW_S - age, None, row))
@@ -132,7 +132,7 @@ def start(shadow: Shadow, rng: random.Random) -> None:
         fitting = [n for n in sorted(shadow.machines) if shadow.room(n, item.task_class)]
         if item.machine is None and fitting:
             item.machine = rng.choice(fitting)
-            shadow.ledger.bind(np.array([item.row]), np.array([shadow.ledger.row(item.machine)]))
+            shadow.cluster.bind(np.array([item.row]), np.array([shadow.cluster.row(item.machine)]))
 
 
 def move(shadow: Shadow, rng: random.Random) -> None:
@@ -140,7 +140,7 @@ def move(shadow: Shadow, rng: random.Random) -> None:
         fitting = [n for n in sorted(shadow.machines) if shadow.room(n, item.task_class)]
         if fitting:
             item.machine = rng.choice(fitting)
-            shadow.ledger.move(np.array([item.row]), np.array([shadow.ledger.row(item.machine)]))
+            shadow.cluster.move(np.array([item.row]), np.array([shadow.cluster.row(item.machine)]))
 
 
 def stop(shadow: Shadow, rng: random.Random) -> None:
@@ -148,12 +148,12 @@ def stop(shadow: Shadow, rng: random.Random) -> None:
     if running:
         item = rng.choice(running)
         item.machine = None
-        shadow.ledger.unbind(np.array([item.row]))
+        shadow.cluster.unbind(np.array([item.row]))
 
 
 def leave(shadow: Shadow, rng: random.Random) -> None:
     for item in rng.sample(shadow.items, min(3, len(shadow.items))):
-        shadow.ledger.leave(np.array([item.row]))
+        shadow.cluster.leave(np.array([item.row]))
         shadow.items.remove(item)
 
 
@@ -162,7 +162,7 @@ def new_class(shadow: Shadow, rng: random.Random) -> None:
     needs = tuple((r, n) for r, n in (("memory", 700), ("gpu", 1), ("disk", 3)) if rng.random() < 0.3)
     selector = (("zone", "east"),) if rng.random() < 0.3 else ()
     task_class = TaskClass(
-        f"c{len(shadow.ledger.classes)}",
+        f"c{len(shadow.cluster.classes)}",
         width,
         needs,
         rng.choice((0.0, 0.3, 0.9)),
@@ -170,7 +170,7 @@ def new_class(shadow: Shadow, rng: random.Random) -> None:
         selector=selector,
         slowness=(("a", 0.25),),
     )
-    shadow.ledger.intern(task_class)
+    shadow.cluster.intern(task_class)
     submit(shadow, rng)
 
 
@@ -190,23 +190,23 @@ FREQUENT = (new_class, join, submit, start)
 HISTORIES = st.lists(st.tuples(st.sampled_from(EVENTS + FREQUENT), st.integers(0, 2**16)), max_size=25)
 
 
-def counted(ledger: Ledger, compaction: Compaction) -> dict[str, object]:
+def counted(cluster: BulkCluster, compaction: Compaction) -> dict[str, object]:
     """What groups count, by what is in their keys."""
     plain = compaction.canonical()
     return {
-        name: {(ledger.kinds[key[0]], *key[1:]): value for key, value in by_key.items()}
+        name: {(cluster.kinds[key[0]], *key[1:]): value for key, value in by_key.items()}
         for name, by_key in plain.items()
     }
 
 
 def both_ways(events: list[tuple[Callable[..., None], int]], bucket: float, canonical: bool) -> None:
-    shadow = Shadow(Ledger(flow_policy(bucket)))
-    kept = Compaction(shadow.ledger, canonical=canonical)
+    shadow = Shadow(BulkCluster(flow_policy(bucket)))
+    kept = Compaction(shadow.cluster, canonical=canonical)
     for event, seed in [(new_class, 1), (join, 2), *events]:
         event(shadow, random.Random(seed))
-        view = shadow.ledger.view()
+        view = shadow.cluster.view()
         pending = view.pending
-        kept.catch_up(view.changed, np.unique(shadow.ledger.task_class[pending]))
+        kept.catch_up(view.changed, np.unique(shadow.cluster.task_class[pending]))
         kept.renumber()
         other = shadow.fresh()
         anew = Compaction(other, canonical=canonical)
@@ -217,7 +217,7 @@ def both_ways(events: list[tuple[Callable[..., None], int]], bucket: float, cano
             # So are the shapes of classes that have waited.
             width = np.array([c.width_milli for c in other.classes])
             present = np.flatnonzero(np.isin(width, kept.widths))
-            known = [kept.shape_of[shadow.ledger.intern(c)] >= 0 for c in other.classes]
+            known = [kept.shape_of[shadow.cluster.intern(c)] >= 0 for c in other.classes]
             with_shapes = functools.partial(anew._add_shapes, np.flatnonzero(known))
             anew._add_shapes = lambda _, add=with_shapes: add()  # type: ignore[method-assign]
         anew.catch_up(other_pending.changed, present)
@@ -225,12 +225,12 @@ def both_ways(events: list[tuple[Callable[..., None], int]], bucket: float, cano
         if not len(pending):
             continue
         assert kept.widths == anew.widths
-        assert counted(shadow.ledger, kept) == counted(other, anew)
+        assert counted(shadow.cluster, kept) == counted(other, anew)
         networks = []
-        for ledger, compaction, waits in ((shadow.ledger, kept, pending), (other, anew, other_pending.pending)):
-            waiting = survey(ledger, waits, NOW_S, DUE_AGE_S)
-            built = build_network(ledger, compaction, waiting)
-            networks.append(canonical_network(ledger, compaction, waiting, built))
+        for cluster, compaction, waits in ((shadow.cluster, kept, pending), (other, anew, other_pending.pending)):
+            waiting = survey(cluster, waits, NOW_S, DUE_AGE_S)
+            built = build_network(cluster, compaction, waiting)
+            networks.append(canonical_network(cluster, compaction, waiting, built))
         assert networks[0] == networks[1]
 
 
@@ -251,8 +251,8 @@ def test_so_it_does_where_the_state_alone_decides(events: list[tuple[Callable[..
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(HISTORIES)
 def test_every_rebuild_has_a_reason_with_a_name(events: list[tuple[Callable[..., None], int]]) -> None:
-    shadow = Shadow(Ledger(flow_policy(0.125)))
-    rounds = Rounds(shadow.ledger, make_solver("ortools"))
+    shadow = Shadow(BulkCluster(flow_policy(0.125)))
+    rounds = Rounds(shadow.cluster, make_solver("ortools"))
     for event, seed in [(new_class, 1), (join, 2), *events]:
         event(shadow, random.Random(seed))
         rounds.decide(NOW_S)
@@ -266,22 +266,22 @@ def test_every_rebuild_has_a_reason_with_a_name(events: list[tuple[Callable[...,
 def test_tasks_without_cpu_alone_need_no_tiers(canonical: bool) -> None:
     def only_idle(shadow: Shadow, rng: random.Random) -> None:
         for item in shadow.items:
-            shadow.ledger.leave(np.array([item.row]))
+            shadow.cluster.leave(np.array([item.row]))
         shadow.items.clear()
         idle = TaskClass("idle", 0, (("memory", 10),))
         shadow.items.append(Item(idle, 0.0))
-        shadow.items[0].row = int(shadow.ledger.submit(np.array([shadow.ledger.intern(idle)]), np.zeros(1))[0])
+        shadow.items[0].row = int(shadow.cluster.submit(np.array([shadow.cluster.intern(idle)]), np.zeros(1))[0])
 
     both_ways([(submit, 1), (only_idle, 0), (submit, 3), (only_idle, 0)], 0.0, canonical)
 
 
 def test_a_round_without_events_applies_and_rebuilds_nothing() -> None:
     world = draw_world(5, Draw(machines=20, tasks=30, classes=5))
-    ledger = world.ledger()
-    rounds = Rounds(ledger, make_solver("ortools"))
+    cluster = world.cluster()
+    rounds = Rounds(cluster, make_solver("ortools"))
     outcome = rounds.decide(world.now_s)
     assert outcome.upkeep["applied"]["machines"] >= 20
-    ledger.bind(outcome.tasks, outcome.machines)
+    cluster.bind(outcome.tasks, outcome.machines)
     rounds.decide(world.now_s)
     for _ in range(3):
         outcome = rounds.decide(world.now_s)
@@ -290,10 +290,10 @@ def test_a_round_without_events_applies_and_rebuilds_nothing() -> None:
 
 def test_upkeep_grows_with_what_changed_and_not_with_what_is_there() -> None:
     world = draw_world(6, Draw(machines=200, tasks=3, classes=3, services=False))
-    ledger = world.ledger()
-    rounds = Rounds(ledger, make_solver("ortools"))
+    cluster = world.cluster()
+    rounds = Rounds(cluster, make_solver("ortools"))
     outcome = rounds.decide(world.now_s)
-    ledger.bind(outcome.tasks, outcome.machines)
+    cluster.bind(outcome.tasks, outcome.machines)
     outcome = rounds.decide(world.now_s)
     assert 0 < outcome.upkeep["applied"]["machines"] <= 3
     assert not outcome.upkeep["rebuilt"]
@@ -302,17 +302,17 @@ def test_upkeep_grows_with_what_changed_and_not_with_what_is_there() -> None:
 @pytest.mark.parametrize(
     ("reason", "change"),
     [
-        ("resources", lambda ledger: ledger.resize("node-000", {"cpu": 4000, "memory": 9999, "tape": 2})),
-        ("limits", lambda ledger: ledger.read("node-000", "pressure", 0.1, 0.9)),
-        ("larger_machines", lambda ledger: ledger.resize("node-000", {"cpu": 96000, "memory": 9999})),
-        ("widths", lambda ledger: ledger.submit(np.array([ledger.intern(TaskClass("odd", 333))]), np.zeros(1))),
+        ("resources", lambda cluster: cluster.resize("node-000", {"cpu": 4000, "memory": 9999, "tape": 2})),
+        ("limits", lambda cluster: cluster.read("node-000", "pressure", 0.1, 0.9)),
+        ("larger_machines", lambda cluster: cluster.resize("node-000", {"cpu": 96000, "memory": 9999})),
+        ("widths", lambda cluster: cluster.submit(np.array([cluster.intern(TaskClass("odd", 333))]), np.zeros(1))),
     ],
 )
-def test_reasons(reason: str, change: Callable[[Ledger], object]) -> None:
+def test_reasons(reason: str, change: Callable[[BulkCluster], object]) -> None:
     world = draw_world(7, Draw(machines=5, tasks=5, classes=3, services=False, gpus=False))
-    ledger = world.ledger()
-    rounds = Rounds(ledger, make_solver("ortools"))
+    cluster = world.cluster()
+    rounds = Rounds(cluster, make_solver("ortools"))
     rounds.decide(world.now_s)
-    change(ledger)
+    change(cluster)
     outcome = rounds.decide(world.now_s)
     assert outcome.upkeep["rebuilt"][reason] == 1

@@ -10,43 +10,43 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting_world import DUE_S, PERIOD_S, SETTINGS, ByWidth, World, of_width, spec
 
-from flowsched.errors import LedgerError
-from flowsched.scale.ledger import RUNNING
+from flowsched.errors import EventError
+from flowsched.scale.bulk_cluster import RUNNING
 
 MEMBER = of_width(2, 10.0, group="ring")
 
 
 def running(world: World, group: str) -> int:
-    ledger = world.ledger
-    members = [i for i, c in enumerate(ledger.classes) if c.group == group]
-    return int(np.isin(ledger.task_class[ledger.state == RUNNING], members).sum())
+    cluster = world.cluster
+    members = [i for i, c in enumerate(cluster.classes) if c.group == group]
+    return int(np.isin(cluster.task_class[cluster.state == RUNNING], members).sum())
 
 
 def make_due(world: World, numbers: list[int]) -> None:
     for number in numbers:
-        world.ledger.created_s[world.row_of(number)] = -DUE_S - 1.0
+        world.cluster.created_s[world.row_of(number)] = -DUE_S - 1.0
 
 
 def test_a_minimum_must_be_at_least_one():
-    with pytest.raises(LedgerError, match="task group ring has a minimum of 0"):
-        World([spec("m0", 4)]).ledger.declare_group("ring", 0)
+    with pytest.raises(EventError, match="task group ring has a minimum of 0"):
+        World([spec("m0", 4)]).cluster.declare_group("ring", 0)
 
 
 def test_a_group_starts_whole_or_not_at_all():
     world = World([spec("m0", 4), spec("m1", 3)])
-    world.ledger.declare_group("ring", 4)
+    world.cluster.declare_group("ring", 4)
     world.submit(MEMBER, 4)
     outcome = world.round()
     assert running(world, "ring") == 0
     assert [g.group.name for g in outcome.incomplete] == ["ring"]
-    world.ledger.add_machines([spec("m2", 2)])
+    world.cluster.add_machines([spec("m2", 2)])
     world.step()
     assert running(world, "ring") == 4
 
 
 def test_an_incomplete_gang_keeps_no_task_out():
     world = World([spec("m0", 4)], policy=ByWidth())
-    world.ledger.declare_group("ring", 2)
+    world.cluster.declare_group("ring", 2)
     world.submit(MEMBER, 1)
     (single,) = world.submit(of_width(4, 5.0))
     outcome = world.round()
@@ -57,7 +57,7 @@ def test_an_incomplete_gang_keeps_no_task_out():
 def test_places_of_a_group_that_fails_are_offered_to_others():
     # Members are worth more, so the network gives them the room; one too few has a place.
     world = World([spec("m0", 4)])
-    world.ledger.declare_group("ring", 3)
+    world.cluster.declare_group("ring", 3)
     world.submit(MEMBER, 3)
     narrow = world.submit(of_width(1, 5.0), 4)
     world.round()
@@ -68,8 +68,8 @@ def test_places_of_a_group_that_fails_are_offered_to_others():
 def test_of_two_groups_one_starts_whole():
     world = World([spec("m0", 6)])
     other = of_width(2, 10.0, group="star")
-    world.ledger.declare_group("ring", 3)
-    world.ledger.declare_group("star", 3)
+    world.cluster.declare_group("ring", 3)
+    world.cluster.declare_group("star", 3)
     world.submit(other, 3)
     world.submit(MEMBER, 3)
     outcome = world.round()
@@ -79,8 +79,8 @@ def test_of_two_groups_one_starts_whole():
 
 def test_a_group_that_gave_way_starts_after_all_if_another_gives_way_too():
     world = World([spec("m0", 6)])
-    world.ledger.declare_group("star", 4)
-    world.ledger.declare_group("ring", 3)
+    world.cluster.declare_group("star", 4)
+    world.cluster.declare_group("ring", 3)
     world.submit(of_width(2, 10.0, group="star"), 4)
     world.submit(MEMBER, 3)
     world.round()
@@ -89,11 +89,11 @@ def test_a_group_that_gave_way_starts_after_all_if_another_gives_way_too():
 
 def test_running_members_count():
     world = World([spec("m0", 8)])
-    world.ledger.declare_group("ring", 3)
+    world.cluster.declare_group("ring", 3)
     world.submit(MEMBER, 3)
     world.round()
     world.run(of_width(2, 99.0), "m0", 50.0)
-    world.ledger.leave(world.ledger.running_on(world.ledger.row("m0"))[:1])
+    world.cluster.leave(world.cluster.running_on(world.cluster.row("m0"))[:1])
     assert running(world, "ring") == 2
     world.submit(MEMBER, 1)
     world.step()
@@ -102,7 +102,7 @@ def test_running_members_count():
 
 def test_members_of_several_priorities_are_served_with_the_lowest():
     world = World([spec("m0", 4)])
-    world.ledger.declare_group("ring", 2)
+    world.cluster.declare_group("ring", 2)
     world.submit(replace(MEMBER, priority=5))
     world.submit(replace(MEMBER, priority=1))
     (between,) = world.submit(of_width(4, 5.0, priority=3))
@@ -113,7 +113,7 @@ def test_members_of_several_priorities_are_served_with_the_lowest():
 
 def test_a_due_group_has_machines_held_for_all_it_needs():
     world = World([spec("m0", 4), spec("m1", 4), spec("m2", 4)])
-    world.ledger.declare_group("ring", 4)
+    world.cluster.declare_group("ring", 4)
     for m, ends in enumerate(((5.0, 30.0), (8.0, 12.0), (7.0, 40.0))):
         for end in ends:
             world.run(of_width(2, 40.0), f"m{m}", end)
@@ -136,7 +136,7 @@ def test_a_due_group_has_machines_held_for_all_it_needs():
 
 def test_what_a_group_holds_stays_though_only_one_of_it_is_due():
     world = World([spec("m0", 4), spec("m1", 4)])
-    world.ledger.declare_group("ring", 2)
+    world.cluster.declare_group("ring", 2)
     for m, end in enumerate((15.0, 12.0)):
         world.run(of_width(3, 40.0), f"m{m}", end)
     members = world.submit(MEMBER, 3)
@@ -152,7 +152,7 @@ def test_what_a_group_holds_stays_though_only_one_of_it_is_due():
 
 def test_a_due_group_starts_before_others_and_takes_no_more_than_it_needs():
     world = World([spec("m0", 8)], policy=ByWidth(by_core=False))
-    world.ledger.declare_group("ring", 2)
+    world.cluster.declare_group("ring", 2)
     members = world.submit(MEMBER, 4)
     narrow = world.submit(of_width(1, 5.0), 4)
     make_due(world, members + narrow)
@@ -164,7 +164,7 @@ def test_a_due_group_starts_before_others_and_takes_no_more_than_it_needs():
 
 def test_a_due_group_that_never_fits_blocks_no_other():
     world = World([spec("m0", 4)])
-    world.ledger.declare_group("ring", 3)
+    world.cluster.declare_group("ring", 3)
     world.run(of_width(4, 9.0), "m0", 5.0)
     make_due(world, world.submit(MEMBER, 3))
     (other,) = world.submit(of_width(4, 5.0))
@@ -178,14 +178,14 @@ def test_a_due_group_that_never_fits_blocks_no_other():
 def test_feeding_narrow_tasks_does_not_keep_a_group_out():
     for held in (True, False):
         world = World([spec(f"m{i}", 4) for i in range(3)], replace(SETTINGS, reservations=held))
-        world.ledger.declare_group("ring", 5)
+        world.cluster.declare_group("ring", 5)
         for m in range(3):
             for run in range(1, 5):
                 world.run(of_width(1, 4.0), f"m{m}", float(run))
         members = world.submit(MEMBER, 5)
 
         def feed(w: World) -> None:
-            free = int(w.ledger.free[w.ledger.alive, 0].sum()) // 1000
+            free = int(w.cluster.free[w.cluster.alive, 0].sum()) // 1000
             w.submit(of_width(1, 4.0), max(0, free - (w.waiting() - 5)))
 
         for _ in range(120):
@@ -228,12 +228,12 @@ def test_no_group_starts_with_less_than_its_minimum(scene):
     )
     for name, minimum in groups.items():
         if name:
-            world.ledger.declare_group(name, minimum)
+            world.cluster.declare_group(name, minimum)
     for turn, come in enumerate(arrivals):
         world.now_s += PERIOD_S
         world.end_tasks()
         if turn == leaves and len(machines) > 1:
-            world.ledger.remove_machines(["m0"])
+            world.cluster.remove_machines(["m0"])
         for c in come:
             world.submit(classes[c])
         before = {name: running(world, name) for name in groups if name}

@@ -10,7 +10,7 @@ from moving_world import (
     FREE_MOVES,
     Mover,
     a_class,
-    cluster,
+    cluster_of,
     least_cost,
     overcommitted,
     run,
@@ -21,7 +21,7 @@ from moving_world import (
 )
 
 from flowsched.cluster.settings import QUIET_S, Settings
-from flowsched.scale.ledger import PENDING, RUNNING, Ledger
+from flowsched.scale.bulk_cluster import PENDING, RUNNING, BulkCluster
 from flowsched.scale.migration import carry_out
 
 NOISY = a_class("noisy")
@@ -29,48 +29,48 @@ NOISY = a_class("noisy")
 PRICED = replace(FREE_MOVES, migration_price=0.3)
 
 
-def crowded() -> tuple[Ledger, np.ndarray]:
+def crowded() -> tuple[BulkCluster, np.ndarray]:
     """Two tasks that disturb each other beside an empty machine: a move brings 0.5."""
-    ledger = cluster([spec("a", 4), spec("b", 4)])
-    return ledger, run(ledger, NOISY, "a", 2)
+    cluster = cluster_of([spec("a", 4), spec("b", 4)])
+    return cluster, run(cluster, NOISY, "a", 2)
 
 
 def test_a_task_moves_to_where_it_costs_less():
-    ledger, tasks = crowded()
-    before = total_cost(ledger)
-    moves = Mover(ledger).turn()
+    cluster, tasks = crowded()
+    before = total_cost(cluster)
+    moves = Mover(cluster).turn()
     assert len(moves) == 1
     assert moves.tasks[0] in tasks
     assert moves.gain[0] == pytest.approx(0.5, abs=1e-6)
-    assert total_cost(ledger) == pytest.approx(before - 0.5, abs=1e-6)
-    assert sorted(ledger.machine[tasks].tolist()) == sorted([ledger.row("a"), ledger.row("b")])
+    assert total_cost(cluster) == pytest.approx(before - 0.5, abs=1e-6)
+    assert sorted(cluster.machine[tasks].tolist()) == sorted([cluster.row("a"), cluster.row("b")])
 
 
 @pytest.mark.parametrize(("price", "moved"), [(0.49, 1), (0.51, 0), (np.inf, 0)])
 def test_it_moves_only_if_the_gain_is_above_the_price(price: float, moved: int):
-    ledger, _ = crowded()
-    assert len(Mover(ledger, replace(FREE_MOVES, migration_price=price)).turn()) == moved
+    cluster, _ = crowded()
+    assert len(Mover(cluster, replace(FREE_MOVES, migration_price=price)).turn()) == moved
 
 
 @pytest.mark.parametrize("counts", [(0, 1), (1, 1), (2, 2), (3, 3), (4, 4), (2, 1)])
 def test_equal_machines_never_exchange_their_tasks(counts: tuple[int, int]):
-    ledger = cluster([spec("a", 4), spec("b", 4)])
+    cluster = cluster_of([spec("a", 4), spec("b", 4)])
     for machine, count in zip("ab", counts, strict=True):
-        run(ledger, NOISY, machine, count)
-    rounds = Mover(ledger)
+        run(cluster, NOISY, machine, count)
+    rounds = Mover(cluster)
     assert [len(rounds.turn(float(t))) for t in range(5)] == [0] * 5
 
 
 def test_after_the_moves_of_one_round_the_next_has_none_to_take_back():
-    ledger = cluster([spec(f"m{i}", 4) for i in range(4)])
+    cluster = cluster_of([spec(f"m{i}", 4) for i in range(4)])
     kinds = [a_class("loud", pressure=0.9, sensitivity=0.1), a_class("shy", pressure=0.1, sensitivity=0.9), NOISY]
     for machine, task_class in zip(("m0", "m0", "m1"), kinds, strict=True):
-        run(ledger, task_class, machine, 2)
-    rounds = Mover(ledger)
-    cost = total_cost(ledger)
+        run(cluster, task_class, machine, 2)
+    rounds = Mover(cluster)
+    cost = total_cost(cluster)
     for t in range(6):
         moves = rounds.turn(float(t))
-        after = total_cost(ledger)
+        after = total_cost(cluster)
         assert after < cost if len(moves) else after == cost
         cost = after
     assert not len(moves)
@@ -78,14 +78,14 @@ def test_after_the_moves_of_one_round_the_next_has_none_to_take_back():
 
 def alternating(swing: float, settings: Settings, rounds_s: float, count: int = 20) -> list[int]:
     """Moves by round while one of two machines is dearer than the other in turn, by ``swing`` for a noisy task."""
-    ledger = cluster([spec("a", 4), spec("b", 4)])
-    run(ledger, NOISY, "a")
-    rounds = Mover(ledger, settings)
+    cluster = cluster_of([spec("a", 4), spec("b", 4)])
+    run(cluster, NOISY, "a")
+    rounds = Mover(cluster, settings)
     found = []
     for n in range(count):
         dear, cheap = ("a", "b") if n % 2 == 0 else ("b", "a")
-        ledger.read(dear, "headroom", swing / NOISY.pressure)
-        ledger.read(cheap, "headroom", 0.0)
+        cluster.read(dear, "headroom", swing / NOISY.pressure)
+        cluster.read(cheap, "headroom", 0.0)
         found.append(len(rounds.turn(n * rounds_s)))
     return found
 
@@ -105,101 +105,101 @@ def test_a_task_that_moved_moves_again_for_more_than_the_hysteresis_or_after_a_w
 
 def test_what_may_not_move_stays():
     for fixed in (a_class("fixed", movable=False), a_class("service", run_s=np.inf)):
-        ledger = cluster([spec("a", 4), spec("b", 4)])
-        run(ledger, fixed, "a", 2)
-        assert not len(Mover(ledger).turn())
+        cluster = cluster_of([spec("a", 4), spec("b", 4)])
+        run(cluster, fixed, "a", 2)
+        assert not len(Mover(cluster).turn())
 
 
 def test_no_task_moves_to_a_barred_machine():
-    ledger, _ = crowded()
-    barred = np.zeros(ledger.rows, dtype=np.bool_)
-    barred[ledger.row("b")] = True
-    assert not len(Mover(ledger).propose(0.0, barred))
-    assert len(Mover(ledger).propose(0.0)) == 1
+    cluster, _ = crowded()
+    barred = np.zeros(cluster.rows, dtype=np.bool_)
+    barred[cluster.row("b")] = True
+    assert not len(Mover(cluster).propose(0.0, barred))
+    assert len(Mover(cluster).propose(0.0)) == 1
 
 
 def test_a_gain_lasts_as_long_as_the_task():
     """Of a run of 100 s, half is over: the gain of 0.5 is worth half."""
     for price, moved in ((0.24, 1), (0.26, 0)):
-        ledger = cluster([spec("a", 4), spec("b", 4)])
-        run(ledger, NOISY, "a", 2, end_s=150.0)
-        assert len(Mover(ledger, replace(FREE_MOVES, migration_price=price)).turn(100.0)) == moved, price
+        cluster = cluster_of([spec("a", 4), spec("b", 4)])
+        run(cluster, NOISY, "a", 2, end_s=150.0)
+        assert len(Mover(cluster, replace(FREE_MOVES, migration_price=price)).turn(100.0)) == moved, price
 
 
 def test_a_task_whose_predicted_end_has_passed_stays():
-    ledger = cluster([spec("a", 4), spec("b", 4)])
-    run(ledger, NOISY, "a", 2, end_s=90.0)
-    assert not len(Mover(ledger).turn(100.0))
+    cluster = cluster_of([spec("a", 4), spec("b", 4)])
+    run(cluster, NOISY, "a", 2, end_s=90.0)
+    assert not len(Mover(cluster).turn(100.0))
 
 
-def fragmented(move_price: float = 0.0, waiting: float = 4.0) -> tuple[Ledger, np.ndarray]:
-    ledger = cluster([spec("a", 2), spec("b", 2)], waiting)
+def fragmented(move_price: float = 0.0, waiting: float = 4.0) -> tuple[BulkCluster, np.ndarray]:
+    cluster = cluster_of([spec("a", 2), spec("b", 2)], waiting)
     for machine in "ab":
-        run(ledger, a_class("calm", 1, 0.0, 0.0), machine)
-    return ledger, wait(ledger, a_class("wide", 2, 0.0, 0.0))
+        run(cluster, a_class("calm", 1, 0.0, 0.0), machine)
+    return cluster, wait(cluster, a_class("wide", 2, 0.0, 0.0))
 
 
 def test_others_move_so_that_a_wide_task_gets_in():
-    ledger, wide = fragmented()
-    rounds = Mover(ledger, replace(FREE_MOVES, migration_price=1.0))
+    cluster, wide = fragmented()
+    rounds = Mover(cluster, replace(FREE_MOVES, migration_price=1.0))
     moves = rounds.turn()
     assert moves.starts.tolist() == [False, True]
     assert moves.plan[0] == moves.plan[1]
     assert moves.source[0] == moves.target[1], "the one makes room for the other"
-    assert ledger.state[wide[0]] == RUNNING
-    assert not overcommitted(ledger)
+    assert cluster.state[wide[0]] == RUNNING
+    assert not overcommitted(cluster)
 
 
 def test_no_task_makes_room_for_what_can_wait():
-    ledger, _ = fragmented(waiting=0.9)
-    assert not len(Mover(ledger, replace(FREE_MOVES, migration_price=1.0)).turn())
+    cluster, _ = fragmented(waiting=0.9)
+    assert not len(Mover(cluster, replace(FREE_MOVES, migration_price=1.0)).turn())
 
 
 def test_full_machines_trade_tasks():
     """Two loud and two shy tasks on two full machines: like goes to like, in one plan, since none can go first."""
     loud, shy = a_class("loud", 1, 1.0, 0.0), a_class("shy", 1, 0.0, 1.0)
-    ledger = cluster([spec("a", 2), spec("b", 2)])
+    cluster = cluster_of([spec("a", 2), spec("b", 2)])
     for machine in "ab":
-        run(ledger, loud, machine)
-        run(ledger, shy, machine)
-    moves = Mover(ledger).turn()
+        run(cluster, loud, machine)
+        run(cluster, shy, machine)
+    moves = Mover(cluster).turn()
     assert len(moves) == 2
     assert moves.plan[0] == moves.plan[1]
-    assert total_cost(ledger) == 0.0
-    assert not overcommitted(ledger)
+    assert total_cost(cluster) == 0.0
+    assert not overcommitted(cluster)
 
 
 def test_no_more_steps_than_allowed():
-    ledger = cluster([spec(f"m{i}", 8) for i in range(8)])
-    run(ledger, NOISY, "m0", 8)
-    assert len(Mover(ledger).turn()) == 7
-    ledger = cluster([spec(f"m{i}", 8) for i in range(8)])
-    run(ledger, NOISY, "m0", 8)
-    assert len(Mover(ledger, replace(FREE_MOVES, migration_moves=3)).turn()) == 3
+    cluster = cluster_of([spec(f"m{i}", 8) for i in range(8)])
+    run(cluster, NOISY, "m0", 8)
+    assert len(Mover(cluster).turn()) == 7
+    cluster = cluster_of([spec(f"m{i}", 8) for i in range(8)])
+    run(cluster, NOISY, "m0", 8)
+    assert len(Mover(cluster, replace(FREE_MOVES, migration_moves=3)).turn()) == 3
 
 
 def test_without_tasks_or_machines_there_is_nothing_to_do():
-    assert not len(Mover(cluster([])).turn())
-    ledger = cluster([spec("a", 4)])
-    wait(ledger, NOISY)
-    assert not len(Mover(ledger).propose(0.0))
+    assert not len(Mover(cluster_of([])).turn())
+    cluster = cluster_of([spec("a", 4)])
+    wait(cluster, NOISY)
+    assert not len(Mover(cluster).propose(0.0))
 
 
-def test_the_ledger_does_not_change():
-    ledger, _ = crowded()
-    wait(ledger, a_class("wide", 8))
-    before = {k: v.tobytes() for k, v in vars(ledger).items() if isinstance(v, np.ndarray)}
-    assert len(Mover(ledger).propose())
-    assert {k: v.tobytes() for k, v in vars(ledger).items() if isinstance(v, np.ndarray)} == before
-    assert ledger.view().pending.tolist() == np.flatnonzero(ledger.state == PENDING).tolist()
+def test_the_cluster_does_not_change():
+    cluster, _ = crowded()
+    wait(cluster, a_class("wide", 8))
+    before = {k: v.tobytes() for k, v in vars(cluster).items() if isinstance(v, np.ndarray)}
+    assert len(Mover(cluster).propose())
+    assert {k: v.tobytes() for k, v in vars(cluster).items() if isinstance(v, np.ndarray)} == before
+    assert cluster.view().pending.tolist() == np.flatnonzero(cluster.state == PENDING).tolist()
 
 
 def test_the_network_grows_with_classes_times_groups():
-    ledger = cluster([spec(f"m{i}", 16, headroom=0.1 * (i % 7)) for i in range(70)])
+    cluster = cluster_of([spec(f"m{i}", 16, headroom=0.1 * (i % 7)) for i in range(70)])
     for i in range(70):
         for c in range(i % 5):
-            run(ledger, a_class(f"c{c}", 1 + c % 2, 0.1), f"m{i}")
-    counts = Mover(ledger).proposal().counts
+            run(cluster, a_class(f"c{c}", 1 + c % 2, 0.1), f"m{i}")
+    counts = Mover(cluster).proposal().counts
     assert counts["arcs"] <= 4 * counts["classes"] * counts["groups"] + 20 * counts["groups"]
 
 
@@ -210,17 +210,17 @@ def test_tiny_clusters_come_near_the_best_assignment():
     for use, most in ((0.7, 1.02), (1.0, 1.08)):
         reached = best = 0.0
         for seed in range(25):
-            ledger = tiny(seed, use)
-            best += least_cost(ledger)
-            rounds = Mover(ledger)
+            cluster = tiny(seed, use)
+            best += least_cost(cluster)
+            rounds = Mover(cluster)
             while len(rounds.turn()):
                 pass
-            reached += total_cost(ledger)
+            reached += total_cost(cluster)
         assert best - 1e-6 <= reached <= most * best
 
 
 def test_ends_are_booked_with_moves():
-    ledger, _ = crowded()
-    moves = Mover(ledger).propose()
-    carry_out(moves, ledger, np.array([77.0]))
-    assert ledger.end_s[moves.tasks[0]] == 77.0
+    cluster, _ = crowded()
+    moves = Mover(cluster).propose()
+    carry_out(moves, cluster, np.array([77.0]))
+    assert cluster.end_s[moves.tasks[0]] == 77.0

@@ -12,7 +12,7 @@ from moving_world import FREE_MOVES, Mover, overcommitted, total_cost
 from scale_world import Draw, World, draw_world, worlds
 
 from flowsched.cluster.settings import HYSTERESIS
-from flowsched.scale.ledger import RUNNING, Ledger
+from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
 from flowsched.scale.migration import Moves, carry_out
 
 WORLDS = st.one_of(worlds(use=0.4), worlds(use=0.9, priorities=2), worlds(use=1.0))
@@ -20,24 +20,24 @@ PRICES = st.sampled_from((0.0, 0.02, 0.1, 0.3))
 OFTEN = settings(max_examples=60, deadline=None)
 
 
-def crowd(world: World) -> Ledger:
+def crowd(world: World) -> BulkCluster:
     """The world with several tasks for each that its draw has running, so that there is something to move."""
-    ledger = world.ledger()
+    cluster = world.cluster()
     rng = np.random.default_rng(len(world.running))
-    numbers = [ledger.intern(c) for c in world.classes]
-    for row in np.flatnonzero(ledger.alive).tolist():
+    numbers = [cluster.intern(c) for c in world.classes]
+    for row in np.flatnonzero(cluster.alive).tolist():
         for _ in range(4):
             c = int(rng.choice(numbers))
-            demand = ledger.demands[c]
-            base = ledger.table().base[c, ledger.kind[row]]
-            room = (ledger.limits[row] - ledger.readings[row] >= ledger.effects[c]) | (ledger.effects[c] == 0)
-            if np.isfinite(base) and (ledger.free[row][demand > 0] >= demand[demand > 0]).all() and room.all():
-                ledger.bind(ledger.submit(np.array([c]), np.zeros(1)), np.array([row]))
-    return ledger
+            demand = cluster.demands[c]
+            base = cluster.table().base[c, cluster.kind[row]]
+            room = (cluster.limits[row] - cluster.readings[row] >= cluster.effects[c]) | (cluster.effects[c] == 0)
+            if np.isfinite(base) and (cluster.free[row][demand > 0] >= demand[demand > 0]).all() and room.all():
+                cluster.bind(cluster.submit(np.array([c]), np.zeros(1)), np.array([row]))
+    return cluster
 
 
-def mover(ledger: Ledger, price: float) -> Mover:
-    return Mover(ledger, replace(FREE_MOVES, migration_price=price))
+def mover(cluster: BulkCluster, price: float) -> Mover:
+    return Mover(cluster, replace(FREE_MOVES, migration_price=price))
 
 
 def net_by_plan(moves: Moves) -> np.ndarray:
@@ -55,17 +55,17 @@ def where(wrong: list[str]) -> set[str]:
     return {text.partition(":")[0] for text in wrong}
 
 
-def waiting_of(ledger: Ledger, tasks: np.ndarray, now_s: float) -> float:
+def waiting_of(cluster: BulkCluster, tasks: np.ndarray, now_s: float) -> float:
     """What leaving tasks costs, from the policy's own numbers."""
     total = 0.0
     for task in tasks.tolist():
-        prices = ledger.prices[ledger.task_class[task]]
-        age = min(1.0, max(0.0, (now_s - ledger.created_s[task]) / 600.0))
+        prices = cluster.prices[cluster.task_class[task]]
+        age = min(1.0, max(0.0, (now_s - cluster.created_s[task]) / 600.0))
         total += prices.waiting + prices.growth * age
     return total
 
 
-def check(moves: Moves, ledger: Ledger, now_s: float, barred: np.ndarray) -> None:
+def check(moves: Moves, cluster: BulkCluster, now_s: float, barred: np.ndarray) -> None:
     """Carry steps out and see whether what they say is true."""
     assert len(set(moves.tasks.tolist())) == len(moves)
     assert not barred[moves.target].any()
@@ -74,32 +74,32 @@ def check(moves: Moves, ledger: Ledger, now_s: float, barred: np.ndarray) -> Non
     alone = np.isin(moves.plan, plans[size == 1])
     assert (moves.gain > moves.least_gain)[alone].all()
     starts = moves.tasks[moves.starts]
-    before = total_cost(ledger) + waiting_of(ledger, starts, now_s)
-    carry_out(moves, ledger)
-    after = total_cost(ledger)
+    before = total_cost(cluster) + waiting_of(cluster, starts, now_s)
+    carry_out(moves, cluster)
+    after = total_cost(cluster)
     assert before - after == pytest.approx(moves.gain.sum(), abs=rounding(before))
-    assert not overcommitted(ledger, moves.target.tolist())
+    assert not overcommitted(cluster, moves.target.tolist())
     for task, row in zip(moves.tasks.tolist(), moves.target.tolist(), strict=True):
-        task_class = ledger.classes[ledger.task_class[task]]
-        assert ledger.kinds[ledger.kind[row]].has(task_class.selector)
+        task_class = cluster.classes[cluster.task_class[task]]
+        assert cluster.kinds[cluster.kind[row]].has(task_class.selector)
 
 
 @OFTEN
 @given(WORLDS, PRICES)
 def test_moves_do_what_they_say(world: World, price: float):
-    ledger = crowd(world)
-    barred = world.barred_rows(ledger)
-    moves = mover(ledger, price).propose(world.now_s, barred)
-    check(moves, ledger, world.now_s, barred)
+    cluster = crowd(world)
+    barred = world.barred_rows(cluster)
+    moves = mover(cluster, price).propose(world.now_s, barred)
+    check(moves, cluster, world.now_s, barred)
 
 
 @OFTEN
 @given(WORLDS, PRICES)
 def test_rounds_end_and_what_is_paid_is_less_than_what_is_won(world: World, price: float):
-    ledger = crowd(world)
-    ledger.leave(ledger.view().pending)
-    rounds = mover(ledger, price)
-    start, paid, moved = total_cost(ledger), 0.0, 0
+    cluster = crowd(world)
+    cluster.leave(cluster.view().pending)
+    rounds = mover(cluster, price)
+    start, paid, moved = total_cost(cluster), 0.0, 0
     for _ in range(40):
         moves = rounds.turn(world.now_s)
         if not len(moves):
@@ -107,7 +107,7 @@ def test_rounds_end_and_what_is_paid_is_less_than_what_is_won(world: World, pric
         paid += float(moves.least_gain.sum())
         moved += len(moves)
     assert not len(moves)
-    assert not moved or total_cost(ledger) + paid < start
+    assert not moved or total_cost(cluster) + paid < start
 
 
 @OFTEN
@@ -120,8 +120,8 @@ def test_at_an_infinite_price_no_task_moves(world: World):
 @given(WORLDS, PRICES)
 def test_the_same_state_gives_the_same_bytes(world: World, price: float):
     first = mover(crowd(world), price).propose(world.now_s)
-    ledger = crowd(world)
-    rounds = mover(ledger, price)
+    cluster = crowd(world)
+    rounds = mover(cluster, price)
     rounds.propose(world.now_s)
     second = rounds.propose(world.now_s)
     assert all(v.tobytes() == vars(second)[k].tobytes() for k, v in vars(first).items())
@@ -130,12 +130,12 @@ def test_the_same_state_gives_the_same_bytes(world: World, price: float):
 @OFTEN
 @given(WORLDS)
 def test_tasks_that_moved_cost_more_to_move_again(world: World):
-    ledger = crowd(world)
-    rounds = mover(ledger, 0.05)
+    cluster = crowd(world)
+    rounds = mover(cluster, 0.05)
     first = rounds.turn(world.now_s)
     rng = np.random.default_rng(0)
-    for row in np.flatnonzero(ledger.alive).tolist():
-        ledger.read(ledger.machine_name(row), "headroom", float(rng.uniform(0.0, 3.0)))
+    for row in np.flatnonzero(cluster.alive).tolist():
+        cluster.read(cluster.machine_name(row), "headroom", float(rng.uniform(0.0, 3.0)))
     second = rounds.propose(world.now_s + 50.0)
     again = np.isin(second.tasks, first.tasks[~first.starts])
     runs = ~second.starts
@@ -148,10 +148,10 @@ def test_running_tasks_are_those_that_move():
     moved = started = 0
     for seed in range(10):
         world = draw_world(seed, replace(Draw(), machines=6, use=0.9))
-        ledger = crowd(world)
-        moves = mover(ledger, 0.0).propose(world.now_s)
+        cluster = crowd(world)
+        moves = mover(cluster, 0.0).propose(world.now_s)
         moved += int((~moves.starts).sum())
         started += int(moves.starts.sum())
-        assert (ledger.state[moves.tasks[~moves.starts]] == RUNNING).all()
+        assert (cluster.state[moves.tasks[~moves.starts]] == RUNNING).all()
     assert moved > 20
     assert started > 5

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scale_world import Draw, World, decide, draw_world, varied, worlds
 
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.exact import ExactLevel
-from flowsched.scale.ledger import Ledger
 from flowsched.scale.policies.flow import FlowCostModel
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.small_round import bound_prices
@@ -29,10 +29,10 @@ def test_small_rounds_are_close_to_the_optimum_and_the_bound_is_never_above_it()
     far = []
     for seed in range(200):
         world = varied(seed)
-        ledger, outcome = decide(world)
+        cluster, outcome = decide(world)
         (level,) = outcome.levels
         prices = bound_prices(level.evidence, level.primal)
-        answer = ExactLevel(level.evidence).solve(ledger.task_class[outcome.tasks], outcome.machines, prices=prices)
+        answer = ExactLevel(level.evidence).solve(cluster.task_class[outcome.tasks], outcome.machines, prices=prices)
         assert answer.proven
         assert outcome.certificate is not None
         assert outcome.certificate.bound <= answer.value + 1e-5
@@ -80,11 +80,11 @@ def test_rounds_that_are_large_do_without() -> None:
     assert "exchange_nodes" in decide(world, RoundSettings(exchange_tasks=65))[1].counts
 
 
-def round_of(machines: list[MachineSpec], tasks: list[TaskClass], waiting: float = 4.0) -> tuple[Ledger, Rounds]:
-    ledger = Ledger(FlowCostModel(waiting=waiting))
-    ledger.add_machines(machines)
-    ledger.submit(np.array([ledger.intern(t) for t in tasks]), np.zeros(len(tasks)))
-    return ledger, Rounds(ledger, make_solver("ortools"))
+def round_of(machines: list[MachineSpec], tasks: list[TaskClass], waiting: float = 4.0) -> tuple[BulkCluster, Rounds]:
+    cluster = BulkCluster(FlowCostModel(waiting=waiting))
+    cluster.add_machines(machines)
+    cluster.submit(np.array([cluster.intern(t) for t in tasks]), np.zeros(len(tasks)))
+    return cluster, Rounds(cluster, make_solver("ortools"))
 
 
 def box(name: str, type: str, cpu: int, memory: int = 100) -> MachineSpec:
@@ -95,7 +95,7 @@ def task(name: str, width: int, memory: int = 0, **slow: float) -> TaskClass:
     return TaskClass(name, width, (("memory", memory),) if memory else (), slowness=tuple(slow.items()))
 
 
-def optimal(ledger: Ledger, outcome: RoundOutcome) -> bool:
+def optimal(cluster: BulkCluster, outcome: RoundOutcome) -> bool:
     (level,) = outcome.levels
     none = np.zeros(0, dtype=np.int64)
     answer = ExactLevel(level.evidence).solve(none, none)
@@ -133,8 +133,8 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_moves_that_no_single_class_can_make(name: str) -> None:
     machines, tasks = CASES[name]
-    ledger, rounds = round_of(machines, tasks)
-    assert optimal(ledger, rounds.decide(0.0))
+    cluster, rounds = round_of(machines, tasks)
+    assert optimal(cluster, rounds.decide(0.0))
 
 
 def test_a_task_that_must_not_wait_is_never_left_for_a_cheaper_plan() -> None:
@@ -142,25 +142,25 @@ def test_a_task_that_must_not_wait_is_never_left_for_a_cheaper_plan() -> None:
     machines = [box("a", "x", 4000), box("b", "y", 2000)]
     tasks = [task("narrow", 1000, y=50.0), task("narrow", 1000, y=50.0), task("wide", 4000)]
     for chosen in (RoundSettings(), RoundSettings(exact_tasks=10)):
-        ledger, rounds = round_of(machines, tasks, float("inf"))
-        outcome = Rounds(ledger, make_solver("ortools"), chosen).decide(0.0)
+        cluster, rounds = round_of(machines, tasks, float("inf"))
+        outcome = Rounds(cluster, make_solver("ortools"), chosen).decide(0.0)
         assert len(outcome.tasks) == 3
         del rounds
 
 
 def test_barred_machines_take_no_part_in_exchanges() -> None:
     machines, tasks = CASES["two narrow ones make room for a wide one"]
-    ledger, rounds = round_of(machines, tasks)
-    barred = np.zeros(ledger.rows, dtype=np.bool_)
-    barred[ledger.row("b")] = True
+    cluster, rounds = round_of(machines, tasks)
+    barred = np.zeros(cluster.rows, dtype=np.bool_)
+    barred[cluster.row("b")] = True
     outcome = rounds.decide(0.0, barred)
-    assert ledger.row("b") not in outcome.machines.tolist()
-    assert optimal(ledger, outcome)
+    assert cluster.row("b") not in outcome.machines.tolist()
+    assert optimal(cluster, outcome)
 
 
 def test_many_machines_are_no_reason_to_miss_a_swap() -> None:
     """Among hundreds of machines those that matter are found: the two cheap ones, each for the right task."""
     machines = [box("a", "x", 2000), box("b", "y", 2000), *(box(f"far-{i}", "z", 16000) for i in range(300))]
     tasks = [task("p", 2000, y=0.1, z=0.9), task("q", 2000, x=0.4, z=0.8), task("r", 2000, x=0.2, y=0.3, z=0.7)]
-    ledger, rounds = round_of(machines, tasks)
-    assert optimal(ledger, rounds.decide(0.0))
+    cluster, rounds = round_of(machines, tasks)
+    assert optimal(cluster, rounds.decide(0.0))

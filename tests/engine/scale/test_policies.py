@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from policy_world import DUE_S, World, a_class, a_machine, price_of
 
-from flowsched.errors import LedgerError
-from flowsched.scale.ledger import Ledger
+from flowsched.errors import EventError
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.policies import COST_MODELS, make_cost_model
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, CostModel
 from flowsched.scale.task_class import MachineKind, TaskClass
@@ -117,36 +117,36 @@ def test_the_same_class_and_kinds_have_the_same_prices_whatever_was_asked_before
 @given(cluster=clusters())
 def test_costs_of_a_round_are_those_of_a_recount_by_hand(name: str, cluster: tuple) -> None:
     world = loaded(name, cluster)
-    ledger = world.ledger
-    before = ledger.readings.copy()
+    cluster = world.cluster
+    before = cluster.readings.copy()
     outcome = world.rounds.decide(0.0)
 
     # Beside all others at the end of the round.
     after = before.copy()
     for task, row in zip(outcome.tasks.tolist(), outcome.machines.tolist(), strict=True):
-        after[row] += ledger.effects[ledger.task_class[task]]
+        after[row] += cluster.effects[cluster.task_class[task]]
     wanted = [
-        price_of(ledger, int(c), int(row), after[row] - ledger.effects[c])
-        for c, row in zip(ledger.task_class[outcome.tasks], outcome.machines, strict=True)
+        price_of(cluster, int(c), int(row), after[row] - cluster.effects[c])
+        for c, row in zip(cluster.task_class[outcome.tasks], outcome.machines, strict=True)
     ]
     assert outcome.cost == pytest.approx(wanted, rel=1e-6, abs=1e-6)
 
     # One after the other, and those that are left.
     total = 0.0
     for task, row in zip(outcome.tasks.tolist(), outcome.machines.tolist(), strict=True):
-        c = int(ledger.task_class[task])
-        total += price_of(ledger, c, row, before[row])
-        before[row] += ledger.effects[c]
+        c = int(cluster.task_class[task])
+        total += price_of(cluster, c, row, before[row])
+        before[row] += cluster.effects[c]
     for level in outcome.levels:
         left = set(level.waiting.tasks.tolist()) - set(outcome.tasks.tolist())
-        total += sum(min(waiting_cost(ledger, task), level.evidence.most) for task in left)
+        total += sum(min(waiting_cost(cluster, task), level.evidence.most) for task in left)
     assert sum(level.primal for level in outcome.levels) == pytest.approx(total, rel=1e-6, abs=1e-5)
 
 
-def waiting_cost(ledger: Ledger, task: int) -> float:
+def waiting_cost(cluster: BulkCluster, task: int) -> float:
     """What leaving a task costs at time 0."""
-    prices = ledger.policy.price(ledger.classes[int(ledger.task_class[task])], [])
-    age = min(1.0, max(0.0, -float(ledger.created_s[task]) / DUE_S))
+    prices = cluster.policy.price(cluster.classes[int(cluster.task_class[task])], [])
+    age = min(1.0, max(0.0, -float(cluster.created_s[task]) / DUE_S))
     return prices.waiting + prices.growth * age
 
 
@@ -156,12 +156,12 @@ def waiting_cost(ledger: Ledger, task: int) -> float:
 def test_nothing_is_overcommitted_or_dearer_than_waiting_and_no_selector_is_broken(name: str, cluster: tuple) -> None:
     world = loaded(name, cluster)
     outcome = world.round()
-    ledger = world.ledger
-    assert (ledger.free >= 0).all()
+    cluster = world.cluster
+    assert (cluster.free >= 0).all()
     for task, row, believed in zip(outcome.tasks.tolist(), outcome.machines.tolist(), outcome.believed, strict=True):
-        task_class = ledger.classes[int(ledger.task_class[task])]
-        assert ledger.kinds[int(ledger.kind[row])].has(task_class.selector)
-        assert believed <= waiting_cost(ledger, task) + 1e-6
+        task_class = cluster.classes[int(cluster.task_class[task])]
+        assert cluster.kinds[int(cluster.kind[row])].has(task_class.selector)
+        assert believed <= waiting_cost(cluster, task) + 1e-6
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -206,7 +206,7 @@ def test_prices_are_asked_once_per_class_and_kind_and_not_in_rounds(name: str) -
     assert set(policy.kinds.values()) == {1} and len(policy.kinds) == 2
 
     # Two new kinds at once: the classes are asked about once more, not once for each.
-    world.ledger.add_machines([a_machine(f"later-{i}", 4, type=f"type-{2 + i % 2}") for i in range(4)])
+    world.cluster.add_machines([a_machine(f"later-{i}", 4, type=f"type-{2 + i % 2}") for i in range(4)])
     world.round(50.0)
     assert {count for (_, kind), count in policy.pairs.items() if kind.type in ("type-2", "type-3")} == {1}
     assert set(policy.pairs.values()) == {1, 2} and set(policy.kinds.values()) == {1}
@@ -244,16 +244,16 @@ class Broken:
 )
 def test_a_price_that_is_none_is_refused_in_one_sentence(wrong: dict[str, float]) -> None:
     world = World(Broken(**wrong), [a_machine("n0")])  # type: ignore[arg-type]
-    with pytest.raises(LedgerError, match="policy broken priced class job with") as error:
+    with pytest.raises(EventError, match="policy broken priced class job with") as error:
         world.submit(a_class())
     assert "\n" not in str(error.value)
 
 
 def test_factors_for_features_that_there_are_not_are_refused_and_no_machine_joins() -> None:
-    ledger = Ledger(Broken((1.0, 2.0)))
-    with pytest.raises(LedgerError, match=r"policy broken has factors \[1.0, 2.0\] for machines of type m; expected 0"):
-        ledger.add_machines([a_machine("n0")])
-    assert ledger.machine_count == 0 and not ledger.kinds
+    cluster = BulkCluster(Broken((1.0, 2.0)))
+    with pytest.raises(EventError, match=r"policy broken has factors \[1.0, 2.0\] for machines of type m; expected 0"):
+        cluster.add_machines([a_machine("n0")])
+    assert cluster.machine_count == 0 and not cluster.kinds
 
 
 def test_a_machine_without_size_is_no_machine() -> None:

@@ -17,8 +17,8 @@ from builders import HUNGRY, SCALING, machines, running, service, snapshot, snap
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.errors import ShapeError
-from flowsched.inspector.account import Account
 from flowsched.inspector.explanation import explain
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import replay
 from flowsched.records.record_file import pack_record, read_record, record_json
 from flowsched.records.record_shape import check_shape
@@ -83,14 +83,14 @@ def sound(record: dict[str, Any]) -> None:
     assert json.loads(record_json(again)) == json.loads(record_json(record))
     packed = read_record(pack_record(record), "an archive")
     assert json.loads(record_json(packed)) == json.loads(record_json(record))
-    account = Account(again, "a record")
-    for part in account.parts:
+    trace = RecordView(again, "a record")
+    for part in trace.parts:
         assert not list(part.first.faults())
         if part.certificate is not None and part.certificate["method"] == "lagrangian":
             bound = recomputed_bound(part.plain)
             assert bound == pytest.approx(part.certificate["bound"], rel=1e-9, abs=1e-9)
-    if account.parts:
-        found = replay(account)
+    if trace.parts:
+        found = replay(trace)
         assert found.same, found.lines()
 
 
@@ -115,12 +115,12 @@ def test_what_is_preempted_and_moved_is_replayed_too(policy: str, found: Snapsho
     # Where nothing could be changed the record says nothing about it.
     assert [p["task"] for p in record.get("preemptions", ())] == [p.task for p in decisions.preemptions or ()]
     assert [m["task"] for m in record.get("moves", ())] == [m.task for m in decisions.moves or ()]
-    account = Account(reread(dict(record)), "a record")
+    trace = RecordView(reread(dict(record)), "a record")
     for change in record.get("preemptions", ()):
-        assert "was preempted" in explain(account, change["task"]).lines()[0]
-        assert "make room there" in " ".join(explain(account, change["room_for"]).lines())
+        assert "was preempted" in explain(trace, change["task"]).lines()[0]
+        assert "make room there" in " ".join(explain(trace, change["room_for"]).lines())
     for change in record.get("moves", ()):
-        assert f"from {change['source']} to {change['machine']}" in explain(account, change["task"]).lines()[0]
+        assert f"from {change['source']} to {change['machine']}" in explain(trace, change["task"]).lines()[0]
 
 
 @given(count=st.integers(2, 9), seed=st.integers(0, 50))
@@ -205,7 +205,7 @@ def test_what_was_different_is_counted() -> None:
     assert record["counts"]["solves"] >= 1
 
 
-def test_the_record_does_not_change_with_the_ledger() -> None:
+def test_the_record_does_not_change_with_the_cluster() -> None:
     """It may be made long after the round, while others go on."""
     from flowsched.scale.scheduler import NetworkScheduler
     from flowsched.solvers import make_solver

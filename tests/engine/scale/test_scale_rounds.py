@@ -10,8 +10,8 @@ from scale_world import ODD, REAL_SIZES, Draw, decide, draw_world
 
 from flowsched.network.network import Network
 from flowsched.scale import kernels
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import MAX_TIERS
-from flowsched.scale.ledger import Ledger
 from flowsched.scale.policies.flow import FlowCostModel
 from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import Rounds, RoundSettings
@@ -38,15 +38,15 @@ class Watched(Rounds):
     def see(self, state: BulkRoundState) -> None:
         super().see(state)
         self.shown += 1
-        seen, ledger, free = self.compaction, self.ledger, state.visible_free()
-        for m in np.flatnonzero(ledger.alive).tolist():
+        seen, cluster, free = self.compaction, self.cluster, state.visible_free()
+        for m in np.flatnonzero(cluster.alive).tolist():
             room = [
-                kernels.fit(m, s, free, state.readings, ledger.limits, seen._shape_demand, seen._shape_effect)
+                kernels.fit(m, s, free, state.readings, cluster.limits, seen._shape_demand, seen._shape_effect)
                 for s in range(len(seen._shape_demand))
             ]
             assert seen.seen_fit[m].tolist() == room
             buckets = state.readings[m] // np.maximum(1, seen._buckets)
-            assert seen.keys[seen.group_of[m]] == (ledger.kind[m], *buckets.tolist(), seen.signature[m])
+            assert seen.keys[seen.group_of[m]] == (cluster.kind[m], *buckets.tolist(), seen.signature[m])
 
 
 @SOME
@@ -54,9 +54,9 @@ class Watched(Rounds):
 def test_what_is_shown_to_the_compaction_is_what_is_there(seed: int, bucket: float) -> None:
     """Machines that settling or a trade emptied have room for the next priority."""
     world = draw_world(seed, crowded(seed, priorities=3, bucket=bucket))
-    ledger = world.ledger()
-    rounds = Watched(ledger, make_solver("ortools"), RoundSettings(worth_a_solve=0.0))
-    rounds.decide(world.now_s, world.barred_rows(ledger))
+    cluster = world.cluster()
+    rounds = Watched(cluster, make_solver("ortools"), RoundSettings(worth_a_solve=0.0))
+    rounds.decide(world.now_s, world.barred_rows(cluster))
     assert rounds.shown
 
 
@@ -66,13 +66,13 @@ def test_no_move_of_a_single_task_pays_once_a_round_has_settled(seed: int) -> No
     """Nor where networks were solved again, which is when machines are full that others could still trade for."""
     world = draw_world(seed, crowded(seed, waiting=1e6, growth=0.0))
     chosen = RoundSettings(exchange_tasks=0, worth_a_solve=0.0, settle_looks=10**9)
-    ledger, outcome = decide(world, chosen)
-    model, barred = ledger.model(), world.barred_rows(ledger)
-    ledger.bind(outcome.tasks, outcome.machines)
-    free, readings = ledger.free, ledger.readings
-    for c, m in set(zip(ledger.task_class[outcome.tasks].tolist(), outcome.machines.tolist(), strict=True)):
+    cluster, outcome = decide(world, chosen)
+    model, barred = cluster.model(), world.barred_rows(cluster)
+    cluster.bind(outcome.tasks, outcome.machines)
+    free, readings = cluster.free, cluster.readings
+    for c, m in set(zip(cluster.task_class[outcome.tasks].tolist(), outcome.machines.tolist(), strict=True)):
         now = kernels.cost_beside(m, c, model, readings)
-        for other in np.flatnonzero(ledger.alive & ~barred).tolist():
+        for other in np.flatnonzero(cluster.alive & ~barred).tolist():
             if other != m and kernels.takes(other, c, free, readings, model.limits, model.demands, model.effects):
                 assert kernels.place_cost(other, c, model, readings) >= now - 1e-6
 
@@ -97,12 +97,12 @@ class Refusing:
 @pytest.mark.parametrize("answers", [0, 1, 2])
 def test_a_round_that_fails_leaves_no_trace(answers: int) -> None:
     world = draw_world(3, crowded(3, priorities=3))
-    ledger = world.ledger()
+    cluster = world.cluster()
     solver = Refusing(answers)
-    rounds = Rounds(ledger, solver, RoundSettings(worth_a_solve=0.0))  # type: ignore[arg-type]
-    waiting = int(ledger.view().pending[0])
-    ledger.touch(np.flatnonzero(ledger.alive))
-    held = MachineReservation.of(ledger, waiting, 0, 1e9)
+    rounds = Rounds(cluster, solver, RoundSettings(worth_a_solve=0.0))  # type: ignore[arg-type]
+    waiting = int(cluster.view().pending[0])
+    cluster.touch(np.flatnonzero(cluster.alive))
+    held = MachineReservation.of(cluster, waiting, 0, 1e9)
     rounds.resume([held])
     with pytest.raises(RuntimeError, match="refused"):
         rounds.decide(world.now_s)
@@ -110,7 +110,7 @@ def test_a_round_that_fails_leaves_no_trace(answers: int) -> None:
     rounds.resume([])
     solver.answers = 10**9
     after = rounds.decide(world.now_s)
-    fresh = Rounds(world.ledger(), make_solver("ortools"), RoundSettings(worth_a_solve=0.0)).decide(world.now_s)
+    fresh = Rounds(world.cluster(), make_solver("ortools"), RoundSettings(worth_a_solve=0.0)).decide(world.now_s)
     assert after.tasks.tolist() == fresh.tasks.tolist()
     assert after.machines.tolist() == fresh.machines.tolist()
 
@@ -118,26 +118,26 @@ def test_a_round_that_fails_leaves_no_trace(answers: int) -> None:
 @pytest.mark.parametrize("canonical", [False, True])
 def test_rounds_without_changes_rebuild_nothing_whatever_the_size_of_machines(canonical: bool) -> None:
     """The largest machine is no whole number of units."""
-    ledger = Ledger(FlowCostModel(waiting=4.0))
-    ledger.add_machines([MachineSpec(f"m{i}", MachineKind("one"), {"cpu": 3920}) for i in range(3)])
-    classes = [ledger.intern(TaskClass("narrow", 1000)), ledger.intern(TaskClass("giant", 64000))]
-    ledger.submit(np.array(classes), np.zeros(2))
-    rounds = Rounds(ledger, make_solver("ortools"), canonical=canonical)
+    cluster = BulkCluster(FlowCostModel(waiting=4.0))
+    cluster.add_machines([MachineSpec(f"m{i}", MachineKind("one"), {"cpu": 3920}) for i in range(3)])
+    classes = [cluster.intern(TaskClass("narrow", 1000)), cluster.intern(TaskClass("giant", 64000))]
+    cluster.submit(np.array(classes), np.zeros(2))
+    rounds = Rounds(cluster, make_solver("ortools"), canonical=canonical)
     rounds.decide(0.0)
     for _ in range(3):
         assert rounds.decide(0.0).upkeep["rebuilt"] == {}
 
 
 def test_widths_that_no_task_waits_with_any_more_take_no_tier_from_those_that_wait() -> None:
-    ledger = Ledger(FlowCostModel(waiting=4.0))
-    ledger.add_machines([MachineSpec("m", MachineKind("one"), {"cpu": 96000})])
-    rounds = Rounds(ledger, make_solver("ortools"))
+    cluster = BulkCluster(FlowCostModel(waiting=4.0))
+    cluster.add_machines([MachineSpec("m", MachineKind("one"), {"cpu": 96000})])
+    rounds = Rounds(cluster, make_solver("ortools"))
     for width in [125 * 2**i for i in range(10)]:
-        task = ledger.submit(np.array([ledger.intern(TaskClass(f"w{width}", width))]), np.zeros(1))
+        task = cluster.submit(np.array([cluster.intern(TaskClass(f"w{width}", width))]), np.zeros(1))
         rounds.decide(0.0)
         assert width in rounds.compaction.tier_widths
         assert len(rounds.compaction.widths) <= MAX_TIERS
-        ledger.leave(task)
+        cluster.leave(task)
 
 
 @pytest.mark.parametrize("name", ["due_age_s", "resolves", "worth_a_solve", "settle_looks", "exact_tasks"])
@@ -156,18 +156,18 @@ def test_where_the_work_limit_ends_trades_what_is_believed_is_still_what_it_cost
 
 
 def test_what_waits_no_more_is_not_counted_any_longer() -> None:
-    ledger = Ledger(FlowCostModel())
-    ledger.add_machines([MachineSpec("m", MachineKind("small"), {"cpu": 4000, "memory": 10**6})])
-    rounds = Rounds(ledger, make_solver("ortools"))
+    cluster = BulkCluster(FlowCostModel())
+    cluster.add_machines([MachineSpec("m", MachineKind("small"), {"cpu": 4000, "memory": 10**6})])
+    rounds = Rounds(cluster, make_solver("ortools"))
     reasons: set[str] = set()
     for i in range(300):
-        number = ledger.intern(TaskClass(f"c{i}", 1000, (("memory", 100 + i),)))
-        task = ledger.submit(np.array([number]), np.array([float(i)]))
+        number = cluster.intern(TaskClass(f"c{i}", 1000, (("memory", 100 + i),)))
+        task = cluster.submit(np.array([number]), np.array([float(i)]))
         outcome = rounds.decide(float(i))
         assert len(outcome.tasks) == 1
         reasons |= set(outcome.upkeep["rebuilt"])
-        ledger.leave(task)
+        cluster.leave(task)
     assert rounds.compaction.seen_fit.shape[1] <= 65
     assert "stale_shapes" in reasons
-    first = ledger.submit(np.array([0]), np.array([300.0]))
+    first = cluster.submit(np.array([0]), np.array([300.0]))
     assert rounds.decide(300.0).tasks.tolist() == first.tolist()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from builders import CATALOGUE, HUNGRY, LARGE, SCALING, machine, machines, running, service, snapshot, snapshots, task
 from flowsched.cluster.decision import Decisions
 from flowsched.cluster.snapshot import Machine, RelationCount, Reservation, Running, Snapshot, Task
-from flowsched.inspector.account import Account
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import replay
 from flowsched.records.record_file import read_record, record_json
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
@@ -357,8 +357,8 @@ def test_a_related_round_is_replayed() -> None:
     )
     record = solve_network_round(found, chosen("coco")).record
     assert record is not None
-    account = Account(read_record(record_json(record).encode(), "a record"), "a record")
-    again = replay(account)
+    trace = RecordView(read_record(record_json(record).encode(), "a record"), "a record")
+    again = replay(trace)
     assert again.same, again.lines()
 
 

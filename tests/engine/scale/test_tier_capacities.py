@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scale_world import Draw, World, breaches, compacted, decide, draw_world, worlds
 
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import MAX_TIERS, Compaction, largest_sums, tier_widths
-from flowsched.scale.ledger import Ledger
 from flowsched.scale.policies.trivial import TrivialPolicy
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
@@ -23,11 +23,11 @@ ROOMS = st.lists(st.integers(0, 8000), min_size=1, max_size=5)
 
 def stand(widths: list[int], rooms: list[int]) -> Compaction:
     """One kind of machines with these rooms, a task of every width waiting."""
-    ledger = Ledger(TrivialPolicy())
-    ledger.add_machines([MachineSpec(f"m{i}", MachineKind("one"), {"cpu": room}) for i, room in enumerate(rooms)])
-    classes = np.array([ledger.intern(TaskClass(f"w{w}", w)) for w in widths])
-    ledger.submit(classes, np.zeros(len(widths)))
-    return compacted(ledger, 0.0).compaction
+    cluster = BulkCluster(TrivialPolicy())
+    cluster.add_machines([MachineSpec(f"m{i}", MachineKind("one"), {"cpu": room}) for i, room in enumerate(rooms)])
+    classes = np.array([cluster.intern(TaskClass(f"w{w}", w)) for w in widths])
+    cluster.submit(classes, np.zeros(len(widths)))
+    return compacted(cluster, 0.0).compaction
 
 
 @SOME
@@ -105,21 +105,21 @@ def test_many_widths_share_tiers_and_the_narrowest_has_one(count: int) -> None:
 @given(worlds(oldest_s=900.0, priorities=2))
 def test_no_round_overcommits_anything(world: World) -> None:
     for chosen in (RoundSettings(), RoundSettings(exchange_tasks=0), RoundSettings(exact_tasks=14)):
-        ledger, outcome = decide(world, chosen)
-        assert breaches(world, ledger, outcome) == []
+        cluster, outcome = decide(world, chosen)
+        assert breaches(world, cluster, outcome) == []
         # Bound for real, no capacity is below 0 that was not before.
-        before = ledger.free.copy()
-        ledger.bind(outcome.tasks, outcome.machines)
+        before = cluster.free.copy()
+        cluster.bind(outcome.tasks, outcome.machines)
         touched = np.unique(outcome.machines)
-        asked = ledger.demands[ledger.task_class[outcome.tasks]].sum(axis=0) > 0
-        assert (ledger.free[touched][:, asked] >= np.minimum(before[touched][:, asked], 0)).all()
+        asked = cluster.demands[cluster.task_class[outcome.tasks]].sum(axis=0) > 0
+        assert (cluster.free[touched][:, asked] >= np.minimum(before[touched][:, asked], 0)).all()
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_large_rounds_overcommit_nothing_either(seed: int) -> None:
     world = draw_world(seed, Draw(machines=60, classes=12, tasks=400, use=0.6, priorities=2))
-    ledger, outcome = decide(world)
-    assert breaches(world, ledger, outcome) == []
+    cluster, outcome = decide(world)
+    assert breaches(world, cluster, outcome) == []
     assert len(outcome.tasks) > 100
 
 
@@ -127,9 +127,9 @@ def test_large_rounds_overcommit_nothing_either(seed: int) -> None:
 @given(worlds())
 def test_requests_are_never_above_allocatable(world: World) -> None:
     """A task that is wider than every machine waits, and has no way into the network but that."""
-    ledger = world.ledger()
-    number = ledger.intern(TaskClass("giant", 1 + int(ledger.allocatable[:, 0].max())))
-    ledger.submit(np.array([number]), np.zeros(1))
-    built = compacted(ledger, world.now_s).built
+    cluster = world.cluster()
+    number = cluster.intern(TaskClass("giant", 1 + int(cluster.allocatable[:, 0].max())))
+    cluster.submit(np.array([number]), np.zeros(1))
+    built = compacted(cluster, world.now_s).built
     assert number in built.classes
     assert number not in built.classes[built.arc_class]

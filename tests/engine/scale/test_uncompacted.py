@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).parents[3]))  # benchmarks are no part of wha
 
 from benchmarks.uncompacted import build_uncompacted, exact_prices, room_by_class
 from flowsched.network.network import Network
-from flowsched.scale.ledger import Ledger
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.policies.trivial import TrivialPolicy
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.solvers import Status, make_solver
@@ -35,8 +35,8 @@ def rounding(*networks: Network) -> float:
 
 
 def both(world: World, stand: Stand | None = None) -> tuple[Network, Network]:
-    stand = stand or compacted(world.ledger(), world.now_s)
-    plain = build_uncompacted(stand.ledger, stand.compaction, stand.waiting)
+    stand = stand or compacted(world.cluster(), world.now_s)
+    plain = build_uncompacted(stand.cluster, stand.compaction, stand.waiting)
     return stand.built.network, plain.network
 
 
@@ -64,7 +64,7 @@ def test_machines_of_any_room_fold_without_loss_where_widths_divide(world: World
 @FEW
 @given(worlds(widths=DIVIDING, memory=False, gpus=False, services=False))
 def test_a_policy_without_features_folds_without_loss(world: World) -> None:
-    small, large = both(world, compacted(world.ledger(TrivialPolicy()), world.now_s))
+    small, large = both(world, compacted(world.cluster(TrivialPolicy()), world.now_s))
     assert optimum(small) == pytest.approx(optimum(large), abs=rounding(small, large))
 
 
@@ -78,9 +78,9 @@ def test_folding_never_makes_anything_dearer(world: World) -> None:
 @FEW
 @given(worlds(same_rooms=True, growth=0.0))
 def test_buckets_cost_no_more_than_stated(world: World) -> None:
-    stand = compacted(world.ledger(), world.now_s)
+    stand = compacted(world.cluster(), world.now_s)
     small, large = both(world, stand)
-    tasks = np.zeros(len(stand.ledger.classes), dtype=np.int64)
+    tasks = np.zeros(len(stand.cluster.classes), dtype=np.int64)
     tasks[stand.waiting.classes] = stand.waiting.counts
     error = stand.compaction.bucket_error(tasks)
     assert abs(optimum(small) - optimum(large)) <= error + rounding(small, large)
@@ -89,14 +89,14 @@ def test_buckets_cost_no_more_than_stated(world: World) -> None:
 @FEW
 @given(worlds(growth=0.0))
 def test_a_price_is_never_further_off_than_half_a_bucket(world: World) -> None:
-    stand = compacted(world.ledger(), world.now_s)
-    compaction, ledger = stand.compaction, stand.ledger
+    stand = compacted(world.cluster(), world.now_s)
+    compaction, cluster = stand.compaction, stand.cluster
     rows = np.flatnonzero(compaction.group_of >= 0)
     classes = stand.waiting.classes
-    exact = exact_prices(ledger, classes, rows)
+    exact = exact_prices(cluster, classes, rows)
     price = compaction.cost[classes][:, compaction.group_of[rows]]
     for i, c in enumerate(classes.tolist()):
-        one = np.zeros(len(ledger.classes), dtype=np.int64)
+        one = np.zeros(len(cluster.classes), dtype=np.int64)
         one[c] = 1
         allowed = np.isfinite(exact[i])
         assert (np.isfinite(price[i]) == allowed).all()
@@ -107,10 +107,10 @@ def test_a_plan_that_is_optimal_for_buckets_is_within_twice_the_formula() -> Non
     world_of = Draw(machines=6, classes=4, tasks=12, same_rooms=True, growth=0.0, bucket=0.5)
     for seed in range(20):
         world = draw_world(seed, world_of)
-        stand = compacted(world.ledger(), world.now_s)
-        exact = compacted(world.ledger(flow_policy(0.0)), world.now_s)
-        plain = build_uncompacted(stand.ledger, exact.compaction, stand.waiting)
-        tasks = np.zeros(len(stand.ledger.classes), dtype=np.int64)
+        stand = compacted(world.cluster(), world.now_s)
+        exact = compacted(world.cluster(flow_policy(0.0)), world.now_s)
+        plain = build_uncompacted(stand.cluster, exact.compaction, stand.waiting)
+        tasks = np.zeros(len(stand.cluster.classes), dtype=np.int64)
         tasks[stand.waiting.classes] = stand.waiting.counts
         error = stand.compaction.bucket_error(tasks)
         # The plan for the middles, at exact prices: what it promises is off by the formula at most, the optimum too.
@@ -122,14 +122,14 @@ def test_two_machines_that_lack_different_things_look_like_one_that_lacks_nothin
     """Why equal room is asked for: the sum of two machines has CPU and memory, none of the two has both."""
     kind = MachineKind("one")
     policy = TrivialPolicy(growth=0.0)
-    ledger = Ledger(policy)
-    ledger.add_machines(
+    cluster = BulkCluster(policy)
+    cluster.add_machines(
         [MachineSpec("cpu", kind, {"cpu": 8000, "memory": 1}), MachineSpec("both", kind, {"cpu": 1000, "memory": 8})]
     )
-    classes = [ledger.intern(TaskClass(name, 1000, (("memory", 1),))) for name in ("one", "other")]
-    ledger.submit(np.array(classes * 2), np.zeros(4))
-    stand = compacted(ledger, 0.0)
-    plain = build_uncompacted(stand.ledger, stand.compaction, stand.waiting)
+    classes = [cluster.intern(TaskClass(name, 1000, (("memory", 1),))) for name in ("one", "other")]
+    cluster.submit(np.array(classes * 2), np.zeros(4))
+    stand = compacted(cluster, 0.0)
+    plain = build_uncompacted(stand.cluster, stand.compaction, stand.waiting)
     assert optimum(stand.built.network) == pytest.approx(4 * policy.place)
     assert optimum(plain.network) == pytest.approx(3 * policy.place + policy.waiting)
 
@@ -138,14 +138,14 @@ def test_two_machines_that_lack_different_things_look_like_one_that_lacks_nothin
 @given(draws())
 def test_the_network_without_compaction_counts_every_task_once(draw: Draw) -> None:
     world = draw_world(3, replace(draw, tasks=9))
-    stand = compacted(world.ledger(), world.now_s)
-    plain = build_uncompacted(stand.ledger, stand.compaction, stand.waiting)
+    stand = compacted(world.cluster(), world.now_s)
+    plain = build_uncompacted(stand.cluster, stand.compaction, stand.waiting)
     network = plain.network
     assert len(plain.tasks) == 9
     assert network.supplies.sum() == 0
     assert (network.supplies[10:] == 0).all()
     assert (network.capacities >= 0).all()
-    room = room_by_class(stand.ledger, stand.waiting.classes, plain.rows)
+    room = room_by_class(stand.cluster, stand.waiting.classes, plain.rows)
     assert (room.max(axis=0, initial=0) > 0).all() or not len(plain.rows)
-    barred = np.ones(stand.ledger.rows, dtype=np.bool_)
-    assert not len(build_uncompacted(stand.ledger, stand.compaction, stand.waiting, barred).arc_task)
+    barred = np.ones(stand.cluster.rows, dtype=np.bool_)
+    assert not len(build_uncompacted(stand.cluster, stand.compaction, stand.waiting, barred).arc_task)

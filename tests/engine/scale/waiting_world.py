@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flowsched.scale.ledger import FREE, RUNNING, Ledger
+from flowsched.scale.bulk_cluster import FREE, RUNNING, BulkCluster
 from flowsched.scale.policy import ClassPrices, Feature
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
@@ -53,9 +53,9 @@ class World:
     ) -> None:
         self.settings = settings
         self.policy = policy or ByWidth()
-        self.ledger = Ledger(self.policy)
-        self.ledger.add_machines(machines)
-        self.rounds = Rounds(self.ledger, OrtoolsSolver(), settings)
+        self.cluster = BulkCluster(self.policy)
+        self.cluster.add_machines(machines)
+        self.rounds = Rounds(self.cluster, OrtoolsSolver(), settings)
         self.now_s = 0.0
         self.longest_run_s = 0.0
         self.created: list[float] = []
@@ -74,10 +74,10 @@ class World:
         """Tasks of a class come now; their numbers here."""
         if not count:
             return []
-        ledger = self.ledger
-        c = ledger.intern(task_class)
+        cluster = self.cluster
+        c = cluster.intern(task_class)
         waiting, in_all = self.waiting(task_class.priority), self.waiting()
-        rows = ledger.submit(np.full(count, c), np.full(count, self.now_s))
+        rows = cluster.submit(np.full(count, c), np.full(count, self.now_s))
         first = len(self.created)
         for i, row in enumerate(rows.tolist()):
             self._number[row] = first + i
@@ -90,17 +90,17 @@ class World:
 
     def waiting(self, priority: int | None = None) -> int:
         """How many wait, of no lower priority than this."""
-        ledger = self.ledger
-        pending = ledger._pending[: int(ledger._pending_count[0])]
+        cluster = self.cluster
+        pending = cluster._pending[: int(cluster._pending_count[0])]
         if priority is None or not len(pending):
             return len(pending)
-        return int((ledger.table().priority[ledger.task_class[pending]] >= priority).sum())
+        return int((cluster.table().priority[cluster.task_class[pending]] >= priority).sum())
 
     def run(self, task_class: TaskClass, machine: str, ends_s: float) -> int:
         """A task that runs already."""
         (number,) = self.submit(task_class)
         row = self.row_of(number)
-        self.ledger.bind(np.array([row]), np.array([self.ledger.row(machine)]), np.array([ends_s]))
+        self.cluster.bind(np.array([row]), np.array([self.cluster.row(machine)]), np.array([ends_s]))
         self.started[number] = self.now_s
         self.longest_run_s = max(self.longest_run_s, ends_s - self.now_s if np.isfinite(ends_s) else 0.0)
         return number
@@ -113,29 +113,29 @@ class World:
 
     def where(self, number: int) -> str:
         """The machine that a running task is on."""
-        return self.ledger.machine_name(int(self.ledger.machine[self.row_of(number)]))
+        return self.cluster.machine_name(int(self.cluster.machine[self.row_of(number)]))
 
     def end_tasks(self) -> None:
-        ledger = self.ledger
-        gone = np.flatnonzero((ledger.state == RUNNING) & (ledger.end_s <= self.now_s))
+        cluster = self.cluster
+        gone = np.flatnonzero((cluster.state == RUNNING) & (cluster.end_s <= self.now_s))
         if len(gone):
-            ledger.leave(gone)
+            cluster.leave(gone)
             self.ended += len(gone)
             for row in gone.tolist():
                 del self._number[row]
 
     def round(self, barred: np.ndarray | None = None) -> RoundOutcome:
         """Decide, check that nothing is promised twice, and do it."""
-        ledger = self.ledger
+        cluster = self.cluster
         outcome = self.last = self.rounds.decide(self.now_s, barred)
         if len(outcome.tasks):
-            ends = ledger.predicted_end(outcome.tasks, outcome.machines, self.now_s)
+            ends = cluster.predicted_end(outcome.tasks, outcome.machines, self.now_s)
             finite = ends[np.isfinite(ends)]
             self.longest_run_s = max(self.longest_run_s, float((finite - self.now_s).max(initial=0.0)))
-            ledger.bind(outcome.tasks, outcome.machines, ends)
+            cluster.bind(outcome.tasks, outcome.machines, ends)
             for row in outcome.tasks.tolist():
                 self.started[self._number[row]] = self.now_s
-            assert (ledger.free[ledger.alive] >= 0).all(), "overcommitted"
+            assert (cluster.free[cluster.alive] >= 0).all(), "overcommitted"
         return outcome
 
     def step(self, feed: Callable[[World], None] | None = None) -> RoundOutcome:
@@ -148,27 +148,27 @@ class World:
 
     def restart(self) -> None:
         """A new process reads the same cluster: what runs where, until when, what waits since when; nothing else."""
-        old = self.ledger
-        self.ledger = Ledger(self.policy)
-        self.ledger.groups = dict(old.groups)
-        self.ledger.add_machines([self._spec(old, row) for row in np.flatnonzero(old.alive).tolist()])
+        old = self.cluster
+        self.cluster = BulkCluster(self.policy)
+        self.cluster.groups = dict(old.groups)
+        self.cluster.add_machines([self._spec(old, row) for row in np.flatnonzero(old.alive).tolist()])
         rows = np.flatnonzero(old.state != FREE)
         # Its own order: that of a listing by name, not that of arrival.
         rows = rows[np.argsort([str(self._number[r]) for r in rows.tolist()])]
-        new = self.ledger.submit(
-            np.array([self.ledger.intern(old.classes[c]) for c in old.task_class[rows].tolist()], dtype=np.int64),
+        new = self.cluster.submit(
+            np.array([self.cluster.intern(old.classes[c]) for c in old.task_class[rows].tolist()], dtype=np.int64),
             old.created_s[rows],
         )
         self._number = {n: self._number[r] for r, n in zip(rows.tolist(), new.tolist(), strict=True)}
         running = np.flatnonzero(old.state[rows] == RUNNING)
-        machines = [self.ledger.row(old.machine_name(m)) for m in old.machine[rows[running]].tolist()]
-        self.ledger.bind(new[running], np.array(machines, dtype=np.int64), old.end_s[rows[running]])
-        self.rounds = Rounds(self.ledger, OrtoolsSolver(), self.settings)
+        machines = [self.cluster.row(old.machine_name(m)) for m in old.machine[rows[running]].tolist()]
+        self.cluster.bind(new[running], np.array(machines, dtype=np.int64), old.end_s[rows[running]])
+        self.rounds = Rounds(self.cluster, OrtoolsSolver(), self.settings)
 
     @staticmethod
-    def _spec(ledger: Ledger, row: int) -> MachineSpec:
-        amounts = dict(zip(ledger.resources, ledger.allocatable[row].tolist(), strict=True))
-        return MachineSpec(ledger.machine_name(row), ledger.kinds[int(ledger.kind[row])], amounts)
+    def _spec(cluster: BulkCluster, row: int) -> MachineSpec:
+        amounts = dict(zip(cluster.resources, cluster.allocatable[row].tolist(), strict=True))
+        return MachineSpec(cluster.machine_name(row), cluster.kinds[int(cluster.kind[row])], amounts)
 
     def waits(self) -> np.ndarray:
         """How long every task has waited so far, by its number here."""

@@ -55,7 +55,7 @@ class Filtered:
 
 
 @dataclass(frozen=True, eq=False)
-class RoundAccount:
+class KubernetesTrace:
     """Nothing in it changes after the round, so another thread may use it."""
 
     number: int

@@ -1,6 +1,6 @@
-"""A ledger kept in step with snapshots: what differs from the last one, name by name, becomes events.
+"""A cluster kept in step with snapshots: what differs from the last one, name by name, becomes events.
 
-A ledger made afresh from a snapshot has machines in the order of their names, classes in the order of what they are, and
+A cluster made afresh from a snapshot has machines in the order of their names, classes in the order of what they are, and
 waiting tasks in the order in which they came. One that is kept has them in that order too, or is made anew, so that rounds
 on a snapshot are the same whatever was there before.
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from flowsched.cluster.snapshot import Machine, RelationCount, Running, Service, Snapshot, Task, by_machine
 from flowsched.relations.relation import Relation
-from flowsched.scale.ledger import Ledger
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.policy import CostModel
 from flowsched.scale.snapshot_adapter import ClassContext, SnapshotAdapter, class_key
 from flowsched.scale.task_class import MachineSpec, TaskClass
@@ -26,8 +26,8 @@ _Known = tuple[Task, int, str]
 """Task, width, and machine; empty while it waits."""
 
 
-class Roster:
-    """One ledger at a time, and what it was told."""
+class SnapshotFollower:
+    """One cluster at a time, and what it was told."""
 
     def __init__(
         self, policy: CostModel, headroom_weight: float, slo_margin: float, hosts: HostFactory | None = None
@@ -45,10 +45,10 @@ class Roster:
         self.applied: Counter[str] = Counter()
         """Events of the last snapshot."""
         self.rebuilt: Counter[str] = Counter()
-        """Why the ledger was made anew for it."""
+        """Why the cluster was made anew for it."""
 
-    def follow(self, snapshot: Snapshot) -> Ledger:
-        """The ledger at a snapshot; another object than before if it was made anew."""
+    def follow(self, snapshot: Snapshot) -> BulkCluster:
+        """The cluster at a snapshot; another object than before if it was made anew."""
         self.applied.clear()
         self.rebuilt.clear()
         frame = ClassContext.of(snapshot)
@@ -58,7 +58,7 @@ class Roster:
         if reason:
             self.rebuilt[reason] += 1
             self._begin(snapshot, frame)
-        return self.ledger
+        return self.cluster
 
     def services(self, machine: str) -> tuple[Service, ...]:
         """Services of a machine."""
@@ -89,14 +89,14 @@ class Roster:
         self._machines = _machines(snapshot)
         self._specs = {name: self._adapter.machine(*self._machines[name]) for name in sorted(self._machines)}
         self._known = {}
-        self.ledger = Ledger(self._policy)
-        self.ledger.add_machines(list(self._specs.values()))
+        self.cluster = BulkCluster(self._policy)
+        self.cluster.add_machines(list(self._specs.values()))
         for relation in sorted(snapshot.relations, key=lambda r: r.name):
-            self.ledger.declare_relation(relation)
+            self.cluster.declare_relation(relation)
         for count in snapshot.relation_counts:
-            self.ledger.topology.count(count.relation, self.ledger.row(count.machine), count.members, count.holders)
+            self.cluster.topology.count(count.relation, self.cluster.row(count.machine), count.members, count.holders)
         for places in frame.places:
-            self.ledger.places.append(places)
+            self.cluster.places.append(places)
         self._relations = snapshot.relations, snapshot.relation_counts
         self._declare_groups(snapshot)
         self._submit_pending(snapshot.pending)
@@ -105,16 +105,16 @@ class Roster:
     def _declare_groups(self, snapshot: Snapshot) -> None:
         """Members of a group that was not declared are tasks like all others."""
         names = {group.name for group in snapshot.task_groups}
-        for name in [name for name in self.ledger.groups if name not in names]:
-            del self.ledger.groups[name]
+        for name in [name for name in self.cluster.groups if name not in names]:
+            del self.cluster.groups[name]
         for group in snapshot.task_groups:
-            if self.ledger.groups.get(group.name) != group.minimum:
-                self.ledger.declare_group(group.name, max(1, group.minimum))
+            if self.cluster.groups.get(group.name) != group.minimum:
+                self.cluster.declare_group(group.name, max(1, group.minimum))
 
     def _submit_pending(self, tasks: Sequence[Task]) -> None:
         classes = {t.name: self._adapter.task_class(t, t.widths_milli[0]) for t in tasks}
         for task_class in sorted(set(classes.values()), key=class_key):
-            self.ledger.intern(task_class)
+            self.cluster.intern(task_class)
         self._submit(sorted(tasks, key=_arrival), classes)
         for task in tasks:
             self._known[task.name] = task, task.widths_milli[0], ""
@@ -126,13 +126,13 @@ class Roster:
         self._bind(rows, running)
 
     def _submit(self, tasks: Sequence[Task], classes: Mapping[str, TaskClass]) -> IntArray:
-        numbers = np.array([self.ledger.intern(classes[t.name]) for t in tasks], dtype=np.int64)
+        numbers = np.array([self.cluster.intern(classes[t.name]) for t in tasks], dtype=np.int64)
         created_s = np.array([t.submit_s for t in tasks], dtype=np.float64)
-        return self.ledger.submit(numbers, created_s, [t.name for t in tasks])
+        return self.cluster.submit(numbers, created_s, [t.name for t in tasks])
 
     def _bind(self, rows: IntArray, running: Sequence[Running]) -> None:
-        machines = np.array([self.ledger.row(r.machine) for r in running], dtype=np.int64)
-        self.ledger.bind(rows, machines, np.array([self._end_s(r) for r in running], dtype=np.float64))
+        machines = np.array([self.cluster.row(r.machine) for r in running], dtype=np.int64)
+        self.cluster.bind(rows, machines, np.array([self._end_s(r) for r in running], dtype=np.float64))
         for r in running:
             self._known[r.task.name] = r.task, r.width_milli, r.machine
 
@@ -147,8 +147,8 @@ class Roster:
     # Differences
 
     def _apply(self, snapshot: Snapshot) -> str:
-        """Tell the ledger what is different; why that is not enough, empty if it is."""
-        ledger, applied = self.ledger, self.applied
+        """Tell the cluster what is different; why that is not enough, empty if it is."""
+        cluster, applied = self.cluster, self.applied
         machines = _machines(snapshot)
         changed = [name for name, found in machines.items() if self._machines.get(name, found) != found]
         specs = {name: self._adapter.machine(*machines[name]) for name in changed}
@@ -157,19 +157,19 @@ class Roster:
         if any(spec.labels != self._specs[name].labels for name, spec in specs.items()):
             return "machine_labels"
         leaving, submitted, started, stopped = self._differences(snapshot)
-        ledger.leave(np.array([ledger.task_row(name) for name in leaving], dtype=np.int64))
+        cluster.leave(np.array([cluster.task_row(name) for name in leaving], dtype=np.int64))
         for name in leaving:
             del self._known[name]
         gone = sorted(self._machines.keys() - machines.keys())
         if gone:
-            ledger.remove_machines(gone)
+            cluster.remove_machines(gone)
             for name in gone:
                 del self._specs[name]
         new = sorted(machines.keys() - self._machines.keys())
         self._machines = machines
         if new:
             more = {name: self._adapter.machine(*machines[name]) for name in new}
-            ledger.add_machines(list(more.values()))
+            cluster.add_machines(list(more.values()))
             self._specs |= more
         for name, spec in specs.items():
             self._reread(spec, self._specs[name])
@@ -178,7 +178,7 @@ class Roster:
         self._submit_pending(submitted)
         self._submit_running([r for r in started if r.task.name not in self._known])
         ours = [r for r in started if r.task.name in self._known and not self._known[r.task.name][2]]
-        self._bind(np.array([ledger.task_row(r.task.name) for r in ours], dtype=np.int64), ours)
+        self._bind(np.array([cluster.task_row(r.task.name) for r in ours], dtype=np.int64), ours)
         for what, count in (
             ("machines_added", len(new)),
             ("machines_removed", len(gone)),
@@ -225,29 +225,29 @@ class Roster:
 
     def _reread(self, spec: MachineSpec, old: MachineSpec) -> None:
         if spec.allocatable != old.allocatable:
-            self.ledger.resize(spec.name, dict(spec.allocatable))
+            self.cluster.resize(spec.name, dict(spec.allocatable))
         for feature in sorted({*spec.readings, *spec.limits, *old.readings, *old.limits}):
             now = spec.readings.get(feature, 0.0), spec.limits.get(feature, inf)
             if now != (old.readings.get(feature, 0.0), old.limits.get(feature, inf)):
-                self.ledger.read(spec.name, feature, *now)
+                self.cluster.read(spec.name, feature, *now)
 
     def _disorder(self, snapshot: Snapshot, machines: bool, tasks: bool) -> str:
-        """What would have another place in a ledger made afresh; empty if nothing has."""
-        ledger = self.ledger
+        """What would have another place in a cluster made afresh; empty if nothing has."""
+        cluster = self.cluster
         if machines:
-            rows = np.flatnonzero(ledger.alive)
-            names = [ledger.names[row] for row in rows.tolist()]
+            rows = np.flatnonzero(cluster.alive)
+            names = [cluster.names[row] for row in rows.tolist()]
             if names != sorted(map(str, names)):
                 return "machine_order"
-            _, first = np.unique(ledger.kind[rows], return_index=True)
+            _, first = np.unique(cluster.kind[rows], return_index=True)
             if not _ascending(first):
                 return "kind_order"
         if tasks:
-            rows = np.array([ledger.task_row(t.name) for t in sorted(snapshot.pending, key=_arrival)], dtype=np.int64)
-            if not _ascending(ledger.sequence[rows]):
+            rows = np.array([cluster.task_row(t.name) for t in sorted(snapshot.pending, key=_arrival)], dtype=np.int64)
+            if not _ascending(cluster.sequence[rows]):
                 return "arrival_order"
-            present = np.unique(ledger.task_class[rows]).tolist()
-            if sorted(present, key=lambda c: class_key(ledger.classes[c])) != present:
+            present = np.unique(cluster.task_class[rows]).tolist()
+            if sorted(present, key=lambda c: class_key(cluster.classes[c])) != present:
                 return "class_order"
         return ""
 

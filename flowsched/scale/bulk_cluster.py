@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.errors import LedgerError
+from flowsched.errors import EventError
 from flowsched.relations.relation import Relation
-from flowsched.scale import kernels, ledger_checks
+from flowsched.scale import cluster_checks, kernels
 from flowsched.scale.machine_arrays import FIXED, LoadedMachines, fixed, longer, ties, wider
 from flowsched.scale.places import PlacesTable
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, CostModel
@@ -30,8 +30,8 @@ CPU = 0
 
 
 @dataclass(frozen=True)
-class LedgerView:
-    """What one round reads. Arrays are the ledger's own, not copies: a round that changes them copies first."""
+class ClusterView:
+    """What one round reads. Arrays are the cluster's own, not copies: a round that changes them copies first."""
 
     pending: IntArray
     """Tasks that wait, in the order in which they came."""
@@ -39,7 +39,7 @@ class LedgerView:
     """Machine rows that changed since the last view."""
 
 
-class Ledger:
+class BulkCluster:
     """Machines by row, tasks by row, classes and kinds by number."""
 
     def __init__(self, policy: CostModel, resources: Sequence[str] = ("cpu", "memory")) -> None:
@@ -81,7 +81,7 @@ class Ledger:
         self.groups: dict[str, int] = {}
         """Minimum of every task group that was declared."""
         self.members_elsewhere: dict[str, int] = {}
-        """By task group: members that run and are no tasks of this ledger."""
+        """By task group: members that run and are no tasks of this cluster."""
         self.topology = Topology()
         self.places = PlacesTable()
         self.roles: list[tuple[Role, ...]] = []
@@ -128,11 +128,11 @@ class Ledger:
         return len(self._row)
 
     def row(self, name: str) -> int:
-        """Row of a machine. Raises ``LedgerError`` while it is not there."""
+        """Row of a machine. Raises ``EventError`` while it is not there."""
         try:
             return self._row[name]
         except KeyError:
-            raise LedgerError(f"machine {name} is not there") from None
+            raise EventError(f"machine {name} is not there") from None
 
     def machine_name(self, row: int) -> str:
         """Name of the machine in a row."""
@@ -141,20 +141,20 @@ class Ledger:
     def add_machines(self, specs: Sequence[MachineSpec]) -> IntArray:
         """Machines join; their rows.
 
-        Raises ``LedgerError`` for a name that is there already, an unknown feature, and numbers that cannot be counted.
+        Raises ``EventError`` for a name that is there already, an unknown feature, and numbers that cannot be counted.
         """
         seen: set[str] = set()
         for spec in specs:
             if spec.name in self._row or spec.name in seen:
-                raise LedgerError(f"machine {spec.name} is there already")
+                raise EventError(f"machine {spec.name} is there already")
             seen.add(spec.name)
             for feature in (*spec.readings, *spec.limits):
                 if feature not in self._feature:
                     known = ", ".join(self._feature) or "none"
-                    raise LedgerError(
+                    raise EventError(
                         f"machine {spec.name}: policy {self.policy.name} has no feature {feature}; it has {known}"
                     )
-            refuse(ledger_checks.about_machine(spec))
+            refuse(cluster_checks.about_machine(spec))
         self._intern_kinds(spec.kind for spec in specs)
         for resource in sorted({r for spec in specs for r in spec.allocatable} - set(self.resources)):
             self._add_resource(resource)
@@ -180,13 +180,13 @@ class Ledger:
         return rows
 
     def load_machines(self, machines: LoadedMachines) -> IntArray:
-        """Many machines join at once, with what is taken of them already by tasks that are none of this ledger; their rows.
+        """Many machines join at once, with what is taken of them already by tasks that are none of this cluster; their rows.
 
-        Raises ``LedgerError`` unless there were none before.
+        Raises ``EventError`` unless there were none before.
         """
         if self.rows:
-            raise LedgerError(
-                f"there are {self.machine_count} machines already; machines are loaded into an empty ledger"
+            raise EventError(
+                f"there are {self.machine_count} machines already; machines are loaded into an empty cluster"
             )
         self._intern_kinds(machines.kinds)
         for resource in machines.resources:
@@ -212,10 +212,10 @@ class Ledger:
     def remove_machines(self, names: Sequence[str]) -> IntArray:
         """Machines leave; what ran there waits again, as old as it was. Those tasks.
 
-        Raises ``LedgerError`` for a machine that is not there.
+        Raises ``EventError`` for a machine that is not there.
         """
         if len(set(names)) < len(names):
-            raise LedgerError("a machine leaves twice; name each once")
+            raise EventError("a machine leaves twice; name each once")
         rows = np.array([self.row(name) for name in names], dtype=np.int64)
         gone = np.zeros(self.rows, dtype=np.bool_)
         gone[rows] = True
@@ -238,13 +238,13 @@ class Ledger:
     def read(self, machine: str, feature: str, value: float, limit: float = FORBIDDEN) -> None:
         """A machine's own reading of a feature changes, e.g. with a service's load; ``limit``: what it may reach.
 
-        Raises ``LedgerError`` for a machine that is not there, an unknown feature, and numbers that cannot be counted.
+        Raises ``EventError`` for a machine that is not there, an unknown feature, and numbers that cannot be counted.
         """
         row, f = self.row(machine), self._feature.get(feature, -1)
         if f < 0:
             known = ", ".join(self._feature) or "none"
-            raise LedgerError(f"machine {machine}: policy {self.policy.name} has no feature {feature}; it has {known}")
-        refuse(ledger_checks.about_reading(machine, feature, value, limit))
+            raise EventError(f"machine {machine}: policy {self.policy.name} has no feature {feature}; it has {known}")
+        refuse(cluster_checks.about_reading(machine, feature, value, limit))
         own = fixed(value)
         self.readings[row, f] += own - self._own[row, f]
         self._own[row, f] = own
@@ -254,10 +254,10 @@ class Ledger:
     def resize(self, machine: str, allocatable: dict[str, int]) -> None:
         """A machine's allocatable resources change; what runs there stays, even where that is more than there is.
 
-        Raises ``LedgerError`` for a machine that is not there, and amounts that cannot be counted.
+        Raises ``EventError`` for a machine that is not there, and amounts that cannot be counted.
         """
         row = self.row(machine)
-        refuse(ledger_checks.about_amounts(f"machine {machine}", allocatable))
+        refuse(cluster_checks.about_amounts(f"machine {machine}", allocatable))
         for resource in sorted(set(allocatable) - set(self.resources)):
             self._add_resource(resource)
         for i, resource in enumerate(self.resources):
@@ -271,7 +271,7 @@ class Ledger:
     def intern(self, task_class: TaskClass) -> int:
         """The number of a class; the policy prices it when it turns up.
 
-        Raises ``LedgerError`` for prices and demands that are none.
+        Raises ``EventError`` for prices and demands that are none.
         """
         try:
             number = self._class.get(task_class)
@@ -279,7 +279,7 @@ class Ledger:
             number = None
         if number is not None:
             return number
-        refuse(ledger_checks.about_class(task_class))
+        refuse(cluster_checks.about_class(task_class))
         prices = checked_prices(self.policy, task_class, self.kinds)
         for resource, _ in task_class.needs:
             if resource not in self.resources:
@@ -296,15 +296,15 @@ class Ledger:
         return number
 
     def declare_group(self, name: str, minimum: int) -> None:
-        """At least so many tasks of the classes of a group run, or none. Raises ``LedgerError`` for less than 1."""
+        """At least so many tasks of the classes of a group run, or none. Raises ``EventError`` for less than 1."""
         if minimum < 1:
-            raise LedgerError(f"task group {name} has a minimum of {minimum}; it must be at least 1")
+            raise EventError(f"task group {name} has a minimum of {minimum}; it must be at least 1")
         self.groups[name] = minimum
 
     def declare_relation(self, relation: Relation) -> None:
-        """Make a relation between tasks known. Raises ``LedgerError`` for another one of the same name."""
+        """Make a relation between tasks known. Raises ``EventError`` for another one of the same name."""
         if self.topology.relations.get(relation.name, relation) != relation:
-            raise LedgerError(f"relation {relation.name} is there already, and another one")
+            raise EventError(f"relation {relation.name} is there already, and another one")
         if relation.name in self.topology.relations:
             return
         self.topology.declare(relation, self.rows)
@@ -317,26 +317,26 @@ class Ledger:
     def submit(self, classes: IntArray, created_s: FloatArray, names: Sequence[str] | None = None) -> IntArray:
         """Tasks come and wait; their rows.
 
-        Raises ``LedgerError`` for a name that is there already, a class that was not interned, a moment that is no number.
+        Raises ``EventError`` for a name that is there already, a class that was not interned, a moment that is no number.
         """
         classes, created_s = np.asarray(classes), np.asarray(created_s, dtype=np.float64)
         if classes.dtype.kind not in "iu" or classes.shape != created_s.shape or classes.ndim != 1:
-            raise LedgerError(
+            raise EventError(
                 f"{classes.size} classes ({classes.dtype}) came with {created_s.size} times; "
                 "expected numbers from intern(), and a time for each"
             )
         if len(classes) and not 0 <= classes.min() <= classes.max() < len(self.classes):
-            raise LedgerError(f"tasks of a class beyond the {len(self.classes)} that are known; intern it first")
+            raise EventError(f"tasks of a class beyond the {len(self.classes)} that are known; intern it first")
         if not np.isfinite(created_s).all():
-            raise LedgerError(
+            raise EventError(
                 f"created_s must be finite numbers of seconds, got {created_s[~np.isfinite(created_s)][0]}"
             )
         if names is not None:
             different = set(names)
             if len(different) < len(names):
-                raise LedgerError("task names repeat")
+                raise EventError("task names repeat")
             if not different.isdisjoint(self._task_row):
-                raise LedgerError(f"task {next(n for n in names if n in self._task_row)} is there already")
+                raise EventError(f"task {next(n for n in names if n in self._task_row)} is there already")
         count = len(classes)
         if self._empty_count < count:
             self._grow_tasks(count - self._empty_count)
@@ -357,7 +357,7 @@ class Ledger:
         return rows
 
     def bind(self, tasks: IntArray, machines: IntArray, end_s: FloatArray | None = None) -> None:
-        """Waiting tasks start on machines. Raises ``LedgerError`` if one does not wait or a machine is not there."""
+        """Waiting tasks start on machines. Raises ``EventError`` if one does not wait or a machine is not there."""
         self._check(tasks, PENDING)
         self._check_machines(machines)
         kernels.delist(tasks, self._pending, self._position, self._pending_count)
@@ -376,7 +376,7 @@ class Ledger:
         kernels.enlist(tasks, self._pending, self._position, self._pending_count)
 
     def move(self, tasks: IntArray, machines: IntArray, end_s: FloatArray | None = None) -> None:
-        """Running tasks go on elsewhere. Raises ``LedgerError`` if one does not run or a machine is not there."""
+        """Running tasks go on elsewhere. Raises ``EventError`` if one does not run or a machine is not there."""
         self._check(tasks, RUNNING)
         self._check_machines(machines)
         self._book(tasks, -1)
@@ -386,10 +386,10 @@ class Ledger:
         self._book(tasks, 1)
 
     def leave(self, tasks: IntArray) -> None:
-        """Tasks end or are withdrawn. Raises ``LedgerError`` for one that is not there."""
+        """Tasks end or are withdrawn. Raises ``EventError`` for one that is not there."""
         state = self.state[tasks]
         if not state.all():
-            raise LedgerError(f"task row {int(tasks[state == FREE][0])} is empty")
+            raise EventError(f"task row {int(tasks[state == FREE][0])} is empty")
         self._check_once(tasks)
         running = tasks[state == RUNNING]
         self._book(running, -1)
@@ -406,11 +406,11 @@ class Ledger:
                     del self._task_row[name]
 
     def task_row(self, name: str) -> int:
-        """Row of a task. Raises ``LedgerError`` while it is not there."""
+        """Row of a task. Raises ``EventError`` while it is not there."""
         try:
             return self._task_row[name]
         except KeyError:
-            raise LedgerError(f"task {name} is not there") from None
+            raise EventError(f"task {name} is not there") from None
 
     def task_name(self, row: int) -> str:
         """Name of a task; its number of arrival where it has none."""
@@ -422,7 +422,7 @@ class Ledger:
         found: IntArray = there[np.argsort(self.sequence[there], kind="stable")]
         return found
 
-    def view(self) -> LedgerView:
+    def view(self) -> ClusterView:
         """What a round reads; machines count as changed from here on anew."""
         count = int(self._change_count[0])
         changed = self._changes[:count].copy()
@@ -430,7 +430,7 @@ class Ledger:
         self._change_count[0] = 0
         pending = self._pending[: int(self._pending_count[0])]
         pending = pending[np.argsort(self.sequence[pending], kind="stable")]
-        return LedgerView(pending, changed)
+        return ClusterView(pending, changed)
 
     def table(self) -> PriceTable:
         """Prices of all classes; the same object until a class or a kind turns up."""
@@ -459,7 +459,7 @@ class Ledger:
         return ends
 
     def model(self, spread: bool = True) -> kernels.Model:
-        """Prices and room as compiled code takes them; the ledger's own arrays. ``spread``: ties take the emptiest machine,
+        """Prices and room as compiled code takes them; the cluster's own arrays. ``spread``: ties take the emptiest machine,
         otherwise the one with least CPU left.
         """
         table = self.table()
@@ -498,7 +498,7 @@ class Ledger:
         factors = [np.asarray(self.policy.factors(kind), dtype=np.float64) for kind in new]
         for kind, of_kind in zip(new, factors, strict=True):
             if of_kind.shape != (width,) or not (np.isfinite(of_kind) & (of_kind >= 0.0)).all():
-                raise LedgerError(
+                raise EventError(
                     f"policy {self.policy.name} has factors {of_kind.tolist()} for machines of type {kind.type}; "
                     f"expected {width} finite numbers >= 0"
                 )
@@ -532,17 +532,17 @@ class Ledger:
         if len(tasks) and not (self.state[tasks] == state).all():
             wrong = int(tasks[self.state[tasks] != state][0])
             what = {FREE: "is not there", PENDING: "waits", RUNNING: "runs already"}[int(self.state[wrong])]
-            raise LedgerError(f"task {self.task_name(wrong)} {what}")
+            raise EventError(f"task {self.task_name(wrong)} {what}")
         self._check_once(tasks)
 
     def _check_once(self, tasks: IntArray) -> None:
-        twice = ledger_checks.repeated(tasks, self._scratch)
+        twice = cluster_checks.repeated(tasks, self._scratch)
         if twice >= 0:
-            raise LedgerError(f"task {self.task_name(twice)} stands twice in one event; name each once")
+            raise EventError(f"task {self.task_name(twice)} stands twice in one event; name each once")
 
     def _check_machines(self, machines: IntArray) -> None:
         if len(machines) and not self.alive[machines].all():
-            raise LedgerError(f"machine row {int(machines[~self.alive[machines]][0])} is empty")
+            raise EventError(f"machine row {int(machines[~self.alive[machines]][0])} is empty")
 
     def _mark(self, row: int) -> None:
         self.touch(np.array([row], dtype=np.int64))

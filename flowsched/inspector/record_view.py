@@ -270,7 +270,7 @@ def option_of(plan: RecordedPlan) -> tuple[str, int, int] | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Account:
+class RecordView:
     """A record, opened. ``plain`` is the whole of it; arrays may be numpy arrays or lists."""
 
     plain: Record

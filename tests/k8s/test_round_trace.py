@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowsched.inspector.account import Account
+from flowsched.inspector.record_view import RecordView
 from flowsched.records.record_file import pack_record, read_record, record_json
 from flowsched.records.record_maker import RecordMaker
 from flowsched.solvers import make_solver
@@ -23,8 +23,8 @@ from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.objects import Node, Pod
 from flowsched_k8s.planning import plan_apart, plan_round
 from flowsched_k8s.recorder import histogram
-from flowsched_k8s.round_account import GOAL_MISSED, RoundAccount
 from flowsched_k8s.round_input import RoundInput, RoundResult
+from flowsched_k8s.round_trace import GOAL_MISSED, KubernetesTrace
 from flowsched_k8s.state import SchedulerState
 from flowsched_models.profiles import load_catalogue
 
@@ -48,11 +48,11 @@ def begin(state: SchedulerState, now: float = NOW_S) -> RoundInput:
     return given
 
 
-def round_of(state: SchedulerState, now: float = NOW_S) -> tuple[RoundResult, RoundAccount]:
+def round_of(state: SchedulerState, now: float = NOW_S) -> tuple[RoundResult, KubernetesTrace]:
     result = plan_round(begin(state, now), SOLVER)
     state.end_round(result, now)
-    assert result.account is not None
-    return result, result.account
+    assert result.trace is not None
+    return result, result.trace
 
 
 def uid(name: str) -> str:
@@ -77,19 +77,19 @@ def test_priorities_are_parts_and_every_pod_is_in_one() -> None:
     state = scheduler(b.node("n1"), b.node("n2"), *pods, b.pod("neighbour", cpu="1", annotations=MEASURED, node="n1"))
     result, made = round_of(state)
     record = made.record()
-    account = Account(record, "test")
-    assert [(p.kind, p.priority) for p in account.parts] == [
+    trace = RecordView(record, "test")
+    assert [(p.kind, p.priority) for p in trace.parts] == [
         ("search", 100), ("network", 100), ("search", 0), ("network", 0)
     ]  # fmt: skip
-    assert sorted(t for part in account.parts for t in part.tasks) == sorted(uid(p.metadata.name) for p in pods)
-    placed = {p.task: (p.machine, p.cost) for part in account.parts for p in part.placements}
+    assert sorted(t for part in trace.parts for t in part.tasks) == sorted(uid(p.metadata.name) for p in pods)
+    placed = {p.task: (p.machine, p.cost) for part in trace.parts for p in part.placements}
     assert placed == {c.uid: (c.node, pytest.approx(c.cost)) for c in result.chosen}
-    assert [g.faults() for part in account.parts for g in part.graphs.values() if list(g.faults())] == []
-    assert (account.policy, account.solver) == ("flow", "ortools")
+    assert [g.faults() for part in trace.parts for g in part.graphs.values() if list(g.faults())] == []
+    assert (trace.policy, trace.solver) == ("flow", "ortools")
     # Who only stands beside them has a name, and was not decided on.
-    assert account.title(uid("neighbour")) == "default/neighbour"
+    assert trace.title(uid("neighbour")) == "default/neighbour"
     assert made.pods == {f"default/{p.metadata.name}" for p in pods}
-    assert account.find_task("pod/default/large") == (account.parts[1], uid("large"))
+    assert trace.find_task("pod/default/large") == (trace.parts[1], uid("large"))
 
 
 def test_files_hold_the_same() -> None:
@@ -150,7 +150,7 @@ def test_counts_are_the_message_and_the_filters(
         assert held["message"] == histogram(len(nodes), held["counts"])
         by_filters = {reason: n for reason, n in held["counts"].items() if not reason.startswith("Insufficient")}
         assert by_filters == {reason: taken_out.count(reason) for reason in taken_out}
-    (part,) = Account(record, "test").parts
+    (part,) = RecordView(record, "test").parts
     assert bool(part.placements) == (not record["held"])
 
 
@@ -165,7 +165,7 @@ def test_nodes_that_would_miss_a_goal_are_named() -> None:
     said = filters_of(record, uid("cache"))
     assert said
     assert set(said.values()) == {GOAL_MISSED}
-    (part,) = Account(record, "test").parts
+    (part,) = RecordView(record, "test").parts
     allowed = dict(
         zip(
             part.machines,
@@ -181,7 +181,7 @@ def test_rounds_that_left_a_pod_waiting_are_counted() -> None:
     state = scheduler(b.node("n1", cpu="1"), b.pod("plain", cpu="2"), b.pod("job", cpu="2", annotations=MEASURED))
     for number in range(3):
         record = round_of(state, NOW_S + number * hours)[1].record()
-        search, _ = Account(record, "test").parts
+        search, _ = RecordView(record, "test").parts
         (pending,) = search.plain["snapshot"]["pending"]
         assert pending.get("rounds_waited", 0) == number
         assert record["waited"].keys() == {uid("plain"), uid("job")}
@@ -203,8 +203,8 @@ def test_nothing_that_happens_later_changes_a_record() -> None:
         b.pod("urgent", cpu="1", priority=5),
         b.pod("there", cpu="1", annotations=MEASURED, node="n0"),
     )
-    result, account = round_of(state)
-    before = pack_record(account.record())
+    result, trace = round_of(state)
+    before = pack_record(trace.record())
     state.observe(
         [
             Seen(b.node("n0", cpu="2", zone="z1", taints=[b.taint("k")])),
@@ -220,7 +220,7 @@ def test_nothing_that_happens_later_changes_a_record() -> None:
     after, _ = round_of(state, NOW_S + 3600)
     assert after.chosen
     state.tidy()
-    assert pack_record(account.record()) == before
+    assert pack_record(trace.record()) == before
     assert len(result.chosen) == 5
 
 
@@ -230,10 +230,10 @@ def test_another_process_can_make_the_record(caplog: pytest.LogCaptureFixture) -
     state = scheduler(
         b.node("n1", zone="a"), b.pod("plain", cpu="1"), b.pod("large", cpu="9"), b.pod("job", annotations=MEASURED)
     )
-    account = round_of(state)[1]
+    trace = round_of(state)[1]
     maker = RecordMaker()
     try:
-        assert maker.make(account.record) == pack_record(account.record())
+        assert maker.make(trace.record) == pack_record(trace.record())
     finally:
         maker.close()
     assert "stays in its process" not in caplog.text
@@ -244,17 +244,17 @@ def test_a_round_that_was_planned_apart_has_one_record() -> None:
     given = begin(state)
     classes = tuple(replace(c, holds=("unknown",)) if c.name == "default/bad" else c for c in given.classes)
     result = plan_apart(replace(given, classes=classes), SOLVER)
-    assert result.account is not None
-    assert result.account.pods == {"default/p0", "default/p1", "default/p2", "default/bad"}
-    record = result.account.record()
-    account = Account(record, "test")
-    assert sorted(t for part in account.parts for t in part.tasks) == [uid(f"p{i}") for i in range(3)]
+    assert result.trace is not None
+    assert result.trace.pods == {"default/p0", "default/p1", "default/p2", "default/bad"}
+    record = result.trace.record()
+    trace = RecordView(record, "test")
+    assert sorted(t for part in trace.parts for t in part.tasks) == [uid(f"p{i}") for i in range(3)]
     held = {task: h["fate"] for h in record["held"] for task in h["tasks"]}
     assert held == {uid("bad"): "error", uid("p2"): "unschedulable"}
     assert record["waited"].keys() == held.keys()
     # Each piece saw what the ones before it had taken.
     free = [
-        int(np.asarray(p.plain["fleet"]["free"])[0, p.plain["fleet"]["resources"].index("cpu")]) for p in account.parts
+        int(np.asarray(p.plain["fleet"]["free"])[0, p.plain["fleet"]["resources"].index("cpu")]) for p in trace.parts
     ]
     assert free == [4000, 3000, 1000]
 
@@ -263,7 +263,7 @@ def test_without_records_nothing_is_kept() -> None:
     state = scheduler(b.node("n1"), b.pod("p", cpu="1"))
     given, _ = state.begin_round(NOW_S, keep_record=False)
     assert given is not None
-    assert plan_round(given, SOLVER).account is None
+    assert plan_round(given, SOLVER).trace is None
 
 
 def test_the_estimate_grows_with_what_is_held() -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 VERSION = "flowsched/node-decision/v1"
 
 
-def decision_account(controller: FlowNode) -> dict[str, Any]:
+def decision_trace(controller: FlowNode) -> dict[str, Any]:
     """The last decision. Raises ValueError before the first one.
 
     Times in seconds, loads in queries per second, ``worth`` and all costs of the network in seconds of work per second.
@@ -66,11 +66,11 @@ def decision_account(controller: FlowNode) -> dict[str, Any]:
     }
 
 
-def network_graph(account: Mapping[str, Any]) -> nx.MultiDiGraph[str]:
-    """The solved network of an account: nodes with ``supply``; arcs with ``capacity``, ``cost``, ``flow`` and cost terms."""
+def network_graph(trace: Mapping[str, Any]) -> nx.MultiDiGraph[str]:
+    """The solved network of a trace: nodes with ``supply``; arcs with ``capacity``, ``cost``, ``flow`` and cost terms."""
     import networkx as nx
 
-    network = account["network"]
+    network = trace["network"]
     names = network["nodes"]
     graph: nx.MultiDiGraph[str] = nx.MultiDiGraph()
     for name, supply in zip(names, network["supplies"], strict=True):

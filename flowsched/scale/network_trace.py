@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
 from flowsched.scale.changed_round import ChangedRound
-from flowsched.scale.ledger import RUNNING, Ledger
 from flowsched.scale.places import Places
 from flowsched.scale.policy import Feature
 from flowsched.scale.reasons import Closing, Reason
@@ -42,22 +42,22 @@ class Roll:
     """By class and kind."""
 
     @classmethod
-    def of(cls, ledger: Ledger, rows: IntArray) -> Roll:
-        """That of a ledger, for the tasks in ``rows``."""
-        table = ledger.table()
+    def of(cls, cluster: BulkCluster, rows: IntArray) -> Roll:
+        """That of a cluster, for the tasks in ``rows``."""
+        table = cluster.table()
         return cls(
-            tuple(ledger.names),
-            {row: ledger.task_name(row) for row in rows.tolist()},
-            dict(zip(rows.tolist(), ledger.created_s[rows].tolist(), strict=True)),
-            tuple(ledger.classes),
-            tuple(ledger.kinds),
-            ledger.features,
-            tuple(ledger.resources),
+            tuple(cluster.names),
+            {row: cluster.task_name(row) for row in rows.tolist()},
+            dict(zip(rows.tolist(), cluster.created_s[rows].tolist(), strict=True)),
+            tuple(cluster.classes),
+            tuple(cluster.kinds),
+            cluster.features,
+            tuple(cluster.resources),
             table.waiting,
             table.growth,
-            ledger.allocatable.copy(),
-            ledger.kind.copy(),
-            ledger.effects,
+            cluster.allocatable.copy(),
+            cluster.kind.copy(),
+            cluster.effects,
             table.coefficients,
             table.base,
         )
@@ -86,7 +86,7 @@ class PlacedCosts:
 
 
 @dataclass(frozen=True, eq=False)
-class NetworkAccount:
+class NetworkTrace:
     """All that a record is made of; another thread may use it while rounds go on."""
 
     roll: Roll
@@ -123,7 +123,7 @@ class NetworkAccount:
     @classmethod
     def of(
         cls,
-        ledger: Ledger,
+        cluster: BulkCluster,
         outcome: RoundOutcome,
         closing: Closing,
         reasons: Mapping[int, Reason],
@@ -141,7 +141,7 @@ class NetworkAccount:
         changed: ChangedRound | None = None,
         costs: PlacedCosts | None = None,
         bulk: bool = False,
-    ) -> NetworkAccount:
+    ) -> NetworkTrace:
         """Take down what changes after the round: names, and who runs if that matters.
 
         ``costs``: None for what each costs beside all others at the end of the round.
@@ -149,27 +149,27 @@ class NetworkAccount:
         pending = np.concatenate([outcome.tasks, outcome.waits])
         present: Present | None = None
         rows = pending
-        late = len(pending) and float((now_s - ledger.created_s[pending]).max()) > settings.due_age_s
-        if (settings.reservations and late) or ledger.groups or changed is not None:
-            running = np.flatnonzero(ledger.state == RUNNING)
-            running = running[np.argsort(ledger.sequence[running], kind="stable")]
-            if changed is not None:  # as in the ledger that changes are worked out on
-                running = np.array(sorted(running.tolist(), key=ledger.task_name), dtype=np.int64)
-            present = Present(running, ledger.machine[running], ledger.task_class[running], ledger.end_s[running])
+        late = len(pending) and float((now_s - cluster.created_s[pending]).max()) > settings.due_age_s
+        if (settings.reservations and late) or cluster.groups or changed is not None:
+            running = np.flatnonzero(cluster.state == RUNNING)
+            running = running[np.argsort(cluster.sequence[running], kind="stable")]
+            if changed is not None:  # as in the cluster that changes are worked out on
+                running = np.array(sorted(running.tolist(), key=cluster.task_name), dtype=np.int64)
+            present = Present(running, cluster.machine[running], cluster.task_class[running], cluster.end_s[running])
             rows = np.concatenate([pending, running])
         if costs is None:
-            terms = closing.terms(ledger.task_class[outcome.tasks], outcome.machines)
+            terms = closing.terms(cluster.task_class[outcome.tasks], outcome.machines)
             count = len(outcome.tasks)
             costs = PlacedCosts(outcome.cost, terms, np.full(count, -1, dtype=np.int64), np.zeros(count))
         return cls(
-            Roll.of(ledger, rows),
+            Roll.of(cluster, rows),
             outcome,
             costs,
-            dict(zip(outcome.waits.tolist(), ledger.task_class[outcome.waits].tolist(), strict=True)),
+            dict(zip(outcome.waits.tolist(), cluster.task_class[outcome.waits].tolist(), strict=True)),
             reasons,
-            dict(ledger.groups),
-            dict(ledger.members_elsewhere),
-            tuple(ledger.places.places),
+            dict(cluster.groups),
+            dict(cluster.members_elsewhere),
+            tuple(cluster.places.places),
             present,
             before,
             number,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flowsched.errors import LedgerError
-from flowsched.scale.ledger import Ledger
+from flowsched.errors import EventError
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.migration import waiting_cost
 from flowsched.scale.policies.flow import FlowCostModel
 from flowsched.scale.round import Rounds
@@ -52,28 +52,34 @@ def spec(cpu: int = 4000, reading: float = 0.0, limit: float = INF) -> MachineSp
     ],
 )
 def test_nothing_has_changed(event: object, says: str) -> None:
-    ledger = Ledger(FlowCostModel())
-    rows = ledger.add_machines([MachineSpec("m", KIND, {"cpu": 4000})])
-    number = ledger.intern(TaskClass("t", 1000, pressure=0.5))
-    tasks = ledger.submit(np.full(3, number), np.zeros(3), ["a", "b", "c"])
-    ledger.bind(tasks[2:], rows)
+    cluster = BulkCluster(FlowCostModel())
+    rows = cluster.add_machines([MachineSpec("m", KIND, {"cpu": 4000})])
+    number = cluster.intern(TaskClass("t", 1000, pressure=0.5))
+    tasks = cluster.submit(np.full(3, number), np.zeros(3), ["a", "b", "c"])
+    cluster.bind(tasks[2:], rows)
 
     def state() -> tuple[object, ...]:
-        arrays = ledger.alive, ledger.free, ledger.readings, ledger.limits, ledger.state, ledger.machine
-        plain = ledger.rows, ledger.task_count, len(ledger.classes), tuple(ledger.resources), len(ledger.view().pending)
+        arrays = cluster.alive, cluster.free, cluster.readings, cluster.limits, cluster.state, cluster.machine
+        plain = (
+            cluster.rows,
+            cluster.task_count,
+            len(cluster.classes),
+            tuple(cluster.resources),
+            len(cluster.view().pending),
+        )
         return (*(a.tobytes() for a in arrays), *plain)
 
     before = state()
-    with pytest.raises(LedgerError, match=says):
-        event(ledger, tasks)  # type: ignore[operator]
+    with pytest.raises(EventError, match=says):
+        event(cluster, tasks)  # type: ignore[operator]
     assert state() == before
 
 
 def test_where_the_due_age_is_zero_all_that_have_waited_are_of_that_age() -> None:
-    ledger = Ledger(FlowCostModel(waiting=1.0, growth=2.0))
-    number = ledger.intern(TaskClass("t", 1000))
-    tasks = ledger.submit(np.full(2, number), np.array([0.0, 5.0]))
-    assert waiting_cost(ledger, tasks, 5.0, 0.0).tolist() == [3.0, 1.0]
+    cluster = BulkCluster(FlowCostModel(waiting=1.0, growth=2.0))
+    number = cluster.intern(TaskClass("t", 1000))
+    tasks = cluster.submit(np.full(2, number), np.array([0.0, 5.0]))
+    assert waiting_cost(cluster, tasks, 5.0, 0.0).tolist() == [3.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -90,26 +96,26 @@ def test_where_the_due_age_is_zero_all_that_have_waited_are_of_that_age() -> Non
 )
 def test_a_class_of_the_wrong_form_is_told(fields: dict[str, object], says: str) -> None:
     values = {"name": "x", "width_milli": 1000, **fields}
-    with pytest.raises(LedgerError, match=says):
-        Ledger(FlowCostModel()).intern(TaskClass(**values))  # type: ignore[arg-type]
+    with pytest.raises(EventError, match=says):
+        BulkCluster(FlowCostModel()).intern(TaskClass(**values))  # type: ignore[arg-type]
 
 
 def test_tasks_and_machines_of_the_wrong_form_are_told() -> None:
-    ledger = Ledger(FlowCostModel())
-    number = ledger.intern(TaskClass("x", 1000))
-    assert len(ledger.submit([number], [0.0])) == 1  # type: ignore[arg-type]
-    with pytest.raises(LedgerError, match=r"2 classes .* came with 1 times"):
-        ledger.submit(np.array([number, number]), np.zeros(1))
-    with pytest.raises(LedgerError, match="created_s must be finite numbers of seconds, got "):
-        ledger.submit(np.array([number]), np.array([np.inf]))
+    cluster = BulkCluster(FlowCostModel())
+    number = cluster.intern(TaskClass("x", 1000))
+    assert len(cluster.submit([number], [0.0])) == 1  # type: ignore[arg-type]
+    with pytest.raises(EventError, match=r"2 classes .* came with 1 times"):
+        cluster.submit(np.array([number, number]), np.zeros(1))
+    with pytest.raises(EventError, match="created_s must be finite numbers of seconds, got "):
+        cluster.submit(np.array([number]), np.array([np.inf]))
     for cpu, says in (
         (4.5, r"machine m: cpu must be a whole number \(.*\), got 4\.5"),
         (10**9, "at most 10000000 thousandths of a core"),
     ):
-        with pytest.raises(LedgerError, match=says):
-            ledger.add_machines([MachineSpec("m", MachineKind("small"), {"cpu": cpu})])  # type: ignore[dict-item]
+        with pytest.raises(EventError, match=says):
+            cluster.add_machines([MachineSpec("m", MachineKind("small"), {"cpu": cpu})])  # type: ignore[dict-item]
     with pytest.raises(ValueError, match="now_s must be a finite number of seconds, got nan"):
-        Rounds(ledger, make_solver("ortools")).decide(float("nan"))
+        Rounds(cluster, make_solver("ortools")).decide(float("nan"))
 
 
 def test_labels_are_the_same_in_any_order() -> None:

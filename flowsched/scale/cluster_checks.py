@@ -1,4 +1,4 @@
-"""What a ledger refuses before it changes anything: amounts that its integers cannot hold, and what says two things."""
+"""What a cluster refuses before it changes anything: amounts that its integers cannot hold, and what says two things."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from flowsched_agent.steered import Steered
 
 
 @dataclass(eq=False)
-class Ledger:
+class OriginalSettings:
     """Writes down the original settings of all targets, and the started commands."""
 
     _file: StateFile | None

@@ -1,0 +1,226 @@
+"""State from events: whatever the order, sums are those of what is there, and changes are listed once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowsched.errors import EventError
+from flowsched.scale.bulk_cluster import PENDING, RUNNING, UNLIMITED, BulkCluster
+from flowsched.scale.machine_arrays import FIXED
+from flowsched.scale.policies.flow import HEADROOM, PRESSURE, FlowCostModel
+from flowsched.scale.policy import ClassPrices, Feature
+from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
+
+KINDS = (MachineKind("small", (("zone", "a"),)), MachineKind("large", (("zone", "b"),), 0.5))
+
+
+def machine(name: str, kind: int = 0, cpu: int = 4000, **further: int) -> MachineSpec:
+    return MachineSpec(name, KINDS[kind], {"cpu": cpu, "memory": 8192, **further})
+
+
+def batch(width: int = 1000, **fields: object) -> TaskClass:
+    values: dict[str, object] = {"needs": (("memory", 512),), "sensitivity": 0.5, "pressure": 0.1, **fields}
+    return TaskClass(f"w{width}", width, **values)  # type: ignore[arg-type]
+
+
+def one(cluster: BulkCluster, task_class: TaskClass, created_s: float = 0.0, name: str = "t") -> int:
+    return int(cluster.submit(np.array([cluster.intern(task_class)]), np.array([created_s]), [name])[0])
+
+
+def test_a_task_takes_what_it_asks_for_and_gives_it_back() -> None:
+    cluster = BulkCluster(FlowCostModel())
+    (row,) = cluster.add_machines([machine("m")])
+    task = one(cluster, batch())
+    cluster.bind(np.array([task]), np.array([row]), np.array([9.0]))
+    assert cluster.free[row].tolist() == [3000, 8192 - 512]
+    assert cluster.readings[row].tolist() == [round(0.1 * FIXED), round(0.5 * FIXED), 0]
+    assert cluster.end_s[task] == 9.0
+    cluster.leave(np.array([task]))
+    assert cluster.free[row].tolist() == [4000, 8192]
+    assert not cluster.readings[row].any()
+    assert cluster.task_count == 0
+
+
+def test_a_machine_that_leaves_sends_its_tasks_back_as_old_as_they_were() -> None:
+    cluster = BulkCluster(FlowCostModel())
+    rows = cluster.add_machines([machine("m"), machine("n")])
+    task = one(cluster, batch(), created_s=7.0)
+    cluster.bind(np.array([task]), rows[:1])
+    assert cluster.remove_machines(["m"]).tolist() == [task]
+    assert cluster.state[task] == PENDING
+    assert cluster.created_s[task] == 7.0
+    assert cluster.view().pending.tolist() == [task]
+    assert cluster.machine_count == 1
+    again = cluster.add_machines([machine("o", cpu=2000)])
+    assert cluster.free[again[0], 0] == 2000
+
+
+def test_changes_are_listed_once_and_then_forgotten() -> None:
+    cluster = BulkCluster(FlowCostModel())
+    rows = cluster.add_machines([machine("m"), machine("n")])
+    assert sorted(cluster.view().changed.tolist()) == sorted(rows.tolist())
+    tasks = [one(cluster, batch(), name=f"t{i}") for i in range(3)]
+    cluster.bind(np.array(tasks), rows[[1, 1, 1]])
+    assert cluster.view().changed.tolist() == [rows[1]]
+    assert not len(cluster.view().changed)
+
+
+def test_who_waits_is_read_in_the_order_of_arrival() -> None:
+    cluster = BulkCluster(FlowCostModel())
+    (row,) = cluster.add_machines([machine("m")])
+    tasks = np.array([one(cluster, batch(), name=f"t{i}") for i in range(5)])
+    cluster.leave(tasks[[0, 3]])
+    late = one(cluster, batch(), name="late")
+    cluster.bind(tasks[[1]], np.array([row]))
+    cluster.unbind(tasks[[1]])
+    assert cluster.view().pending.tolist() == [*tasks[[1, 2, 4]].tolist(), late]
+    assert [cluster.task_name(t) for t in cluster.view().pending.tolist()] == ["t1", "t2", "t4", "late"]
+
+
+def test_resources_kinds_and_classes_may_turn_up_later() -> None:
+    cluster = BulkCluster(FlowCostModel(), resources=())
+    cluster.add_machines([machine("m")])
+    picky = cluster.intern(batch(selector=(("zone", "b"),)))
+    gpu = cluster.intern(batch(needs=(("gpu", 1),)))
+    before = cluster.structure
+    rows = cluster.add_machines([machine("n", 1, gpu=2)])
+    assert cluster.structure > before
+    assert cluster.table().base[picky].tolist() == [np.inf, 0.0]
+    column = cluster.resources.index("gpu")
+    assert cluster.free[rows[0], column] == 2
+    assert cluster.demands[gpu, column] == 1
+    assert cluster.intern(batch(needs=(("gpu", 1),))) == gpu
+
+
+def test_a_resize_keeps_what_runs() -> None:
+    cluster = BulkCluster(FlowCostModel())
+    rows = cluster.add_machines([machine("m")])
+    cluster.bind(np.array([one(cluster, batch(3000))]), rows)
+    cluster.resize("m", {"cpu": 2000, "memory": 8192})
+    assert cluster.free[rows[0], 0] == -1000
+
+
+def test_own_readings_and_limits_of_a_machine() -> None:
+    cluster = BulkCluster(FlowCostModel())
+    spec = MachineSpec("m", KINDS[0], {"cpu": 4000}, {HEADROOM: 0.5}, {PRESSURE: 0.25})
+    (row,) = cluster.add_machines([spec])
+    assert cluster.readings[row, 2] == FIXED // 2
+    assert cluster.limits[row].tolist() == [FIXED // 4, UNLIMITED, UNLIMITED]
+    cluster.bind(np.array([one(cluster, batch())]), np.array([row]))
+    cluster.read("m", PRESSURE, 0.5, limit=2.0)
+    assert cluster.readings[row, 0] == FIXED // 2 + round(0.1 * FIXED)
+    assert cluster.limits[row, 0] == 2 * FIXED
+
+
+@pytest.mark.parametrize(
+    ("event", "says"),
+    [
+        (lambda g, t: g.add_machines([machine("m")]), "machine m is there already"),
+        (lambda g, t: g.add_machines([machine("x"), machine("x")]), "machine x is there already"),
+        (lambda g, t: g.remove_machines(["gone"]), "machine gone is not there"),
+        (
+            lambda g, t: g.add_machines([MachineSpec("x", KINDS[0], {}, {"heat": 1.0})]),
+            "no feature heat; it has pressure",
+        ),
+        (lambda g, t: g.submit(np.array([0]), np.zeros(1), ["t"]), "task t is there already"),
+        (lambda g, t: g.submit(np.array([0, 0]), np.zeros(2), ["u", "u"]), "task names repeat"),
+        (lambda g, t: g.unbind(np.array([t])), "task t waits"),
+        (lambda g, t: g.bind(np.array([t]), np.array([5])), "machine row 5 is empty"),
+        (lambda g, t: g.task_row("missing"), "task missing is not there"),
+    ],
+)
+def test_events_that_contradict_the_state_change_nothing(event: object, says: str) -> None:
+    cluster = BulkCluster(FlowCostModel())
+    cluster.add_machines([machine("m")])
+    task = one(cluster, batch())
+    state = (cluster.free.copy(), cluster.state.copy(), cluster.machine_count, cluster.task_count)
+    with pytest.raises(EventError, match=says):
+        event(cluster, task)  # type: ignore[operator]
+    assert np.array_equal(cluster.free, state[0])
+    assert np.array_equal(cluster.state, state[1])
+    assert (cluster.machine_count, cluster.task_count) == state[2:]
+
+
+class Odd:
+    """A policy that prices as it was told."""
+
+    name = "odd"
+    features: tuple[Feature, ...] = (Feature("load"),)
+
+    def __init__(self, prices: ClassPrices) -> None:
+        self.prices = prices
+
+    def factors(self, kind: MachineKind) -> tuple[float, ...]:
+        return (1.0,)
+
+    def price(self, task_class: TaskClass, kinds: object) -> ClassPrices:
+        return self.prices
+
+
+@pytest.mark.parametrize(
+    ("prices", "says"),
+    [
+        (
+            ClassPrices(np.zeros(3), np.zeros(1), np.zeros(1), 1.0),
+            r"shapes \(3,\), \(1,\), \(1,\); expected 1 kinds and 1 features",
+        ),
+        (ClassPrices(np.zeros(1), np.zeros(2), np.zeros(1), 1.0), "expected 1 kinds and"),
+        (ClassPrices(np.full(1, -1.0), np.zeros(1), np.zeros(1), 1.0), "below 0 or no number"),
+        (ClassPrices(np.full(1, np.nan), np.zeros(1), np.zeros(1), 1.0), "below 0 or no number"),
+        (ClassPrices(np.zeros(1), np.full(1, np.inf), np.zeros(1), 1.0), "below 0 or no number"),
+    ],
+)
+def test_prices_that_are_none_are_refused(prices: ClassPrices, says: str) -> None:
+    cluster = BulkCluster(Odd(prices))
+    cluster.add_machines([machine("m")])
+    with pytest.raises(EventError, match=says):
+        cluster.intern(batch())
+
+
+EVENT = st.tuples(
+    st.sampled_from(["submit", "bind", "leave", "unbind", "move", "add", "remove"]), st.integers(0, 10**6)
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(EVENT, max_size=60))
+def test_sums_are_those_of_what_is_there(events: list[tuple[str, int]]) -> None:
+    cluster = BulkCluster(FlowCostModel())
+    classes = [cluster.intern(batch(w, pressure=w / 7e3)) for w in (500, 1000, 2000)]
+    names = [f"m{i}" for i in range(3)]
+    cluster.add_machines([machine(n, i % 2) for i, n in enumerate(names)])
+    made = len(names)
+    for what, draw in events:
+        waiting = np.flatnonzero(cluster.state == PENDING)
+        running = np.flatnonzero(cluster.state == RUNNING)
+        rows = np.flatnonzero(cluster.alive)
+        if what == "submit":
+            cluster.submit(np.array([classes[draw % 3]]), np.array([float(draw)]))
+        elif what == "bind" and len(waiting) and len(rows):
+            cluster.bind(waiting[[draw % len(waiting)]], rows[[draw % len(rows)]])
+        elif what == "leave" and len(waiting) + len(running):
+            both = np.concatenate([waiting, running])
+            cluster.leave(both[[draw % len(both)]])
+        elif what == "unbind" and len(running):
+            cluster.unbind(running[[draw % len(running)]])
+        elif what == "move" and len(running) and len(rows):
+            cluster.move(running[[draw % len(running)]], rows[[draw % len(rows)]])
+        elif what == "add":
+            cluster.add_machines([machine(f"m{made}", draw % 2)])
+            names.append(f"m{made}")
+            made += 1
+        elif what == "remove" and names:
+            cluster.remove_machines([names.pop(draw % len(names))])
+    free, readings = cluster.allocatable.copy(), np.zeros_like(cluster.readings)
+    for task in np.flatnonzero(cluster.state == RUNNING).tolist():
+        row, c = cluster.machine[task], cluster.task_class[task]
+        free[row] -= cluster.demands[c]
+        readings[row] += cluster.effects[c]
+    assert np.array_equal(free, cluster.free)
+    assert np.array_equal(readings, cluster.readings)
+    pending = cluster.view().pending
+    assert sorted(pending.tolist()) == np.flatnonzero(cluster.state == PENDING).tolist()
+    assert (np.diff(cluster.sequence[pending]) > 0).all()

@@ -327,6 +327,15 @@ class Fleet:
                 return False
         return True
 
+    def overbooked(self, task: str) -> tuple[str, ...]:
+        """Resources of which a task is booked with some, and its machine with more than there is."""
+        booking = self._bookings.get(task)
+        row = None if booking is None else self._row.get(booking.machine)
+        if booking is None or row is None:
+            return ()
+        there, used, columns = self._allocatable[row], self._used[row], self._columns
+        return tuple(r for r, n in booking.needs.items() if n > 0 and used[columns[r]] > there[columns[r]])
+
     def lacking(self, needs: Mapping[str, int]) -> dict[str, BoolArray]:
         """By resource, the alive machines that have too little of it."""
         return {

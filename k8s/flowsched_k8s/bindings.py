@@ -10,6 +10,7 @@ from flowsched_k8s import names
 from flowsched_k8s.bookings import Booking
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.entries import PodEntry
+from flowsched_k8s.exclusions import exclusions
 from flowsched_k8s.explanation import placement_note
 from flowsched_k8s.gangs import Gangs
 from flowsched_k8s.instructions import Bind, Instruction, PatchClaim, PodKey
@@ -66,8 +67,10 @@ class Bindings:
     _tallies: Tallies
     _wakeups: Wakeups
     _notices: Notices
-    under_way: set[str] = field(default_factory=set)
-    """uids of pods whose binding is decided and has no end yet."""
+    under_way: dict[str, Bind] = field(default_factory=dict)
+    """Bindings that are decided and have no end yet, by the pod's uid."""
+    _sent: set[str] = field(default_factory=set)
+    """uids of those that the API server may know of."""
     _unconfirmed: deque[tuple[float, PodKey]] = field(default_factory=deque)
     _claims: dict[str, tuple[Booking, int]] = field(default_factory=dict)
     """Pods whose place is chosen and whose volumes are being made there, with the round that chose it."""
@@ -81,7 +84,7 @@ class Bindings:
 
     def forget(self, uid: str) -> None:
         """A pod is on its node, as the watch tells, or gone."""
-        self.under_way.discard(uid)
+        self._over(uid)
         self._claims.pop(uid, None)
 
     def outdated(self, bind: Bind) -> str | None:
@@ -97,6 +100,42 @@ class Bindings:
         if bind.node not in self._cache.nodes:
             return f"node {bind.node} is gone"
         return None
+
+    def withheld(self, bind: Bind, now: float) -> str | None:
+        """Why a binding is not sent, asked right before that; its pod is decided anew then. None: it counts as sent.
+
+        A pod whose room others have taken meanwhile goes back to the queue at once, the first time: it has not failed. With
+        it go the others of its group as long as none of them is bound or sent; after that the group keeps its places.
+        """
+        uid = bind.pod.uid
+        if self.under_way.get(uid) is not bind:
+            return "its place was given back"
+        why = self.outdated(bind)
+        if why is not None:
+            self.done(bind.pod, BindOutcome.RETRY, why, now)
+            return why
+        entry = self._cache.pods[uid]
+        why = self._taken(entry)
+        if why is None:
+            self._sent.add(uid)
+            return None
+        group = self._gangs.ref(entry)
+        unsent = self.under_way.keys() - self._sent
+        whole = group is not None and unsent.issuperset(self._gangs.placed(group))
+        self.withdraw(uid, unsent if whole else {uid}, now, failed=False)
+        return why
+
+    def _taken(self, entry: PodEntry) -> str | None:
+        """What a kubelet would refuse a pod for, if it were on its node: too little room there, or a port that is in use.
+
+        Booked it was with enough of both. Only the node is looked at, since every binding passes here.
+        """
+        fleet, uid = self._cache.fleet, entry.key.uid
+        reasons = [names.insufficient(resource) for resource in fleet.overbooked(uid)]
+        alone = exclusions(entry.pod)
+        if alone.joins and not fleet.permits_on(alone.holds, alone.joins, entry.place, without=(uid,)):
+            reasons.append(names.PORTS)
+        return f"others were faster on {entry.place}: {', '.join(sorted(set(reasons)))}" if reasons else None
 
     def done(self, key: PodKey, outcome: BindOutcome, message: str, now: float) -> list[Instruction | ReadPod]:
         """A binding ended."""
@@ -115,7 +154,7 @@ class Bindings:
             # Should reading fail as well, it is read again later.
             self._unconfirmed.append((now + _CONFIRM_S, key))
             return [ReadPod(key)]
-        self.under_way.discard(key.uid)
+        self._over(key.uid)
         if entry.node:
             return []
         node = entry.assumed
@@ -132,14 +171,14 @@ class Bindings:
 
     def bound(self, entry: PodEntry, now: float) -> list[Instruction]:
         """A pod is bound where we wanted it."""
-        self.under_way.discard(entry.key.uid)
+        self._over(entry.key.uid)
         self._tallies.bound.append((max(0.0, now - entry.waits_since_s), max(1, entry.attempts)))
         place = entry.place
         return [self._recorder.scheduled(entry.key, place)] if place else []
 
     def never_arrived(self, entry: PodEntry, now: float) -> None:
         """A pod was read and is on no node."""
-        self.under_way.discard(entry.key.uid)
+        self._over(entry.key.uid)
         if entry.assumed:
             self._cache.forget(entry)
             self._requeue(entry, now)
@@ -155,8 +194,11 @@ class Bindings:
                 self._unconfirmed.append((now + _CONFIRM_S, key))
         return found
 
-    def withdraw(self, uid: str, unsent: set[str], now: float) -> None:
-        """Take back a place that was not sent yet, and those of all of its group. ``unsent``: all such pods."""
+    def withdraw(self, uid: str, unsent: set[str], now: float, *, failed: bool = True) -> None:
+        """Take back a place that was not sent yet, and those of all of its group. ``unsent``: all such pods.
+
+        Without ``failed`` they are tried again at once, unless that has happened to them before.
+        """
         group = self._gangs.ref(self._cache.pods[uid])
         for other in (
             [uid] if group is None else sorted(u for u in unsent if self._gangs.ref(self._cache.pods[u]) == group)
@@ -164,10 +206,15 @@ class Bindings:
             entry = self._cache.pods[other]
             node = entry.assumed
             if node:
-                self.under_way.discard(other)
+                self._over(other)
                 self._cache.forget(entry)
                 self._wakeups.left(entry, node, now)
-                self._requeue(entry, now)
+                if failed:
+                    self._requeue(entry, now)
+                    continue
+                self._tallies.binds["withdrawn"] += 1
+                self._requeue(entry, now, failures=entry.withdrawn)
+                entry.withdrawn += 1
 
     def claims_settled(self, now: float) -> list[Instruction]:
         """Bind the pods whose volumes are there by now; take back those whose volumes never came."""
@@ -199,7 +246,6 @@ class Bindings:
         return self._notices.tell(entry, names.UNSCHEDULABLE, f"its volumes {message}", now)
 
     def _bind(self, entry: PodEntry, c: Chosen, number: int) -> Bind:
-        self.under_way.add(c.uid)
         notes = {
             names.PLACEMENT: placement_note(c, number),
             names.THREADS: str(entry.threads),
@@ -207,10 +253,16 @@ class Bindings:
         }
         if entry.cores:
             notes[names.CORES] = format_cores(entry.cores)
-        return Bind(entry.key, c.node, notes)
+        bind = self.under_way[c.uid] = Bind(entry.key, c.node, notes)
+        return bind
 
-    def _requeue(self, entry: PodEntry, now: float) -> None:
-        """A pod that had left the queue is back, behind a backoff."""
+    def _over(self, uid: str) -> None:
+        self.under_way.pop(uid, None)
+        self._sent.discard(uid)
+
+    def _requeue(self, entry: PodEntry, now: float, failures: int | None = None) -> None:
+        """A pod that had left the queue is back, behind the backoff of so many failures; None: of all its attempts."""
         if entry.pod.metadata.deletion_timestamp is not None:
             return
-        self._queue.restore(entry.key, now, priority=entry.priority, created_s=entry.created_s, failures=entry.attempts)
+        failures = max(1, entry.attempts) if failures is None else failures
+        self._queue.restore(entry.key, now, priority=entry.priority, created_s=entry.created_s, failures=failures)

@@ -67,6 +67,8 @@ class PodEntry:
     started_s: float = 0.0
     attempts: int = 0
     """Rounds that it took part in until it was bound."""
+    withdrawn: int = 0
+    """How often its place was taken by others before its binding was sent."""
     advised: tuple[str, ...] = ()
     """Problems of its annotations that it was told of."""
     ungated_s: float = 0.0

@@ -413,10 +413,9 @@ class Process:
     async def _bind_all(self) -> None:
         while True:
             bind = await self._binds.get()
-            outdated = self.state.bindings.outdated(bind)
-            if outdated is not None:
-                LOG.info("binding not sent", extra={"pod": bind.pod, "node": bind.node, "why": outdated})
-                self._dispatch(self.state.bindings.done(bind.pod, BindOutcome.RETRY, outdated, self._clock()))
+            withheld = self.state.bindings.withheld(bind, self._clock())
+            if withheld is not None:
+                LOG.info("binding not sent", extra={"pod": bind.pod, "node": bind.node, "why": withheld})
                 self._woken.set()
                 continue
             self._under_way += 1

@@ -356,12 +356,15 @@ class PodQueue:
         self._sizes[Place.ACTIVE] += 1
 
     def restore(self, key: PodKey, now: float, *, priority: int, created_s: float, failures: int) -> None:
-        """Take back a pod whose binding failed after it had left: it is behind a backoff, as after an error."""
+        """Take back a pod whose binding failed after it had left: it is behind a backoff, as after an error.
+
+        With no ``failures`` it is active at once: its binding was not sent.
+        """
         if key in self._entries:
             return
         entry = self._entries[key] = _QueuedPod(key, priority, created_s)
-        entry.failures, entry.failed_s, entry.longer = max(1, failures), now, self._draw()
-        self._delay(entry, now, self._backoff_end(entry), ATTEMPT_FAILED)
+        entry.failures, entry.failed_s, entry.longer = failures, now, self._draw()
+        self._delay(entry, now, self._backoff_end(entry) if failures else now, ATTEMPT_FAILED)
 
     def done(self, key: PodKey) -> None:
         """The pod in flight is bound; it is forgotten."""

@@ -137,16 +137,20 @@ class ModelScheduler:
 
     # Bindings
 
-    def send(self, index: int = 0) -> BindOutcome:
-        """Send a binding; the server's answer is under way."""
+    def send(self, index: int = 0) -> BindOutcome | None:
+        """Send a binding; the server's answer is under way. None: it was withheld."""
         bind = self.binds.pop(index)
+        if self.state.bindings.withheld(bind, self.now) is not None:
+            return None
         outcome = self.server.bind(bind.pod, bind.node, bind.annotations)
         self.replies.append((bind.pod, outcome))
         return outcome
 
     def fail(self, outcome: BindOutcome, index: int = 0, message: str = "for the test") -> None:
         """A binding that never reaches the server, or that it does not want."""
-        self.replied(self.binds.pop(index).pod, outcome, message)
+        bind = self.binds.pop(index)
+        if self.state.bindings.withheld(bind, self.now) is None:
+            self.replied(bind.pod, outcome, message)
 
     def reply(self, index: int = 0, lost: bool = False) -> None:
         """The answer arrives, or is lost."""

@@ -241,8 +241,8 @@ class Happenings(RuleBasedStateMachine):
             self.running.plan()
             self.end_round()
         for _ in range(min(sends, len(self.running.binds))):
-            self.running.send()
-            self.running.reply()
+            if self.running.send() is not None:
+                self.running.reply()
 
     @precondition(lambda self: self.running.binds)
     @rule(pick=PICK, outcome=st.sampled_from((None, None, BindOutcome.RETRY, BindOutcome.REFUSED, BindOutcome.LOST)))

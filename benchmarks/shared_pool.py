@@ -98,8 +98,10 @@ def cpu_of(name: str) -> int:
     return SIZES[int(name.rpartition("-")[2]) % len(SIZES)]
 
 
-async def measure(api: Api, rate: float, seconds: float, nodes: int, schedulers: Sequence[str]) -> dict[str, Any]:
-    """One world at so many pods a second for each scheduler."""
+async def measure(
+    api: Api, rate: float, seconds: float, nodes: int, schedulers: Sequence[str], together: int
+) -> dict[str, Any]:
+    """One world at so many pods a second for each scheduler, of which so many come at once."""
     room = {f"node-{n:05d}": CORES[n % len(CORES)] * 1000 for n in range(nodes)}
     stays_s = FILLED * sum(room.values()) / (rate * len(schedulers) * float(np.mean(SIZES)))
     kubelets = Kubelets(room)
@@ -115,9 +117,11 @@ async def measure(api: Api, rate: float, seconds: float, nodes: int, schedulers:
 
     async def arrive() -> None:
         number, began = 0, time.perf_counter()
+        step = 1 if together == 1 else together * len(schedulers)
         async with asyncio.TaskGroup() as group:
             while (now := time.perf_counter()) < until:
-                while number < (now - began) * rate * len(schedulers):
+                due = int((now - began) * rate * len(schedulers))
+                while number < due - due % step:
                     group.create_task(create(number, schedulers[number % len(schedulers)]))
                     number += 1
                 await asyncio.sleep(0.01)
@@ -192,8 +196,11 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 @click.option("--rates", default="10,50,100", show_default=True, help="Pods a second for each scheduler.")
 @click.option("--seconds", default=60.0, show_default=True, help="How long pods are counted at each rate.")
 @click.option("--nodes", default=100, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--together", default=1, show_default=True, type=click.IntRange(1), help="Pods of each that come at once."
+)
 @click.option("--keep", is_flag=True, help="Keep the result under benchmarks/results.")
-def main(rates: str, seconds: float, nodes: int, keep: bool) -> None:
+def main(rates: str, seconds: float, nodes: int, together: int, keep: bool) -> None:
     """Measure and print a table."""
     rows = []
     for rate in map(float, rates.split(",")):
@@ -205,7 +212,7 @@ def main(rates: str, seconds: float, nodes: int, keep: bool) -> None:
                 pids["flowsched"] = stack.enter_context(running_flowsched(folder, 5000))
                 say(f"{rate:g} pods a second for {' and '.join(schedulers)}")
                 try:
-                    found = asyncio.run(_measure(folder, rate, seconds, nodes, schedulers, pids))
+                    found = asyncio.run(_measure(folder, rate, seconds, nodes, schedulers, pids, together))
                 except BenchmarkError as error:
                     raise click.ClickException(str(error)) from None
                 rows.append({"rate": rate, "found": found})
@@ -216,6 +223,7 @@ def main(rates: str, seconds: float, nodes: int, keep: bool) -> None:
         kept = {
             "nodes": nodes,
             "seconds": seconds,
+            "together": together,
             "rows": rows,
             "machine": machine,
             "load_average": os.getloadavg()[0],
@@ -225,7 +233,13 @@ def main(rates: str, seconds: float, nodes: int, keep: bool) -> None:
 
 
 async def _measure(
-    folder: Path, rate: float, seconds: float, nodes: int, schedulers: Sequence[str], pids: dict[str, int]
+    folder: Path,
+    rate: float,
+    seconds: float,
+    nodes: int,
+    schedulers: Sequence[str],
+    pids: dict[str, int],
+    together: int,
 ) -> dict[str, Any]:
     api = Api(folder / "admin.kubeconfig")
     try:
@@ -235,7 +249,7 @@ async def _measure(
         for name in schedulers:
             # Whoever has bound a few pods has its caches and its lease.
             await run_batch(api, f"warm-up-{name.replace('_', '-')}", SCHEDULERS[name], plain, pods=20, pid=pids[name])
-        return await measure(api, rate, seconds, nodes, schedulers)
+        return await measure(api, rate, seconds, nodes, schedulers, together)
     finally:
         api.close()
 

@@ -133,7 +133,12 @@ FAMILIES: tuple[Family, ...] = (
         ("reason",),
     ),
     Family("flowsched_placement_cost", "gauge", "Cost of the last round's placements, in units of penalty."),
-    Family("flowsched_binds_total", "counter", "Bindings by result; `withdrawn` ones were not sent, because others took the room.", ("result",)),
+    Family(
+        "flowsched_binds_total",
+        "counter",
+        "Bindings by result; `withdrawn` ones were not sent, because others took the room.",
+        ("result",),
+    ),
     Family(
         "flowsched_kubelet_rejections_total",
         "counter",

@@ -31,14 +31,22 @@ class Cluster:
         """Pods there."""
         return [p for p, n in self.placed if n == node]
 
-    def overcommitted(self, node: str) -> str | None:
-        """The first resource of which pods have more than there is."""
+    def overcommitted(self, node: str, asked: Iterable[str] | None = None) -> str | None:
+        """The first resource, of all or of some, of which pods have more than there is."""
         offered = self.nodes[node].status.allocatable or {}
         used: dict[str, int] = {"pods": len(self.on(node))}
         for pod in self.on(node):
             for resource, n in requests(pod).items():
                 used[resource] = used.get(resource, 0) + n
-        return next((r for r, n in sorted(used.items()) if n > amount(r, offered.get(r, "0"))), None)
+        of = used if asked is None else asked
+        return next((r for r in sorted(of) if used.get(r, 0) > amount(r, offered.get(r, "0"))), None)
+
+    def refused_there(self, pod: Pod, node: str) -> str | None:
+        """The first reason for which a kubelet would refuse a pod that is on its node."""
+        asked = {"pods", *(resource for resource, n in requests(pod).items() if n)}
+        if resource := self.overcommitted(node, asked):
+            return f"too little {resource}"
+        return "ports" if any(clash(pod, other) for other in self.without(pod).on(node)) else None
 
     def refuses(self, pod: Pod, node: str) -> str | None:
         """The first reason why a pod that is nowhere yet may not go to a node."""

@@ -147,18 +147,18 @@ class QueueMachine(RuleBasedStateMachine):
         waiting.earliest = self.now + min(2.0 ** (waiting.failures - 1), 10.0)
         waiting.latest = self.now + RETRY_S if outcome is AttemptOutcome.UNSCHEDULABLE else waiting.earliest
 
-    @rule(pod=consumes(flying), restored=st.booleans())
-    def done(self, pod: PodKey, restored: bool) -> None:
+    @rule(pod=consumes(flying), restored=st.booleans(), failed=st.booleans())
+    def done(self, pod: PodKey, restored: bool, failed: bool) -> None:
         waiting = self.in_flight.pop(pod, None)
         if waiting is None:
             return
         self.queue.done(pod)
         if restored:
-            attempts = 1 + waiting.failures
+            attempts = failed * (1 + waiting.failures)
             priority, created = -waiting.rank[0], waiting.rank[1]
             for _ in range(2):
                 self.queue.restore(pod, self.now, priority=priority, created_s=created, failures=attempts)
-            until = self.now + min(2.0 ** (attempts - 1), 10.0)
+            until = self.now + (min(2.0 ** (attempts - 1), 10.0) if failed else 0.0)
             self.waiting[pod] = Waiting(waiting.rank, False, until, until, attempts)
 
     @rule(event=st.sampled_from(sorted(Wake)), match=st.sampled_from([None, True, False]))

@@ -268,7 +268,7 @@ def test_a_node_that_goes_before_the_binding_is_sent_is_not_bound_to() -> None:
     running.server.remove(running.server.nodes[bind.node])
     running.deliver()
     assert "is gone" in (running.state.bindings.outdated(bind) or "")
-    running.fail(BindOutcome.RETRY)
+    assert running.send() is None
     running.settle()
     assert running.where() == {"p": "n2" if bind.node == "n1" else "n1"}
 
@@ -282,6 +282,126 @@ def test_a_pod_that_is_deleted_or_bound_before_the_binding_is_sent_needs_none() 
     running.deliver()
     assert "deleted" in (running.state.bindings.outdated(binds["deleted"]) or "")
     assert "n1" in (running.state.bindings.outdated(binds["bound"]) or "")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "other", "why"),
+    [
+        ({"cpu": "2"}, {"cpu": "500m"}, "Insufficient cpu"),
+        ({"memory": "10Gi"}, {"memory": "8Gi"}, "Insufficient memory"),
+        ({"containers": [b.container("main", ports=[{"containerPort": 80, "hostPort": 80}])]}, {}, names.PORTS),
+        ({}, {"cpu": "1m"}, names.TOO_MANY_PODS),
+    ],
+)
+def test_a_pod_whose_room_others_took_before_its_binding_is_sent_is_decided_anew_at_once(
+    wanted: dict[str, Any], other: dict[str, Any], why: str
+) -> None:
+    most = "1" if why == names.TOO_MANY_PODS else "110"
+    running = scheduler(*(b.node(name, "2", pods=most) for name in ("n1", "n2")))
+    running.create(b.pod("p", **wanted))
+    (bind,) = running.round()
+    taken = {"containers": wanted["containers"]} if why == names.PORTS else other
+    running.create(b.pod("foreign", node=bind.node, scheduler="other", **taken))
+    assert running.state.bindings.outdated(bind) is None
+    assert running.state.bindings.withheld(bind, running.now) == f"others were faster on {bind.node}: {why}"
+    assert running.binds.pop() is bind
+    assert running.state.next_round_s(running.now) == running.now, "it has not failed, so it does not back off"
+    (again,) = running.round()
+    assert again.node != bind.node
+    running.settle()
+    assert running.where() == {"foreign": bind.node, "p": again.node}
+    assert running.state.tallies.binds == {"withdrawn": 1, "bound": 1}
+
+
+def test_a_node_that_shrinks_before_the_binding_is_sent_gets_no_pod_that_it_has_no_room_for() -> None:
+    running = scheduler(b.node("n1", "2"))
+    running.create(b.pod("p", cpu="2"))
+    running.round()
+    running.server.allocate("n1", cpu="1")
+    running.settle()
+    assert running.where() == {}
+    assert "Insufficient cpu" in running.conditions("p")[-1].message
+
+
+def test_no_more_bindings_are_withheld_than_make_room() -> None:
+    running = scheduler(b.node("n1", "4"))
+    running.create(*(b.pod(f"p{i}", cpu="1") for i in range(4)))
+    assert len(running.round()) == 4
+    running.create(b.pod("foreign", cpu="1", node="n1", scheduler="other"))
+    assert [running.send() for _ in range(4)] == [None, *[BindOutcome.BOUND] * 3]
+    running.settle()
+    assert len(running.where()) == 4
+
+
+def test_a_pod_goes_where_others_took_only_what_it_does_not_need() -> None:
+    running = scheduler(b.node("n1", "2", "1Gi"))
+    running.create(b.pod("p", cpu="1"))
+    running.round()
+    running.create(b.pod("foreign", memory="2Gi", node="n1", scheduler="other"))
+    assert running.send() is BindOutcome.BOUND
+
+
+def test_a_pod_that_loses_its_room_again_and_again_backs_off() -> None:
+    running = scheduler(*(b.node(f"n{i}", "1") for i in range(4)))
+    running.create(b.pod("p", cpu="1"))
+    waits = []
+    for number in range(3):
+        (bind,) = running.round()
+        running.create(b.pod(f"foreign{number}", cpu="1", node=bind.node, scheduler="other"))
+        assert running.send() is None
+        at = running.state.next_round_s(running.now)
+        assert at is not None
+        waits.append(at - running.now)
+        running.server.now = at
+    assert waits == [0.0, 1.0, 2.0]
+    running.settle()
+    assert len(running.where()) == 4
+
+
+def test_a_group_of_which_nothing_is_sent_is_decided_anew_as_a_whole() -> None:
+    running = scheduler(*(b.node(f"n{i}", "1") for i in range(3)))
+    running.create(*(b.pod(f"m{i}", cpu="1", labels=gang("g", 2)) for i in range(2)))
+    first, second = running.round()
+    running.create(b.pod("foreign", cpu="1", node=second.node, scheduler="other"))
+    assert running.send(1) is None
+    cache = running.state.cache
+    assert all(cache.fits_on({"cpu": 1000}, f"n{i}") == (f"n{i}" != second.node) for i in range(3))
+    decided = running.round()
+    assert len(decided) == 2
+    # One of them is decided for the node of its first binding; that one must not count as the second.
+    assert running.binds[0] is first
+    assert running.send() is None
+    running.settle()
+    assert len(set(running.where().values())) == 3
+    assert len(running.server.bound) == 2
+
+
+def test_a_group_that_has_no_place_any_more_takes_none() -> None:
+    running = scheduler(b.node("n1", "1"), b.node("n2", "1"))
+    running.create(*(b.pod(f"m{i}", cpu="1", labels=gang("g", 2)) for i in range(2)))
+    running.round()
+    running.create(b.pod("foreign", cpu="1", node="n1", scheduler="other"))
+    index = next(i for i, bind in enumerate(running.binds) if bind.node == "n1")
+    assert running.send(index) is None
+    running.settle()
+    assert running.where() == {"foreign": "n1"}
+    assert running.state.cache.fits_on({"cpu": 1000}, "n2")
+
+
+def test_a_group_keeps_its_places_once_one_of_it_is_sent() -> None:
+    running = scheduler(*(b.node(f"n{i}", "1") for i in range(4)))
+    running.create(*(b.pod(f"m{i}", cpu="1", labels=gang("g", 3)) for i in range(3)))
+    sent, lost, kept = running.round()
+    running.send()
+    running.create(b.pod("foreign", cpu="1", node=lost.node, scheduler="other"))
+    assert running.send() is None
+    assert running.binds == [kept]
+    assert running.state.bindings.withheld(kept, running.now) is None
+    (again,) = running.round()
+    assert again.pod == lost.pod
+    assert again.node not in (sent.node, lost.node, kept.node)
+    running.settle()
+    assert len(set(running.where().values())) == 4
 
 
 def test_new_profiles_may_come_while_a_round_runs() -> None:

@@ -241,7 +241,7 @@ class Happenings(RuleBasedStateMachine):
             self.running.plan()
             self.end_round()
         for _ in range(min(sends, len(self.running.binds))):
-            if self.running.send() is not None:
+            if self.sent() is not None:
                 self.running.reply()
 
     @precondition(lambda self: self.running.binds)
@@ -250,7 +250,7 @@ class Happenings(RuleBasedStateMachine):
         """A binding reaches the server, or fails on its way."""
         index = pick % len(self.running.binds)
         if outcome is None:
-            self.running.send(index)
+            self.sent(index)
         else:
             self.running.fail(outcome, index)
 
@@ -293,6 +293,16 @@ class Happenings(RuleBasedStateMachine):
             assert why is None, f"{entry.key} on {bind.node}: {why}"
             known = known.plus(pod, bind.node)
         self.check_groups(new)
+
+    def sent(self, index: int = 0) -> BindOutcome | None:
+        """Send a binding: none whose pod a kubelet would refuse by what is known by then."""
+        bind = self.running.binds[index]
+        outcome = self.running.send(index)
+        if outcome is not None:
+            pod = self.running.state.cache.pods[bind.pod.uid].pod
+            why = self.running.known().refused_there(pod, bind.node)
+            assert why is None, f"{bind.pod} was sent to {bind.node}: {why}"
+        return outcome
 
     def check_victim(self, victim: PodKey) -> None:
         """Only for a waiting pod of higher priority."""

@@ -192,6 +192,21 @@ def test_a_volume_that_a_failed_claim_gives_back_goes_to_the_next() -> None:
     assert [t.patch.name for t in running.told if isinstance(t, PatchClaim)] == ["b"]
 
 
+def test_a_pod_whose_room_is_gone_once_its_volume_is_there_is_not_sent() -> None:
+    """Volumes take seconds to minutes to be made, and others bind meanwhile."""
+    running = scheduler(b.node("n1", "2"), b.node("n2", "2"))
+    tell(running, b.storage_class("made"), b.claim("a", storage_class="made"))
+    running.create(user("p", cpu="2", claim="a"))
+    assert running.round() == []
+    (node,) = {e.assumed for e in running.state.cache.pods.values()}
+    running.create(b.pod("foreign", cpu="1", node=node, scheduler="other"))
+    tell(running, b.claim("a", volume="disk"), b.volume("disk", claim=("default", "a")))
+    (bind,) = running.state.bindings.claims_settled(running.now)
+    assert "Insufficient cpu" in (running.state.bindings.withheld(bind, running.now) or "")
+    running.settle()
+    assert running.where() == {"foreign": node, "p": "n2" if node == "n1" else "n1"}
+
+
 # Volumes that stay attached
 
 

@@ -332,8 +332,11 @@ def running_plane(folder: Path, parts: Sequence[str], qps: int, *options: str) -
 
 
 @contextlib.contextmanager
-def running_flowsched(folder: Path, qps: int) -> Iterator[int]:
-    """flowsched as its manifests would run it: its own ServiceAccount and roles, electing a leader; its pid."""
+def running_flowsched(folder: Path, qps: int, **more: Any) -> Iterator[int]:
+    """flowsched as its manifests would run it: its own ServiceAccount and roles, electing a leader; its pid.
+
+    ``more`` stands in its configuration beside what every benchmark needs.
+    """
     kubectl = [str(folder / "bin" / "kubectl"), "--kubeconfig", str(folder / "admin.kubeconfig")]
     # What has no place here, such as a monitor of another API, is refused without harm to the rest.
     subprocess.run(
@@ -349,6 +352,7 @@ def running_flowsched(folder: Path, qps: int) -> Iterator[int]:
                 "clientConnection": {"qps": qps, "burst": qps},
                 "leaderElection": {"leaderElect": True, "resourceNamespace": "flowsched-system"},
                 "server": {"health": "127.0.0.1:0", "metrics": "127.0.0.1:0"},
+                **more,
             }
         )
     )

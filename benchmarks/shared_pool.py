@@ -182,13 +182,16 @@ def figures(sight: Sight, kubelets: Kubelets, scheduler: str, since: float, unti
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """One line for each scheduler in each world."""
-    form = "{:>11}  {:14}  {:14}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6}"
-    lines = [form.format("pods/s each", "scheduler", "beside", "bound", "refused", "%", "p50 s", "p99 s")]
+    form = "{:>11}  {:14}  {:14}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6}  {:>8}"
+    lines = [form.format("pods/s each", "scheduler", "beside", "bound", "refused", "%", "p50 s", "p99 s", "withheld")]
     for row in rows:
         for name, f in row["found"].items():
             beside = ", ".join(other for other in row["found"] if other != name) or "nobody"
             numbers = (f"{f['refused_percent']:.2f}", f"{f['p50_s']:.3f}", f"{f['p99_s']:.3f}")
-            lines.append(form.format(f"{row['rate']:g}", name, beside, f["bound"], f["refused"], *numbers))
+            withheld = f.get("withheld", "")
+            lines.append(
+                form.format(f"{row['rate']:g}", name, beside, f["bound"], f["refused"], *numbers, withheld).rstrip()
+            )
     return "\n".join(lines)
 
 
@@ -199,8 +202,11 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 @click.option(
     "--together", default=1, show_default=True, type=click.IntRange(1), help="Pods of each that come at once."
 )
+@click.option(
+    "--scoring", default="spread", show_default=True, type=click.Choice(("spread", "pack")), help="flowsched's."
+)
 @click.option("--keep", is_flag=True, help="Keep the result under benchmarks/results.")
-def main(rates: str, seconds: float, nodes: int, together: int, keep: bool) -> None:
+def main(rates: str, seconds: float, nodes: int, together: int, scoring: str, keep: bool) -> None:
     """Measure and print a table."""
     rows = []
     for rate in map(float, rates.split(",")):
@@ -209,7 +215,7 @@ def main(rates: str, seconds: float, nodes: int, together: int, keep: bool) -> N
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shared-pool-")))
                 state = stack.enter_context(running_plane(folder, ["kube-scheduler"], 5000))
                 pids = {"kube_scheduler": state["processes"]["kube-scheduler"]["pid"]}
-                pids["flowsched"] = stack.enter_context(running_flowsched(folder, 5000))
+                pids["flowsched"] = stack.enter_context(running_flowsched(folder, 5000, engine={"scoring": scoring}))
                 say(f"{rate:g} pods a second for {' and '.join(schedulers)}")
                 try:
                     found = asyncio.run(_measure(folder, rate, seconds, nodes, schedulers, pids, together))
@@ -224,6 +230,7 @@ def main(rates: str, seconds: float, nodes: int, together: int, keep: bool) -> N
             "nodes": nodes,
             "seconds": seconds,
             "together": together,
+            "scoring": scoring,
             "rows": rows,
             "machine": machine,
             "load_average": os.getloadavg()[0],
@@ -249,7 +256,11 @@ async def _measure(
         for name in schedulers:
             # Whoever has bound a few pods has its caches and its lease.
             await run_batch(api, f"warm-up-{name.replace('_', '-')}", SCHEDULERS[name], plain, pods=20, pid=pids[name])
-        return await measure(api, rate, seconds, nodes, schedulers, together)
+        found = await measure(api, rate, seconds, nodes, schedulers, together)
+        # Since the start, not only of the pods that are counted.
+        log = (folder / "logs" / "flowsched.log").read_text(encoding="utf-8", errors="replace")
+        found["flowsched"]["withheld"] = log.count("binding not sent")
+        return found
     finally:
         api.close()
 

@@ -135,7 +135,7 @@ class Bindings:
         alone = exclusions(entry.pod)
         if alone.joins and not fleet.permits_on(alone.holds, alone.joins, entry.place, without=(uid,)):
             reasons.append(names.PORTS)
-        return f"others were faster on {entry.place}: {', '.join(sorted(set(reasons)))}" if reasons else None
+        return f"{entry.place} would refuse it by now: {', '.join(sorted(set(reasons)))}" if reasons else None
 
     def done(self, key: PodKey, outcome: BindOutcome, message: str, now: float) -> list[Instruction | ReadPod]:
         """A binding ended."""

@@ -136,7 +136,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "flowsched_binds_total",
         "counter",
-        "Bindings by result; `withdrawn` ones were not sent, because others took the room.",
+        "Bindings by result; `withdrawn` ones were not sent, because the node would have refused the pod by then.",
         ("result",),
     ),
     Family(

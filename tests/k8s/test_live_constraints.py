@@ -468,6 +468,26 @@ def test_a_volume_that_is_made_where_the_pod_goes(site: Site) -> None:
     must_not_fit(site, "not", expected)
 
 
+def test_a_pod_whose_room_others_take_while_its_volume_is_made(site: Site) -> None:
+    """It was decided for a node, which a pod of another scheduler reaches before its binding is sent."""
+    both = site.nodes(2)
+    made_for = storage_class(site, "waits", "WaitForFirstConsumer")
+    claim(site, "data", storageClassName=made_for)
+    site.pod("slow", cpu="3", volumes=mounts("data"))
+
+    def selected() -> str:
+        found = site.admin.get(site.volumes_path("data"))["metadata"].get("annotations", {})
+        return str(found.get("volume.kubernetes.io/selected-node", ""))
+
+    chosen = wait_for(selected, "the claim to name a node")
+    site.foreign("quick", chosen, cpu="2")
+    before = site.scheduler.metric("flowsched_binds_total", result="withdrawn")
+    volume(site, "made", storageClassName=made_for)
+    bind_claim(site, "data", f"{site.name}-made")
+    assert {chosen, site.bound("slow")} == set(both)
+    site.scheduler.metric_becomes(before + 1, "flowsched_binds_total", result="withdrawn")
+
+
 def test_a_local_volume(site: Site) -> None:
     """No provisioner makes these: the claim gets one that is there, and only where it is."""
     _, b = zones(site)

@@ -303,7 +303,7 @@ def test_a_pod_whose_room_others_took_before_its_binding_is_sent_is_decided_anew
     taken = {"containers": wanted["containers"]} if why == names.PORTS else other
     running.create(b.pod("foreign", node=bind.node, scheduler="other", **taken))
     assert running.state.bindings.outdated(bind) is None
-    assert running.state.bindings.withheld(bind, running.now) == f"others were faster on {bind.node}: {why}"
+    assert running.state.bindings.withheld(bind, running.now) == f"{bind.node} would refuse it by now: {why}"
     assert running.binds.pop() is bind
     assert running.state.next_round_s(running.now) == running.now, "it has not failed, so it does not back off"
     (again,) = running.round()

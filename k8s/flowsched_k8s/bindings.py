@@ -10,7 +10,7 @@ from flowsched_k8s import names
 from flowsched_k8s.bookings import Booking
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.entries import PodEntry
-from flowsched_k8s.exclusions import exclusions
+from flowsched_k8s.exclusions import PORT, exclusions
 from flowsched_k8s.explanation import placement_note
 from flowsched_k8s.gangs import Gangs
 from flowsched_k8s.instructions import Bind, Instruction, PatchClaim, PodKey
@@ -104,13 +104,13 @@ class Bindings:
     def withheld(self, bind: Bind, now: float) -> str | None:
         """Why a binding is not sent, asked right before that; its pod is decided anew then. None: it counts as sent.
 
-        A pod whose room others have taken meanwhile goes back to the queue at once, the first time: it has not failed. With
-        it go the others of its group as long as none of them is bound or sent; after that the group keeps its places.
+        A pod whose room others have taken meanwhile has not failed: the first time it is back in the queue at once. With it
+        go the others of its group as long as none of them is bound or sent; after that the group keeps its other places.
         """
         uid = bind.pod.uid
-        if self.under_way.get(uid) is not bind:
-            return "its place was given back"
         why = self.outdated(bind)
+        if self.under_way.get(uid) is not bind:
+            return why or "it was decided anew"
         if why is not None:
             self.done(bind.pod, BindOutcome.RETRY, why, now)
             return why
@@ -120,20 +120,21 @@ class Bindings:
             self._sent.add(uid)
             return None
         group = self._gangs.ref(entry)
-        unsent = self.under_way.keys() - self._sent
+        unsent = {u for u in self.under_way if u not in self._sent and u in self._cache.pods}
         whole = group is not None and unsent.issuperset(self._gangs.placed(group))
         self.withdraw(uid, unsent if whole else {uid}, now, failed=False)
         return why
 
     def _taken(self, entry: PodEntry) -> str | None:
-        """What a kubelet would refuse a pod for, if it were on its node: too little room there, or a port that is in use.
+        """What a kubelet would refuse a booked pod for: too little room on its node, or a host port that is in use.
 
-        Booked it was with enough of both. Only the node is looked at, since every binding passes here.
+        Only the node is looked at: every binding passes here.
         """
         fleet, uid = self._cache.fleet, entry.key.uid
         reasons = [names.insufficient(resource) for resource in fleet.overbooked(uid)]
         alone = exclusions(entry.pod)
-        if alone.joins and not fleet.permits_on(alone.holds, alone.joins, entry.place, without=(uid,)):
+        holds, joins = ([name for name in of if name.startswith(PORT)] for of in (alone.holds, alone.joins))
+        if joins and not fleet.permits_on(holds, joins, entry.place, without=(uid,)):
             reasons.append(names.PORTS)
         return f"{entry.place} would refuse it by now: {', '.join(sorted(set(reasons)))}" if reasons else None
 

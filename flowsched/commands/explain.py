@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from flowsched.inspector.damage import told_as_damage
+from flowsched.inspector.consistency import told_as_damage
 from flowsched.inspector.explanation import explain as explain_task
 from flowsched.inspector.source import open_live, open_record, refuse_overwriting
 from flowsched.records.record_file import write_record

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from flowsched.inspector.damage import told_as_damage
+from flowsched.inspector.consistency import told_as_damage
 from flowsched.inspector.graph import Graph
 from flowsched.inspector.record_view import Part, RecordView
 from flowsched.inspector.source import files_of, open_live, open_records, refuse_overwriting

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from flowsched.inspector.damage import told_as_damage
+from flowsched.inspector.consistency import told_as_damage
 from flowsched.inspector.replay import replay as replay_record
 from flowsched.inspector.source import open_record
 from flowsched.records.record import RECORD_VERSION

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from flowsched.inspector.change import parse_changes
-from flowsched.inspector.damage import told_as_damage
+from flowsched.inspector.consistency import told_as_damage
 from flowsched.inspector.difference import SHOWN, difference
 from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.source import open_record, refuse_overwriting

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import apply_settings
 from flowsched.cluster.snapshot import MILLI, Machine, Service, Snapshot, Task
-from flowsched.inspector.again import snapshot_of
+from flowsched.inspector.re_solve import snapshot_of
 from flowsched.inspector.record_view import NETWORK, SEARCH, RecordView
 from flowsched.solvers import SOLVERS
 from flowsched_models.catalogue import Catalogue

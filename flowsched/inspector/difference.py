@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from flowsched.cluster.decision import NO_BOUND, proves_nothing
-from flowsched.inspector.again import POLICY, of_model, of_networks
 from flowsched.inspector.machine_forecasts import ServiceForecast, forecasts_of
 from flowsched.inspector.plan_costs import RUNNING_COST, TWICE, Costs, costs_of
+from flowsched.inspector.re_solve import POLICY, of_model, of_networks
 from flowsched.inspector.record_view import SEARCH, Part, RecordView
 from flowsched.inspector.task_changes import (
     EVEN,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
-from flowsched.inspector.excerpt import excerpt, shortened
+from flowsched.inspector.condensed_graph import condense, shortened
 from flowsched.inspector.graph import Graph
 from flowsched.inspector.layout import LINE, NOTE, TEXT, Curve, Layout, Rect, lay_out
 from flowsched.inspector.record_view import Part, RecordView
@@ -72,7 +72,7 @@ def draw_up(recorded: RecordView, part: Part, graph: Graph, all_arcs: bool = Fal
     """Where everything goes. Needs matplotlib for the widths of texts."""
     sizes = {g.name: len(g.members) for g in part.groups}
     titles = {name: shortened(name) + (f" · {size:,} machines" if size > 1 else "") for name, size in sizes.items()}
-    return lay_out(excerpt(recorded, part, graph, all_arcs), _text_width, titles)
+    return lay_out(condense(recorded, part, graph, all_arcs), _text_width, titles)
 
 
 def _explained(recorded: RecordView, graph: Graph, which: str, layout: Layout) -> str:
@@ -81,7 +81,7 @@ def _explained(recorded: RecordView, graph: Graph, which: str, layout: Layout) -
         f"round {recorded.round} at {when(recorded.now_s)}, {which} network: {graph.node_count:,} nodes, "
         f"{graph.arc_count:,} arcs, cost {optimum:.3f}"
     ]
-    said += layout.excerpt.left_out
+    said += layout.condensed.left_out
     if any(c.label for c in layout.curves):
         said.append("on arcs: flow/capacity · cost of one task")
     return "; ".join(said)
@@ -100,7 +100,7 @@ def _draw(figure: Figure, layout: Layout, wide: float, explained: str) -> None:
     # The thinnest last: no line hides under a wider one.
     for rank, curve in enumerate(sorted(layout.curves, key=lambda c: (c.bundle.flow > 0, -c.bundle.flow))):
         _line(axes, layout, curve, 2.0 + rank / (len(layout.curves) + 1))
-    for cell, rect in zip(layout.excerpt.cells, layout.boxes, strict=True):
+    for cell, rect in zip(layout.condensed.cells, layout.boxes, strict=True):
         idle = cell.flow == 0
         _rounded(
             axes,
@@ -127,8 +127,8 @@ def _line(axes: Axes, layout: Layout, curve: Curve, order: float) -> None:
 
     flow = curve.bundle.flow
     waits = "unscheduled" in (
-        layout.excerpt.cells[curve.bundle.head].kind,
-        layout.excerpt.cells[curve.bundle.tail].kind,
+        layout.condensed.cells[curve.bundle.head].kind,
+        layout.condensed.cells[curve.bundle.tail].kind,
     )
     colour = _FAINT if not flow else (_WAIT if waits else _INK)
     width = curve.width

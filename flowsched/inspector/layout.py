@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flowsched.inspector.excerpt import Bundle, Excerpt
+from flowsched.inspector.condensed_graph import Bundle, CondensedGraph
 from flowsched.inspector.graph import LAYERS
 
 TEXT = 8.0
@@ -96,9 +96,9 @@ class Curve:
 
 @dataclass(frozen=True)
 class Layout:
-    """All of a drawing. ``boxes[i]`` is the place of ``excerpt.cells[i]``."""
+    """All of a drawing. ``boxes[i]`` is the place of ``condensed.cells[i]``."""
 
-    excerpt: Excerpt
+    condensed: CondensedGraph
     width: float
     height: float
     boxes: tuple[Rect, ...]
@@ -106,9 +106,9 @@ class Layout:
     curves: tuple[Curve, ...]
 
 
-def lay_out(excerpt: Excerpt, measure: Measure, titles: Mapping[str, str]) -> Layout:
+def lay_out(condensed: CondensedGraph, measure: Measure, titles: Mapping[str, str]) -> Layout:
     """Places for everything. ``titles``: what stands above the tiers of a group, by lane."""
-    return _LayOut(excerpt, measure, titles).run()
+    return _LayOut(condensed, measure, titles).run()
 
 
 @dataclass(frozen=True)
@@ -122,15 +122,15 @@ class _Item:
 
 
 class _LayOut:
-    def __init__(self, excerpt: Excerpt, measure: Measure, titles: Mapping[str, str]) -> None:
-        self.excerpt = excerpt
-        self.cells = excerpt.cells
+    def __init__(self, condensed: CondensedGraph, measure: Measure, titles: Mapping[str, str]) -> None:
+        self.condensed = condensed
+        self.cells = condensed.cells
         self.measure = measure
         self.titles = titles
-        self.widths = _line_widths(excerpt.bundles)
+        self.widths = _line_widths(condensed.bundles)
         self.lines: dict[int, list[float]] = {}
         """Room that the lines on the busier side of a box take."""
-        for side in ([b.tail for b in excerpt.bundles], [b.head for b in excerpt.bundles]):
+        for side in ([b.tail for b in condensed.bundles], [b.head for b in condensed.bundles]):
             taken: dict[int, float] = {}
             for end, width in zip(side, self.widths, strict=True):
                 taken[end] = taken.get(end, 0.0) + width * _POINT + _LINE_GAP
@@ -166,7 +166,7 @@ class _LayOut:
             )
             for c in curves
         )
-        return Layout(self.excerpt, width, height, tuple(map(moved, boxes)), frames, lifted)
+        return Layout(self.condensed, width, height, tuple(map(moved, boxes)), frames, lifted)
 
     # Columns of items
 
@@ -222,7 +222,7 @@ class _LayOut:
                 at = self._positions(current, apart, bottom)
                 own = {i for item in current[c] for i in item.cells}
                 reach: dict[int, list[tuple[float, float]]] = {i: [] for i in own}
-                for b in self.excerpt.bundles:
+                for b in self.condensed.bundles:
                     weight = 1.0 + float(b.flow) * 10.0
                     for one, other in ((b.tail, b.head), (b.head, b.tail)):
                         if one in own and other not in own and self.cells[other].kind != "sink":
@@ -254,11 +254,11 @@ class _LayOut:
 
     def _crossings(self, columns: Sequence[Sequence[_Item]], apart: Sequence[_Item], bottom: float) -> float:
         at = self._positions(columns, apart, bottom)
-        if not self.excerpt.bundles:
+        if not self.condensed.bundles:
             return 0.0
-        ends = np.array([(at[b.tail], at[b.head]) for b in self.excerpt.bundles])
-        weight = np.array([1.0 if b.flow else 0.2 for b in self.excerpt.bundles])
-        column = np.array([_COLUMN.get(self.cells[b.tail].kind, 2) for b in self.excerpt.bundles])
+        ends = np.array([(at[b.tail], at[b.head]) for b in self.condensed.bundles])
+        weight = np.array([1.0 if b.flow else 0.2 for b in self.condensed.bundles])
+        column = np.array([_COLUMN.get(self.cells[b.tail].kind, 2) for b in self.condensed.bundles])
         before = (ends[:, None, 0] - ends[None, :, 0]) * (ends[:, None, 1] - ends[None, :, 1])
         same = column[:, None] == column[None, :]
         return float((weight[:, None] * weight[None, :] * ((before < 0) & same)).sum()) / 2
@@ -268,7 +268,7 @@ class _LayOut:
     def _place(self, columns: list[list[_Item]], apart: list[_Item]) -> None:
         heights = [sum(i.height for i in items) + _ROW_GAP * max(0, len(items) - 1) for items in columns]
         tallest = max(heights, default=0.0)
-        few = len(self.excerpt.bundles) <= LABELLED
+        few = len(self.condensed.bundles) <= LABELLED
         x = _MARGIN
         for c, items in enumerate(columns):
             beside = apart if c == 2 else []
@@ -307,7 +307,7 @@ class _LayOut:
     # Lines
 
     def _curves(self, boxes: Sequence[Rect]) -> list[Curve]:
-        bundles = self.excerpt.bundles
+        bundles = self.condensed.bundles
         leaves = self._ports(boxes, [b.tail for b in bundles], [b.head for b in bundles])
         enters = self._ports(boxes, [b.head for b in bundles], [b.tail for b in bundles])
         drawn = []

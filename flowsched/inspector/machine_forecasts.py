@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flowsched.cluster.compaction import View
 from flowsched.cluster.snapshot import by_machine
-from flowsched.inspector.again import POLICY, damaged, read_settings, snapshot_of
+from flowsched.inspector.re_solve import POLICY, damaged, read_settings, snapshot_of
 from flowsched.inspector.record_view import SEARCH, Part, RecordView, option_of
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.forecast_cache import Forecast

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flowsched.inspector.again import POLICY
 from flowsched.inspector.machine_forecasts import residents_cost
+from flowsched.inspector.re_solve import POLICY
 from flowsched.inspector.record_view import SEARCH, RecordView
 
 RUNNING_COST = "running"

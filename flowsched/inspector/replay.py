@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from flowsched.inspector.again import change_all_again, check_solvable, read_terms, solve_all_again
+from flowsched.inspector.re_solve import change_all_again, check_solvable, read_terms, solve_all_again
 from flowsched.inspector.record_view import NETWORK, SEARCH, Part, RecordView, new_part
 from flowsched.records.record_file import record_json
 from flowsched_models.document import InputError, Problem

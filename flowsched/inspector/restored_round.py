@@ -15,7 +15,7 @@ from flowsched.cluster.compaction import compact
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Running, Task
 from flowsched.errors import RestoreError
-from flowsched.inspector.again import POLICY, snapshot_of
+from flowsched.inspector.re_solve import POLICY, snapshot_of
 from flowsched.inspector.record_view import Part, RecordView, option_of
 from flowsched.inspector.running_changes import let_in
 from flowsched.pricing.arrival import Arrival, Colocation

@@ -15,7 +15,9 @@ import numpy as np
 
 from flowsched.cluster.settings_form import apply_settings
 from flowsched.cluster.snapshot import Running, Service, Snapshot, Task
-from flowsched.inspector.again import (
+from flowsched.inspector.bulk_change import CPU, MEMORY, ChangedBulk, Footprint, footprint, footprints
+from flowsched.inspector.change import Changes, change_snapshot, machine_columns
+from flowsched.inspector.re_solve import (
     POLICY,
     Terms,
     bulk_input_of,
@@ -28,8 +30,6 @@ from flowsched.inspector.again import (
     search_again,
     snapshot_of,
 )
-from flowsched.inspector.bulk_change import CPU, MEMORY, ChangedBulk, Footprint, footprint, footprints
-from flowsched.inspector.change import Changes, change_snapshot, machine_columns
 from flowsched.inspector.record_view import NETWORK, Part, RecordView, new_part
 from flowsched.records.record import record_head
 from flowsched.records.record_types import Record, RecordedWhatIf

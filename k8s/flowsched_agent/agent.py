@@ -10,20 +10,20 @@ from dataclasses import replace
 from functools import partial
 
 from flowsched.node import Allocation, NodeController, Reading, ServiceGrant, TaskGrant
-from flowsched_agent.acts import Kind, plan
+from flowsched_agent.actuation_plan import Kind, plan
+from flowsched_agent.actuator import LinuxActuator
 from flowsched_agent.catalogue import Believed
 from flowsched_agent.clock import SystemClock
-from flowsched_agent.complaints import Complaints
 from flowsched_agent.configuration import Configuration
+from flowsched_agent.error_reporter import ErrorReporter
 from flowsched_agent.guard import Guarded, guarded
-from flowsched_agent.hands import LinuxHands
+from flowsched_agent.managed_target import ManagedTarget, ManagedTask, has_of
 from flowsched_agent.publishing import Publishing
 from flowsched_agent.readings import Readings
 from flowsched_agent.recorder import Recorder
 from flowsched_agent.restoring import stop_commands
 from flowsched_agent.state_file import Started, StateFile
 from flowsched_agent.status import Status
-from flowsched_agent.steered import Steered, SteeredTask, has_of
 from flowsched_agent.targets import Targets, about
 from flowsched_agent.workloads import Workloads
 
@@ -42,7 +42,7 @@ class Agent:
         configuration: Configuration,
         believed: Believed,
         controller: NodeController,
-        hands: LinuxHands,
+        actuator: LinuxActuator,
         clock: SystemClock,
         *,
         state_file: StateFile | None = None,
@@ -60,12 +60,12 @@ class Agent:
         self._clock = clock
         self._recorder = recorder
         self._on_second = on_second
-        self._complaints = Complaints()
+        self._error_reporter = ErrorReporter()
         file = None if configuration.hands_off else state_file
         workloads = workloads or Workloads()
-        self._targets = Targets(configuration, believed, hands, workloads, file, self._complaints, self._forget)
-        self._readings = Readings(self._targets, hands, self._complaints)
-        self._publishing = Publishing(self._targets, believed, self._complaints)
+        self._targets = Targets(configuration, believed, actuator, workloads, file, self._error_reporter, self._forget)
+        self._readings = Readings(self._targets, actuator, self._error_reporter)
+        self._publishing = Publishing(self._targets, believed, self._error_reporter)
         self._wanted = Allocation()
         self._granted = Allocation()
         """The requested settings, as far as the rules of this agent allow it."""
@@ -99,7 +99,7 @@ class Agent:
             try:
                 self.tick()
             except Exception as error:  # Nothing but a request ends the loop.
-                self._complaints.fault("tick", f"a tick failed: {type(error).__name__}: {error}")
+                self._error_reporter.fault("tick", f"a tick failed: {type(error).__name__}: {error}")
                 LOG.debug("a tick failed", exc_info=True)
             if ticks is not None and self._ticks >= ticks:
                 break
@@ -110,7 +110,9 @@ class Agent:
                 self._overruns += 1
                 self._missed += math.ceil(late - 1e-6)
                 number += math.ceil(late - 1e-6)
-                self._complaints.once("overrun", "a tick took longer than the period; further ones are only counted")
+                self._error_reporter.once(
+                    "overrun", "a tick took longer than the period; further ones are only counted"
+                )
 
     def stop(self) -> None:
         """End :meth:`run` after the tick that is under way. Safe in signal handlers."""
@@ -119,8 +121,8 @@ class Agent:
     def finish(self) -> bool:
         """Put everything back and say goodbye to started commands; whether all of it could be put back. Never raises."""
         whole = True
-        for steered in reversed([*self._targets.all()]):
-            whole = self._targets.restore(steered) and whole
+        for managed in reversed([*self._targets.all()]):
+            whole = self._targets.restore(managed) and whole
         commands = self._targets.originals.commands
         if self._configuration.on_exit == "stop":
             for sentence in stop_commands(commands.values()):
@@ -150,7 +152,7 @@ class Agent:
             # Who turns out to have no low weight must not share a core until the next tick.
             for name in sorted(new):
                 sentence = f"{name} cannot be given a low weight, so it shares no core with a service"
-                self._complaints.once(f"shares {name}", sentence)
+                self._error_reporter.once(f"shares {name}", sentence)
             self._decide(self._readings.again(reading))
             self._carry_out()
         self._publish(reading, self._clock.now() - now)
@@ -158,13 +160,13 @@ class Agent:
             try:
                 self._on_second(self.status)
             except Exception as error:  # A report that fails must not stop the control.
-                self._complaints.fault("report", f"{type(error).__name__}: {error}")
+                self._error_reporter.fault("report", f"{type(error).__name__}: {error}")
 
     def _decide(self, reading: Reading) -> None:
         try:
             decided = self._controller.decide(reading)
         except Exception as error:  # A fault of the controller must not leave the machine as it happens to be.
-            self._complaints.fault("controller", f"{FAILED}: {type(error).__name__}: {error}")
+            self._error_reporter.fault("controller", f"{FAILED}: {type(error).__name__}: {error}")
             LOG.debug(FAILED, exc_info=True)
             decided = Allocation(
                 {name: ServiceGrant(one.service.cores, FAILED) for name, one in self._targets.services.items()},
@@ -200,13 +202,13 @@ class Agent:
             n: one for n, one in self._targets.tasks.items() if one.control is not None or self._targets.startable(one)
         }
         for act in plan(has_of(services), has_of(tasks), self._granted):
-            one: Steered | None = services.get(act.target) or tasks.get(act.target)
+            one: ManagedTarget | None = services.get(act.target) or tasks.get(act.target)
             if one is None:
                 continue
             self._acts[act.kind] += 1
             LOG.debug("%s", act, extra=about(act.target, reason=act.reason))
             if act.kind is Kind.START:
-                assert isinstance(one, SteeredTask)
+                assert isinstance(one, ManagedTask)
                 self._targets.start(one, act)
             else:
                 self._targets.on(one, partial(one.do, act, self._configuration.hands_off))
@@ -241,4 +243,4 @@ class Agent:
             try:
                 self._recorder.write(reading.t_s, self._publishing.rows(self.status, self._granted))
             except OSError as error:
-                self._complaints.fault("record", f"the record cannot be written: {error}")
+                self._error_reporter.fault("record", f"the record cannot be written: {error}")

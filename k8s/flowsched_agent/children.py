@@ -7,10 +7,10 @@ import subprocess
 from collections.abc import Callable
 
 from flowsched_agent.commands_started import NEVER_RUN, StartError, start
-from flowsched_agent.complaints import Complaints
 from flowsched_agent.configuration import Command
+from flowsched_agent.error_reporter import ErrorReporter
+from flowsched_agent.managed_target import GoneError
 from flowsched_agent.state_file import Started
-from flowsched_agent.steered import GoneError
 
 LOG = logging.getLogger(__name__)
 
@@ -18,9 +18,9 @@ LOG = logging.getLogger(__name__)
 class Children:
     """By name of the task."""
 
-    def __init__(self, complaints: Complaints) -> None:
+    def __init__(self, error_reporter: ErrorReporter) -> None:
         """None were started."""
-        self._complaints = complaints
+        self._error_reporter = error_reporter
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, command: Command, prepare: Callable[[Started], None]) -> bool:
@@ -32,7 +32,7 @@ class Children:
         try:
             self._running[name] = start(name, command, prepare)
         except (StartError, GoneError, OSError) as error:
-            self._complaints.fault(f"start {name}", f"{name} is given up: {error}", "start")
+            self._error_reporter.fault(f"start {name}", f"{name} is given up: {error}", "start")
             return False
         return True
 
@@ -46,6 +46,6 @@ class Children:
         if child.returncode == 0:
             LOG.info("ended", extra=about)
         elif (why := NEVER_RUN.get(child.returncode)) is not None:
-            self._complaints.fault(f"start {name}", f"{name} is given up: it cannot be started: {why}", "start")
+            self._error_reporter.fault(f"start {name}", f"{name} is given up: it cannot be started: {why}", "start")
         else:
             LOG.warning("the command ended with code %d", child.returncode, extra=about)

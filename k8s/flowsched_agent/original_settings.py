@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flowsched_agent.complaints import Complaints
 from flowsched_agent.controls.control import ControlError, Saved
+from flowsched_agent.error_reporter import ErrorReporter
+from flowsched_agent.managed_target import ManagedTarget
 from flowsched_agent.state_file import Started, State, StateError, StateFile, boot_id, start_time
-from flowsched_agent.steered import Steered
 
 
 @dataclass(eq=False)
@@ -20,8 +20,8 @@ class OriginalSettings:
     _file: StateFile | None
     """None where nothing is changed; its lock must be held."""
     _on_exit: str
-    _targets: Callable[[], Iterable[Steered]]
-    _complaints: Complaints
+    _targets: Callable[[], Iterable[ManagedTarget]]
+    _error_reporter: ErrorReporter
     _announced: dict[str, Saved] = field(default_factory=dict)
     commands: dict[str, Started] = field(default_factory=dict)
     """By name of the task."""
@@ -54,13 +54,13 @@ class OriginalSettings:
                 # Nothing of it may be changed that cannot be put back.
                 one.control = None
                 if not error.gone:
-                    self._complaints.fault(f"save {one.name}", f"{one.name} is left alone: {error}", "control")
+                    self._error_reporter.fault(f"save {one.name}", f"{one.name} is left alone: {error}", "control")
         try:
             self._file.write(self._state(saved))
         except StateError as error:
             if must:
                 raise
-            self._complaints.fault("state", str(error))
+            self._error_reporter.fault("state", str(error))
             # The same holds for what was found but is not on disk.
             for one in self._targets():
                 if not one.written:
@@ -80,7 +80,7 @@ class OriginalSettings:
             else:
                 self._file.remove()
         except (StateError, OSError) as error:
-            self._complaints.fault("state", f"{error}")
+            self._error_reporter.fault("state", f"{error}")
 
     def _state(self, saved: Mapping[str, Mapping[str, Any]]) -> State:
         pid = os.getpid()

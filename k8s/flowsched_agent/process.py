@@ -12,13 +12,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flowsched_agent.actuator import LinuxActuator, ReadOnly
 from flowsched_agent.agent import Agent
 from flowsched_agent.catalogue import MakeController, believed, controller_maker, prepare
 from flowsched_agent.claims import Claims
 from flowsched_agent.clock import SystemClock
 from flowsched_agent.configuration import Configuration
-from flowsched_agent.hands import LinuxHands, ReadOnly
-from flowsched_agent.origins import restore, sweep
+from flowsched_agent.original_groups import restore, sweep
 from flowsched_agent.recorder import Recorder
 from flowsched_agent.restoring import restore_file, still_running
 from flowsched_agent.state_file import Started, StateError, StateFile
@@ -78,17 +78,17 @@ def run_agent(configuration: Configuration, wish: Wish, make: MakeController | N
             stack.callback(recorder.close)
         file, adopted = (None, ()) if configuration.hands_off else stack.enter_context(_state_file(configuration))
         if configuration.hands_off:
-            hands = LinuxHands(ReadOnly())
+            actuator = LinuxActuator(ReadOnly())
         else:
             claims = Claims(configuration.state_file, System())
             stack.callback(claims.close)
-            hands = LinuxHands(claims=claims)
+            actuator = LinuxActuator(claims=claims)
         if not configuration.hands_off:
-            for sentence in hands.detected.sentences():
+            for sentence in actuator.detected.sentences():
                 LOG.info("%s", sentence)
-        maker = make or controller_maker(configuration.controller, configuration.period_s, hands.detected.reservable)
+        maker = make or controller_maker(configuration.controller, configuration.period_s, actuator.detected.reservable)
         controller = maker(beliefs.node)
-        workloads, report = stack.enter_context(_cluster(configuration, hands))
+        workloads, report = stack.enter_context(_cluster(configuration, actuator))
         watch = _Watched(file)
 
         def each_second(status: Status) -> None:
@@ -99,7 +99,7 @@ def run_agent(configuration: Configuration, wish: Wish, make: MakeController | N
             configuration,
             beliefs,
             controller,
-            hands,
+            actuator,
             clock,
             state_file=file,
             workloads=workloads,
@@ -286,13 +286,13 @@ def _listen(configuration: Configuration, agent: Agent, clock: SystemClock, prep
 
 
 @contextlib.contextmanager
-def _cluster(configuration: Configuration, hands: LinuxHands) -> Iterator[tuple[Workloads, _Report]]:
+def _cluster(configuration: Configuration, actuator: LinuxActuator) -> Iterator[tuple[Workloads, _Report]]:
     if not configuration.kubernetes.enabled:
         yield Workloads(), lambda _: None
         return
     from flowsched_agent.kubernetes.cluster import Cluster  # only what this needs takes time to import
 
-    cluster = Cluster(configuration, hands)
+    cluster = Cluster(configuration, actuator)
     cluster.start()
     try:
         yield cluster, cluster.report

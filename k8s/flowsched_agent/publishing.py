@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowsched.node import Allocation, Reading
-from flowsched_agent.acts import Kind
+from flowsched_agent.actuation_plan import Kind
 from flowsched_agent.catalogue import Believed
-from flowsched_agent.complaints import Complaints
+from flowsched_agent.error_reporter import ErrorReporter
+from flowsched_agent.managed_target import ManagedService
 from flowsched_agent.status import ServiceStatus, Status, TaskStatus
-from flowsched_agent.steered import SteeredService
 from flowsched_agent.targets import Targets
 from flowsched_models.quantity import format_cores
 
@@ -24,7 +24,7 @@ class Publishing:
     _targets: Targets
     _believed: Believed
     """Says which p95 a load means."""
-    _complaints: Complaints
+    _error_reporter: ErrorReporter
 
     def status(self, reading: Reading, acts: Counter[str]) -> Status:
         """After the tick of a reading; how the loop keeps its time is not in it."""
@@ -40,12 +40,12 @@ class Publishing:
             t_s=reading.t_s,
             services=services,
             tasks=tasks,
-            errors=dict(self._complaints.errors),
+            errors=dict(self._error_reporter.errors),
             acts={kind.value: acts[kind] for kind in Kind},
             pauses=self._targets.past_pauses + sum(one.pauses for one in self._targets.tasks.values()),
         )
 
-    def _service(self, one: SteeredService, cpu_s: float) -> ServiceStatus:
+    def _service(self, one: ManagedService, cpu_s: float) -> ServiceStatus:
         cores = one.has.cores if one.has.cores is not None else one.service.cores
         qps = self._targets.rates[one.name].per_second
         p95_us = None

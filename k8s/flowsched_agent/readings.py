@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from flowsched.node import Reading, ServiceReading, TaskReading, TaskState
-from flowsched_agent.acts import Has
-from flowsched_agent.complaints import Complaints
+from flowsched_agent.actuation_plan import Has
+from flowsched_agent.actuator import LinuxActuator
 from flowsched_agent.controls.control import ControlError
-from flowsched_agent.hands import LinuxHands
-from flowsched_agent.steered import Steered, SteeredService
+from flowsched_agent.error_reporter import ErrorReporter
+from flowsched_agent.managed_target import ManagedService, ManagedTarget
 from flowsched_agent.targets import Targets
 
 LOG = logging.getLogger(__name__)
@@ -22,26 +22,26 @@ class Readings:
     """Reads all targets that exist."""
 
     _targets: Targets
-    _hands: LinuxHands
-    _complaints: Complaints
+    _actuator: LinuxActuator
+    _error_reporter: ErrorReporter
     """About what cannot be read."""
 
     def read(self, now: float) -> Reading:
         """The whole machine."""
         services = tuple(self._service(now, one) for one in self._targets.services.values())
-        return Reading(now, services, tuple(self._tasks()), self._hands.core_busy_s())
+        return Reading(now, services, tuple(self._tasks()), self._actuator.core_busy_s())
 
     def again(self, reading: Reading) -> Reading:
         """The same moment with what is known of the tasks by now."""
         return replace(reading, tasks=tuple(self._tasks()))
 
-    def _service(self, now: float, one: SteeredService) -> ServiceReading:
+    def _service(self, now: float, one: ManagedService) -> ServiceReading:
         stats = self._targets.stats[one.name]
         counters = stats.read()
         silent = counters is None
         if silent != one.silent:
             if silent:
-                self._complaints.errors["service"] += 1
+                self._error_reporter.errors["service"] += 1
                 LOG.warning("the service does not answer: %s", stats.problem, extra={"target": one.name})
             else:
                 LOG.info("the service answers again", extra={"target": one.name})
@@ -70,7 +70,7 @@ class Readings:
             task = replace(one.task, shares=one.shares)
             yield TaskReading(task, _task_state(one.has), one.submitted_s, one.cpu_s)
 
-    def _cpu_s(self, one: Steered) -> float:
+    def _cpu_s(self, one: ManagedTarget) -> float:
         if one.control is None:
             return 0.0
         try:
@@ -79,8 +79,8 @@ class Readings:
             if error.gone:
                 self._targets.gone(one, str(error))
             else:
-                self._complaints.errors["control"] += 1
-                self._complaints.once(f"cpu {one.name}", str(error))
+                self._error_reporter.errors["control"] += 1
+                self._error_reporter.once(f"cpu {one.name}", str(error))
             return 0.0
 
 

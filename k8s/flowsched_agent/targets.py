@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import InitVar, dataclass, field
 
 from flowsched.node import NodeTask
-from flowsched_agent.acts import Act, Has, Kind
+from flowsched_agent.actuation_plan import Actuation, Has, Kind
+from flowsched_agent.actuator import LinuxActuator
 from flowsched_agent.catalogue import Believed, profile_name
 from flowsched_agent.children import Children
-from flowsched_agent.complaints import Complaints
 from flowsched_agent.configuration import Configuration, ServiceSpec, TaskSpec
 from flowsched_agent.controls.control import Control, ControlError
-from flowsched_agent.hands import LinuxHands
+from flowsched_agent.error_reporter import ErrorReporter
+from flowsched_agent.managed_target import GoneError, ManagedService, ManagedTarget, ManagedTask
 from flowsched_agent.original_settings import OriginalSettings
 from flowsched_agent.rates import Rate
 from flowsched_agent.sensors.memcached import MemcachedStats
 from flowsched_agent.state_file import Started, StateError, StateFile
-from flowsched_agent.steered import GoneError, Steered, SteeredService, SteeredTask
 from flowsched_agent.workloads import Workload, Workloads
 
 LOG = logging.getLogger(__name__)
@@ -34,14 +34,14 @@ class Targets:
 
     _configuration: Configuration
     _believed: Believed
-    _hands: LinuxHands
+    _actuator: LinuxActuator
     _workloads: Workloads
     state_file: InitVar[StateFile | None]
-    _complaints: Complaints
+    _error_reporter: ErrorReporter
     _forget: Callable[[str], None]
     """What was decided for one that has gone: the next of its name is another."""
-    services: dict[str, SteeredService] = field(default_factory=dict)
-    tasks: dict[str, SteeredTask] = field(default_factory=dict)
+    services: dict[str, ManagedService] = field(default_factory=dict)
+    tasks: dict[str, ManagedTask] = field(default_factory=dict)
     stats: dict[str, MemcachedStats] = field(default_factory=dict)
     rates: dict[str, Rate] = field(default_factory=dict)
     workloads: dict[str, Workload] = field(default_factory=dict)
@@ -53,10 +53,10 @@ class Targets:
 
     def __post_init__(self, state_file: StateFile | None) -> None:
         """No target is known yet."""
-        self.originals = OriginalSettings(state_file, self._configuration.on_exit, self.all, self._complaints)
-        self.children = Children(self._complaints)
+        self.originals = OriginalSettings(state_file, self._configuration.on_exit, self.all, self._error_reporter)
+        self.children = Children(self._error_reporter)
 
-    def all(self) -> Iterator[Steered]:
+    def all(self) -> Iterator[ManagedTarget]:
         """Services, then tasks."""
         yield from [*self.services.values(), *self.tasks.values()]
 
@@ -96,7 +96,9 @@ class Targets:
             if isinstance(spec, TaskSpec):
                 self._meet_task(spec, now)
             elif (profile := profile_name(spec)) not in self._believed.node.catalogue.services:
-                self._complaints.once(f"profile {name}", f"there is no profile {profile} for {name}: it is left alone")
+                self._error_reporter.once(
+                    f"profile {name}", f"there is no profile {profile} for {name}: it is left alone"
+                )
                 continue
             else:
                 self._meet_service(spec, Has())
@@ -104,8 +106,8 @@ class Targets:
 
     def _meet_service(self, spec: ServiceSpec, has: Has) -> None:
         service = self._believed.service(spec)
-        self.services[spec.name] = SteeredService(spec.name, spec=spec, service=service, has=has)
-        self.stats[spec.name] = self._hands.stats(spec, self._configuration.stats_timeout_s)
+        self.services[spec.name] = ManagedService(spec.name, spec=spec, service=service, has=has)
+        self.stats[spec.name] = self._actuator.stats(spec, self._configuration.stats_timeout_s)
         self.rates[spec.name] = Rate()
 
     def _meet_task(self, spec: TaskSpec, now: float) -> None:
@@ -115,11 +117,11 @@ class Targets:
         deadline = None if spec.deadline is None else spec.deadline.owed
         task = NodeTask(spec.name, profile, spec.threads, spec.scale, deadline, spec.priority)
         started = spec.command is None
-        self.tasks[spec.name] = SteeredTask(
+        self.tasks[spec.name] = ManagedTask(
             spec.name, spec=spec, task=task, submitted_s=now, has=Has(run=started, started=started)
         )
 
-    def _meet(self, one: Steered) -> None:
+    def _meet(self, one: ManagedTarget) -> None:
         """Find the processes of a target that has none; let go of one that has lost them."""
         if one.control is not None:
             if one.control.alive():
@@ -140,45 +142,45 @@ class Targets:
             run = not control.paused()
         one.has = Has(run=run)
         LOG.info("found", extra=about(one.name, pid=control.pid))
-        deadline = one.task.deadline if isinstance(one, SteeredTask) else None
-        if isinstance(one, SteeredService) and one.service.weight != 1.0:
+        deadline = one.task.deadline if isinstance(one, ManagedTask) else None
+        if isinstance(one, ManagedService) and one.service.weight != 1.0:
             self.originals.write()
             if not self._configuration.hands_off:
-                self.on(one, lambda: one.do(Act(one.name, Kind.WEIGHT, weight=one.service.weight), dry_run=False))
+                self.on(one, lambda: one.do(Actuation(one.name, Kind.WEIGHT, weight=one.service.weight), dry_run=False))
         elif deadline is not None:
             self.originals.write()
             if not self._configuration.hands_off:
                 self.on(one, lambda: one.owe(deadline))
 
-    def _found(self, one: Steered) -> Control | None:
+    def _found(self, one: ManagedTarget) -> Control | None:
         announce = self.originals.announcer(one.name)
         try:
             workload = self.workloads.get(one.name)
             if workload is not None:
                 return self._workloads.control(workload)
-            if isinstance(one, SteeredService):
-                return self._hands.find(one.name, one.spec.find, announce)
-            if not isinstance(one, SteeredTask):
+            if isinstance(one, ManagedService):
+                return self._actuator.find(one.name, one.spec.find, announce)
+            if not isinstance(one, ManagedTask):
                 return None
             if one.spec.find is not None:
-                return None if one.done else self._hands.find(one.name, one.spec.find, announce)
+                return None if one.done else self._actuator.find(one.name, one.spec.find, announce)
             left = self._adopted.pop(one.name, None)
             if left is not None and left.runs():
                 LOG.info("a command of an earlier agent goes on", extra={"target": one.name, "pid": left.pid})
                 self.originals.commands[one.name] = left
-                return self._hands.of_process(one.name, left.pid, announce)
+                return self._actuator.of_process(one.name, left.pid, announce)
         except ControlError as error:
             if not error.gone:
-                self._complaints.fault(f"find {one.name}", str(error), "control")
+                self._error_reporter.fault(f"find {one.name}", str(error), "control")
         except StateError as error:
-            self._complaints.fault("state", str(error))
+            self._error_reporter.fault("state", str(error))
         except (OSError, ValueError) as error:
-            self._complaints.fault(f"find {one.name}", f"{one.name} cannot be looked for: {error}", "control")
+            self._error_reporter.fault(f"find {one.name}", f"{one.name} cannot be looked for: {error}", "control")
         return None
 
     # What is done to them
 
-    def on(self, one: Steered, act: Callable[[], None]) -> None:
+    def on(self, one: ManagedTarget, act: Callable[[], None]) -> None:
         """Do something to one; what fails is said, and who is gone is let go of."""
         errors = one.errors
         try:
@@ -186,11 +188,11 @@ class Targets:
         except GoneError as error:
             self.gone(one, str(error))
         except Exception as error:  # One target's fault must not keep the others waiting.
-            self._complaints.fault(f"act {one.name}", f"{one.name}: {type(error).__name__}: {error}", "control")
+            self._error_reporter.fault(f"act {one.name}", f"{one.name}: {type(error).__name__}: {error}", "control")
         if one.errors > errors:
-            self._complaints.errors["control"] += one.errors - errors
+            self._error_reporter.errors["control"] += one.errors - errors
 
-    def start(self, one: SteeredTask, act: Act) -> None:
+    def start(self, one: ManagedTask, act: Actuation) -> None:
         """Start its command, with the cores and the weight that it is to have."""
         command = one.spec.command
         assert command is not None
@@ -200,23 +202,23 @@ class Targets:
 
         def prepare(started: Started) -> None:
             self.originals.commands[one.name] = started
-            one.control = self._hands.of_process(one.name, started.pid, self.originals.announcer(one.name))
+            one.control = self._actuator.of_process(one.name, started.pid, self.originals.announcer(one.name))
             self.originals.taken(one.name)
             self.originals.write(must=True)
             one.has = Has(run=True, started=True)
             if one.task.deadline is not None:
                 one.owe(one.task.deadline)
             if act.cores and not one.owed:
-                one.do(Act(one.name, Kind.CORES, act.cores), dry_run=False)
+                one.do(Actuation(one.name, Kind.CORES, act.cores), dry_run=False)
             if act.weight != 1.0:
-                one.do(Act(one.name, Kind.WEIGHT, weight=act.weight), dry_run=False)
+                one.do(Actuation(one.name, Kind.WEIGHT, weight=act.weight), dry_run=False)
             if act.quota is not None:
-                one.do(Act(one.name, Kind.QUOTA, quota=act.quota), dry_run=False)
+                one.do(Actuation(one.name, Kind.QUOTA, quota=act.quota), dry_run=False)
 
         try:
             one.done = not self.children.start(one.name, command, prepare)
         except (StateError, ControlError) as error:
-            self._complaints.fault(f"start {one.name}", f"{one.name} is not started yet: {error}", "start")
+            self._error_reporter.fault(f"start {one.name}", f"{one.name} is not started yet: {error}", "start")
             self._postponed.add(one.name)
         else:
             if not one.done:
@@ -225,24 +227,24 @@ class Targets:
         self.originals.commands.pop(one.name, None)
         self.originals.taken(one.name)
         self.restore(one)
-        self._hands.let_go(one.name)
+        self._actuator.let_go(one.name)
         one.has = Has(run=False, started=False)
         self.originals.write()
 
-    def startable(self, one: SteeredTask) -> bool:
+    def startable(self, one: ManagedTask) -> bool:
         """Whether its command may be started now: what could not be prepared is tried again at the next look."""
         return not one.has.started and not one.done and one.name not in self._postponed
 
     # Who goes
 
-    def gone(self, one: Steered, why: str) -> None:
+    def gone(self, one: ManagedTarget, why: str) -> None:
         """Its processes are no longer there."""
         LOG.info("gone: %s", why, extra={"target": one.name})
         # A group that was made for it is still there.
         self.restore(one)
         one.has = Has()
         self._forget(one.name)
-        if isinstance(one, SteeredTask):
+        if isinstance(one, ManagedTask):
             self.past_pauses += one.pauses
             self.originals.commands.pop(one.name, None)
             once = one.spec.find is None or one.spec.find.pid is not None
@@ -254,7 +256,7 @@ class Targets:
         self.children.reap(one.name)
 
     def _let_go(self, name: str, why: str) -> None:
-        one: Steered | None = self.services.pop(name, None) or self.tasks.pop(name, None)
+        one: ManagedTarget | None = self.services.pop(name, None) or self.tasks.pop(name, None)
         if one is None:
             return
         LOG.info("let go: %s", why, extra={"target": name})
@@ -265,7 +267,7 @@ class Targets:
         self.rates.pop(name, None)
         self._forget(name)
 
-    def restore(self, one: Steered) -> bool:
+    def restore(self, one: ManagedTarget) -> bool:
         """Put one back and let go of it; whether all of it could be. Never raises."""
         control, one.control = one.control, None
         if control is None or self._configuration.hands_off:
@@ -274,12 +276,14 @@ class Targets:
             control.restore()
         except ControlError as error:
             if not error.gone:
-                self._complaints.fault(f"restore {one.name}", f"{one.name} could not be put back: {error}", "control")
+                self._error_reporter.fault(
+                    f"restore {one.name}", f"{one.name} could not be put back: {error}", "control"
+                )
                 return False
         except Exception as error:  # Everything else must be put back all the same.
-            self._complaints.fault(f"restore {one.name}", f"{one.name} could not be put back: {error!r}", "control")
+            self._error_reporter.fault(f"restore {one.name}", f"{one.name} could not be put back: {error!r}", "control")
             return False
-        self._hands.let_go(one.name)
+        self._actuator.let_go(one.name)
         return True
 
 

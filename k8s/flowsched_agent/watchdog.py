@@ -97,7 +97,7 @@ def main(arguments: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     # Before anything is changed: an import that fails must fail now.
-    from flowsched_agent.origins import restore, sweep
+    from flowsched_agent.original_groups import restore, sweep
 
     with contextlib.suppress(BrokenPipeError):  # the agent is gone already, and may have left something
         os.write(1, READY)

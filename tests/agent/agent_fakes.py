@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flowsched.node import Allocation, Deadline, Node, NodeController, Reading, ServiceGrant, TaskGrant
+from flowsched_agent.actuator import Announce
 from flowsched_agent.agent import Agent
 from flowsched_agent.catalogue import Believed, believed
 from flowsched_agent.configuration import Command, Configuration, Controller, Find, ServiceSpec, Slo, TaskSpec
 from flowsched_agent.controls.control import ControlError, Saved
-from flowsched_agent.hands import Announce
 from flowsched_agent.recorder import Recorder
 from flowsched_agent.sensors.memcached import MemcachedCounters
 from flowsched_agent.state_file import StateFile
@@ -122,7 +122,7 @@ class FakeStats:
         pass
 
 
-class FakeHands:
+class FakeActuator:
     """What runs on the machine, by name."""
 
     def __init__(self) -> None:
@@ -193,7 +193,7 @@ class Bench:
     """An agent on the machine of memory."""
 
     agent: Agent
-    hands: FakeHands
+    actuator: FakeActuator
     clock: FakeClock
     controller: Scripted
     beliefs: Believed
@@ -204,11 +204,11 @@ class Bench:
 
     def ticks(self, count: int) -> list[str]:
         """What was done to the machine meanwhile."""
-        del self.hands.log[:]
+        del self.actuator.log[:]
         for _ in range(count):
             self.agent.tick()
             self.clock.t += self.agent_period_s
-        return list(self.hands.log)
+        return list(self.actuator.log)
 
     @property
     def agent_period_s(self) -> float:
@@ -230,15 +230,15 @@ def bench(
     configuration = Configuration(
         services=(service,), tasks=tasks, controller=Controller(name=controller), dry_run=dry_run, server=None
     )
-    hands, clock, scripted = FakeHands(), FakeClock(), Scripted(*answers)
-    hands.add(service.name)
+    actuator, clock, scripted = FakeActuator(), FakeClock(), Scripted(*answers)
+    actuator.add(service.name)
     for task in tasks:
         if task.command is None:
-            hands.add(task.name)
+            actuator.add(task.name)
     beliefs = believed(configuration, ALLOWED)
     recorder = Recorder(record) if record is not None else None
     decides = scripted if make is None else make(beliefs.node)
     agent = Agent(
-        configuration, beliefs, decides, hands, clock, state_file=state_file, workloads=workloads, recorder=recorder
+        configuration, beliefs, decides, actuator, clock, state_file=state_file, workloads=workloads, recorder=recorder
     )
-    return Bench(agent, hands, clock, scripted, beliefs)
+    return Bench(agent, actuator, clock, scripted, beliefs)

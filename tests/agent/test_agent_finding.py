@@ -7,10 +7,10 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from flowsched_agent.actuator import LinuxActuator
 from flowsched_agent.commands.agent import agent
 from flowsched_agent.configuration import Find
 from flowsched_agent.controls.control import ControlError
-from flowsched_agent.hands import LinuxHands
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 
@@ -24,22 +24,22 @@ def sleeper():
 
 
 def test_a_process_of_one_target_is_not_another_s(sleeper):
-    hands = LinuxHands()
-    assert hands.find("service", Find(pid=sleeper.pid), lambda _: None) is not None
+    actuator = LinuxActuator()
+    assert actuator.find("service", Find(pid=sleeper.pid), lambda _: None) is not None
     cores = os.sched_getaffinity(sleeper.pid)
     with pytest.raises(ControlError, match="belongs to service already"):
-        hands.find("job", Find(pid=sleeper.pid), lambda _: None)
+        actuator.find("job", Find(pid=sleeper.pid), lambda _: None)
     assert os.sched_getaffinity(sleeper.pid) == cores
 
 
 def test_the_same_target_may_be_found_again(sleeper):
-    hands = LinuxHands()
+    actuator = LinuxActuator()
     for _ in range(2):
-        assert hands.find("service", Find(pid=sleeper.pid), lambda _: None) is not None
+        assert actuator.find("service", Find(pid=sleeper.pid), lambda _: None) is not None
 
 
 def test_no_pattern_means_the_agent_or_who_started_it(sleeper):
-    found = LinuxHands()._pid_of_command_line(__import__("re").compile("."))
+    found = LinuxActuator()._pid_of_command_line(__import__("re").compile("."))
     assert found not in {1, os.getpid(), os.getppid()}
 
 

@@ -32,7 +32,7 @@ def test_a_tick_that_takes_too_long_is_counted_and_its_successors_stay_on_the_gr
         b.clock.t += next(slow, 0.0)
         return FakeCounters(0)
 
-    b.hands.asked.answer = answer
+    b.actuator.asked.answer = answer
     b.agent.run(ticks=4)
     assert b.clock.waits == pytest.approx([100.0, 100.1, 100.4, 100.5])
     assert (b.agent.status.overruns, b.agent.status.missed) == (1, 2)
@@ -65,9 +65,9 @@ def test_none_leaves_everything_as_it_is() -> None:
 
 def test_readings_hold_counters_and_states() -> None:
     b = bench(allocation((0,), batch=TaskGrant(False)))
-    b.hands.controls["mc"].used_s = 1.5
-    b.hands.controls["batch"].used_s = 2.5
-    b.hands.asked.answer = lambda: FakeCounters(42, pid=7)
+    b.actuator.controls["mc"].used_s = 1.5
+    b.actuator.controls["batch"].used_s = 2.5
+    b.actuator.asked.answer = lambda: FakeCounters(42, pid=7)
     b.ticks(2)
     first, second = b.controller.readings
     assert (first.t_s, second.t_s) == pytest.approx((100.0, 100.1))
@@ -79,11 +79,11 @@ def test_readings_hold_counters_and_states() -> None:
 def test_no_answer_means_all_cores_and_the_lowest_weight_until_it_answers_again() -> None:
     b = bench(*[allocation((0,), batch=TaskGrant(True, (1,)))] * 10)
     b.ticks(1)
-    b.hands.asked.answer = lambda: None
+    b.actuator.asked.answer = lambda: None
     assert b.ticks(1) == ["batch weight 0.00195312", "mc cores 0,1,2,3"]
     assert b.controller.readings[-1].services[0].queries is None
     assert not b.agent.status.services["mc"].answers
-    b.hands.asked.answer = lambda: FakeCounters(5)
+    b.actuator.asked.answer = lambda: FakeCounters(5)
     assert b.ticks(1) == ["mc cores 0", "batch weight 1"]
 
 
@@ -91,7 +91,7 @@ def test_the_rate_begins_anew_when_the_counters_do(caplog: pytest.LogCaptureFixt
     caplog.set_level(logging.INFO)
     b = bench()
     counts = iter([FakeCounters(n) for n in (1000, 1100, 1200, 50, 150)])
-    b.hands.asked.answer = lambda: next(counts)
+    b.actuator.asked.answer = lambda: next(counts)
     b.ticks(3)
     assert b.agent.status.services["mc"].qps == pytest.approx(1000.0)
     b.ticks(1)
@@ -103,7 +103,7 @@ def test_the_rate_begins_anew_when_the_counters_do(caplog: pytest.LogCaptureFixt
 
 def test_p95_and_headroom_are_those_of_the_stated_capacity() -> None:
     b = bench(allocation((0,)))
-    b.hands.asked.answer = lambda: FakeCounters(round(2500 * (b.clock.t - 100.0) / 0.1))
+    b.actuator.asked.answer = lambda: FakeCounters(round(2500 * (b.clock.t - 100.0) / 0.1))
     b.ticks(3)
     service = b.agent.status.services["mc"]
     assert service.qps == pytest.approx(25_000.0)
@@ -132,11 +132,11 @@ def test_a_task_that_vanishes_is_dropped_with_a_line_and_the_next_of_its_name_is
     caplog.set_level(logging.INFO)
     b = bench(allocation((0,), batch=TaskGrant(False)))
     b.ticks(2)
-    b.hands.controls["batch"].there = False
+    b.actuator.controls["batch"].there = False
     b.ticks(2)
     assert b.controller.readings[-1].tasks == ()
     assert "gone" in caplog.text
-    fresh = b.hands.add("batch")
+    fresh = b.actuator.add("batch")
     b.ticks(10)
     (task,) = b.controller.readings[-1].tasks
     assert task.state is TaskState.RUNNING and not fresh.stopped
@@ -146,9 +146,9 @@ def test_a_task_that_vanishes_is_dropped_with_a_line_and_the_next_of_its_name_is
 def test_a_pid_is_found_once() -> None:
     b = bench(tasks=(TaskSpec(name="batch", find=Find(pid=4)),))
     b.ticks(1)
-    b.hands.controls["batch"].there = False
+    b.actuator.controls["batch"].there = False
     b.ticks(1)
-    b.hands.add("batch")
+    b.actuator.add("batch")
     b.ticks(30)
     assert b.controller.readings[-1].tasks == ()
     assert b.agent.status.tasks["batch"].state == "done"
@@ -156,17 +156,17 @@ def test_a_pid_is_found_once() -> None:
 
 def test_what_is_forbidden_is_said_once_and_done_without(caplog: pytest.LogCaptureFixture) -> None:
     b = bench(*[allocation((0,), batch=TaskGrant(True, (1,), LOWEST_WEIGHT))] * 30)
-    b.hands.controls["batch"].fails["weight"] = ControlError("the weight of batch", "EPERM")
+    b.actuator.controls["batch"].fails["weight"] = ControlError("the weight of batch", "EPERM")
     b.ticks(25)
     assert caplog.text.count("done without") == 1
-    assert b.hands.controls["batch"].now["cores"] == "1"
+    assert b.actuator.controls["batch"].now["cores"] == "1"
     assert b.agent.status.errors == {"control": 1}
 
 
 def test_what_has_no_low_weight_is_decided_anew_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     shared, kept = TaskGrant(True, (0,), LOWEST_WEIGHT), TaskGrant(True, (1,), reason="because")
     b = bench(allocation((0,), batch=shared), allocation((0,), batch=kept), record=tmp_path / "record.csv")
-    b.hands.controls["batch"].fails["weight"] = ControlError("the weight of batch", "EPERM")
+    b.actuator.controls["batch"].fails["weight"] = ControlError("the weight of batch", "EPERM")
     assert b.ticks(1) == ["batch cores 0", "mc cores 0", "batch cores 1"]
     first, second = b.controller.readings
     assert [r.tasks[0].task.shares for r in (first, second)] == [True, False]
@@ -182,7 +182,7 @@ def test_what_has_no_low_weight_is_decided_anew_at_once(tmp_path: Path, caplog: 
 
 def test_what_has_no_low_weight_shares_no_core_whatever_is_decided() -> None:
     b = bench(*[allocation((0, 1), batch=TaskGrant(True, (0, 1), LOWEST_WEIGHT))] * 5)
-    b.hands.controls["batch"].fails["weight"] = ControlError("the weight of batch", "EPERM")
+    b.actuator.controls["batch"].fails["weight"] = ControlError("the weight of batch", "EPERM")
     assert b.ticks(1)[-1] == "batch pause"
     assert b.ticks(3) == []
 
@@ -190,14 +190,14 @@ def test_what_has_no_low_weight_shares_no_core_whatever_is_decided() -> None:
 def test_flow_node_decides_with_who_has_no_low_weight_and_never_lets_it_share() -> None:
     capacity = {1: 20_000.0, 2: 40_000.0, 3: 60_000.0, 4: 80_000.0}
     b = bench(make=FlowNode, service=SERVICE.model_copy(update={"threads": 4, "capacity": capacity}))
-    mc, batch = b.hands.controls["mc"], b.hands.controls["batch"]
+    mc, batch = b.actuator.controls["mc"], b.actuator.controls["batch"]
     batch.fails["weight"] = ControlError("the weight of batch", "EPERM")
     count = 0.0
 
     def answer() -> FakeCounters:
         return FakeCounters(round(count))
 
-    b.hands.asked.answer = answer
+    b.actuator.asked.answer = answer
     seen = set()
     for tick in range(240):
         count += 0.1 * (1_000.0, 75_000.0, 30_000.0)[tick // 40 % 3]
@@ -211,16 +211,16 @@ def test_flow_node_decides_with_who_has_no_low_weight_and_never_lets_it_share() 
 
 def test_a_service_that_is_gone_is_told_to_the_controller() -> None:
     b = bench()
-    b.hands.asked.answer = lambda: None
+    b.actuator.asked.answer = lambda: None
     b.ticks(1)
-    b.hands.controls["mc"].there = False
+    b.actuator.controls["mc"].there = False
     b.ticks(12)
     assert [b.controller.readings[k].services[0].there for k in (0, -1)] == [True, False]
 
 
 def test_what_cannot_be_paused_gets_the_lowest_weight() -> None:
     b = bench(allocation((0,), batch=TaskGrant(False)))
-    b.hands.controls["batch"].fails["pause"] = ControlError("batch", "EPERM")
+    b.actuator.controls["batch"].fails["pause"] = ControlError("batch", "EPERM")
     assert b.ticks(1) == ["batch weight 0.00195312", "mc cores 0"]
 
 
@@ -229,7 +229,7 @@ def test_whatever_one_control_throws_the_others_are_steered() -> None:
         allocation((0,), batch=TaskGrant(True, (1,)), other=TaskGrant(True, (2,))),
         tasks=(TASK, TaskSpec(name="other", find=Find(command_line="other"))),
     )
-    b.hands.controls["batch"].fails["cores"] = RuntimeError("surprise")  # type: ignore[assignment]
+    b.actuator.controls["batch"].fails["cores"] = RuntimeError("surprise")  # type: ignore[assignment]
     assert b.ticks(1) == ["other cores 2", "mc cores 0"]
 
 
@@ -242,16 +242,16 @@ def test_deadlines_are_asked_for_once_and_done_without_where_refused() -> None:
     # The kernel pins no task that has a deadline.
     assert b.ticks(9) == [f"batch deadline {Deadline(4400.0, 10_000.0)}"]
     b = bench(grant, tasks=(task,))
-    b.hands.controls["batch"].fails["deadline"] = ControlError("deadline of batch", "EBUSY")
+    b.actuator.controls["batch"].fails["deadline"] = ControlError("deadline of batch", "EBUSY")
     assert b.ticks(9) == ["batch cores 1"]
     assert b.agent.status.errors == {"control": 1}
 
 
 def test_a_tick_with_an_unforeseen_failure_does_not_end_the_loop() -> None:
     b = bench(allocation((0,), batch=TaskGrant(True, (1,))))
-    b.hands.core_busy_s = lambda: [][1]  # type: ignore[method-assign]
+    b.actuator.core_busy_s = lambda: [][1]  # type: ignore[method-assign]
     b.agent.run(ticks=3)
-    del b.hands.core_busy_s
+    del b.actuator.core_busy_s
     assert b.ticks(1) == ["batch cores 1", "mc cores 0"]
     assert b.agent.status.errors == {"tick": 3}
 
@@ -269,10 +269,10 @@ def test_hands_off_changes_nothing_and_writes_no_state(controller: str, dry_run:
         dry_run=dry_run,
         state_file=file,
     )
-    b.hands.controls["mc"].fails = {}
+    b.actuator.controls["mc"].fails = {}
     assert b.ticks(15) == []
     assert b.agent.finish()
-    assert b.hands.log == []
+    assert b.actuator.log == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -294,13 +294,13 @@ def test_everything_is_written_down_before_it_is_changed_and_nothing_is_left_at_
     file = StateFile(tmp_path / "state.json")
     b = bench(*[allocation((0,), batch=TaskGrant(False))] * 3, state_file=file)
     for name in ("mc", "batch"):
-        control = Watching(name, b.hands.log)
+        control = Watching(name, b.actuator.log)
         control.file = file.path
-        b.hands.controls[name] = control
+        b.actuator.controls[name] = control
     assert b.ticks(2) == ["batch pause", "mc cores 0"]
-    del b.hands.log[:]
+    del b.actuator.log[:]
     assert b.agent.finish()
-    assert b.hands.log == ["batch restore", "mc restore"]
+    assert b.actuator.log == ["batch restore", "mc restore"]
     assert not file.path.exists()
 
 
@@ -313,7 +313,7 @@ def test_what_cannot_be_written_down_is_left_alone(tmp_path: Path, caplog: pytes
 
 def test_what_cannot_be_saved_is_left_alone(tmp_path: Path) -> None:
     b = bench(allocation((0,), batch=TaskGrant(False)), state_file=StateFile(tmp_path / "state.json"))
-    b.hands.controls["batch"].fails["saved"] = ControlError("batch", "its settings cannot be read")
+    b.actuator.controls["batch"].fails["saved"] = ControlError("batch", "its settings cannot be read")
     assert b.ticks(1) == ["mc cores 0"]
 
 
@@ -321,7 +321,7 @@ def test_the_state_stays_when_something_could_not_be_put_back(tmp_path: Path) ->
     file = StateFile(tmp_path / "state.json")
     b = bench(allocation((0,), batch=TaskGrant(False)), state_file=file)
     b.ticks(1)
-    b.hands.controls["batch"].fails["restore"] = ControlError("batch", "EPERM")
+    b.actuator.controls["batch"].fails["restore"] = ControlError("batch", "EPERM")
     assert not b.agent.finish()
     state = file.read()
     assert state is not None and "batch" in state.saved

@@ -31,7 +31,7 @@ def values(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 
 def test_every_family_is_there_after_a_tick_with_its_unit() -> None:
     b = bench(allocation((0, 1), batch=TaskGrant(False, (2,), 0.5)))
-    b.hands.asked.answer = lambda: FakeCounters(round(b.clock.t * 1000))
+    b.actuator.asked.answer = lambda: FakeCounters(round(b.clock.t * 1000))
     b.ticks(3)
     scraped, _ = exposition(b.agent.status, "1.2")
     found = values(scraped)

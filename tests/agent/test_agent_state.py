@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flowsched_agent.origins import restore
+from flowsched_agent.original_groups import restore
 from flowsched_agent.rates import Rate
 from flowsched_agent.restoring import restore_file, stop_commands
 from flowsched_agent.state_file import Started, State, StateError, StateFile, boot_id, start_time

@@ -19,7 +19,7 @@ from flowsched_agent.controls.control import ControlError
 from flowsched_agent.controls.detected import detect
 from flowsched_agent.controls.own_group import own_folders, remove_empty_groups
 from flowsched_agent.controls.process import ProcessControl
-from flowsched_agent.origins import origin_of, restore
+from flowsched_agent.original_groups import origin_of, restore
 from flowsched_agent.system import RESET_ON_FORK, Attributes, Policy
 
 KINDS = pytest.mark.parametrize("kind", ["v1", "hybrid", "v2"])

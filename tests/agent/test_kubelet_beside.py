@@ -151,7 +151,7 @@ def test_the_agent_announces_in_its_state_file(tmp_path: Path) -> None:
     file = StateFile(tmp_path / "state.json")
     b = bench(*[allocation((0,), batch=TaskGrant(False))] * 2, state_file=file)
     for name in ("mc", "batch"):
-        b.hands.controls[name] = Announcing(name, b.hands.log)
+        b.actuator.controls[name] = Announcing(name, b.actuator.log)
     assert b.ticks(1) == ["batch pause", "mc cores 0"]
     assert b.agent.status.errors == {}
 

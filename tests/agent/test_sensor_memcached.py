@@ -17,7 +17,7 @@ LONG_S = 20.0
 """A timeout that no test reaches; those that shall be late have a short one."""
 SHORT_S = 0.05
 COUNTERS = MemcachedCounters(queries=1111, pid=77)
-Act = Callable[[socket.socket], None]
+Actuation = Callable[[socket.socket], None]
 
 
 def answer(gets: int = 1000, pid: int = 77) -> bytes:
@@ -29,7 +29,7 @@ def answer(gets: int = 1000, pid: int = 77) -> bytes:
 class Server:
     """Answers each question by the next act, and the last one again and again."""
 
-    def __init__(self, family: int, address: object, acts: list[Act]) -> None:
+    def __init__(self, family: int, address: object, acts: list[Actuation]) -> None:
         self.acts = acts
         self.questions: list[bytes] = []
         self.connections = 0
@@ -64,7 +64,7 @@ class Server:
             one.close()
 
 
-def says(text: bytes) -> Act:
+def says(text: bytes) -> Actuation:
     return lambda connection: connection.sendall(text)
 
 
@@ -88,7 +88,7 @@ class Clock:
 def serve() -> Iterator[Callable[..., Server]]:
     servers: list[Server] = []
 
-    def start(*acts: Act, family: int = socket.AF_INET, address: object = ("127.0.0.1", 0)) -> Server:
+    def start(*acts: Actuation, family: int = socket.AF_INET, address: object = ("127.0.0.1", 0)) -> Server:
         servers.append(Server(family, address, list(acts)))
         return servers[-1]
 
@@ -184,7 +184,7 @@ def test_the_deadline_is_for_the_whole_answer(serve: Callable[..., Server]) -> N
     ],
     ids=["error", "garbage", "server-error", "empty", "half", "no-number", "endless", "hangs-up"],
 )
-def test_a_broken_answer_is_none_and_the_next_is_read(serve: Callable[..., Server], act: Act, why: str) -> None:
+def test_a_broken_answer_is_none_and_the_next_is_read(serve: Callable[..., Server], act: Actuation, why: str) -> None:
     clock = Clock()
     stats = reader(serve(act, says(answer())), now_s=clock)
     assert stats.read() is None

@@ -11,7 +11,7 @@ from flowsched.cluster.events import TaskSubmitted
 from flowsched.cluster.gpus import WHOLE_MILLI, TaskGpus
 from flowsched.cluster.snapshot_dump import read_plain_snapshot
 from flowsched.inspector.device_facts import LEAVING, MOVES_IN, MOVES_OUT, PREEMPTED, RUNS, STARTS, machine_devices
-from flowsched.inspector.page.chapter import chapter
+from flowsched.inspector.page.page_data import page_data
 from flowsched.inspector.record_view import RecordView
 from flowsched_simulator import Options, simulate
 from flowsched_simulator.policies import EngineOptions
@@ -40,7 +40,7 @@ def test_devices_of_every_round_are_those_of_its_record(policy: str) -> None:
                 held = sum(h.share_milli for h in devices.holds if number in h.devices and h.does not in LEAVING)
                 assert after == WHOLE_MILLI - held >= 0
             started |= {hold.task for hold in devices.holds if hold.does == STARTS}
-        plain = chapter(recorded)["parts"][0]["machine_facts"]["gpus"]
+        plain = page_data(recorded)["parts"][0]["machine_facts"]["gpus"]
         assert {name: tuple(gpus["after"]) for name, gpus in plain.items()} == {
             name: devices.left_after for name, devices in found.items()
         }
@@ -85,4 +85,4 @@ def test_without_gpus_a_page_says_nothing_of_them() -> None:
     state.apply(TaskSubmitted(task("t", None)), 0.0)
     recorded = RecordView(decided(state).record)
     assert machine_devices(recorded, recorded.parts[0]) == {}
-    assert "gpus" not in chapter(recorded)["parts"][0]["machine_facts"]
+    assert "gpus" not in page_data(recorded)["parts"][0]["machine_facts"]

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from inspected import bulk, on_kubernetes, searched
 
 from flowsched.cli import flowsched
-from flowsched.inspector.damage import told_as_damage
+from flowsched.inspector.consistency import told_as_damage
 from flowsched.inspector.record_view import RecordView
 from flowsched.records.record_file import record_json, write_record
 from flowsched_models.document import InputError, Problem

@@ -26,8 +26,8 @@ from flowsched.cluster.fleet import FIXED, Fleet
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Snapshot, Task
 from flowsched.commands.explain import explain as explain_command
-from flowsched.inspector.again import snapshot_of
 from flowsched.inspector.explanation import Explanation, explain
+from flowsched.inspector.re_solve import snapshot_of
 from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.sentences import sentences
 from flowsched.inspector.source import LiveRecord

@@ -19,10 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inspected import bulk, on_kubernetes, searched
 
+from flowsched.inspector.condensed_graph import ROWS, STACKS, condense
 from flowsched.inspector.dimacs import render_dimacs
 from flowsched.inspector.dot import render_dot
 from flowsched.inspector.drawing import draw_up, render_png, render_svg
-from flowsched.inspector.excerpt import ROWS, STACKS, excerpt
 from flowsched.inspector.graph import Graph, read_graph
 from flowsched.inspector.graphml import render_graphml
 from flowsched.inspector.layout import NOTE, Rect, lay_out
@@ -348,8 +348,8 @@ def test_a_drawing_of_a_large_network_stays_of_a_size() -> None:
     layout = draw_up(recorded, part, part.first, all_arcs=True)
     assert max(Counter(rect.x for rect in layout.boxes).values()) <= ROWS + 1
     assert layout.height < 16
-    assert any("more groups" in cell.label for cell in layout.excerpt.cells)
-    shown = {k for bundle in excerpt(recorded, part, part.first).bundles for k in bundle.arcs}
+    assert any("more groups" in cell.label for cell in layout.condensed.cells)
+    shown = {k for bundle in condense(recorded, part, part.first).bundles for k in bundle.arcs}
     assert all(part.first.flow[k] > 0 for k in shown)
 
 
@@ -380,7 +380,7 @@ def wide_graphs(draw: st.DrawFn) -> Graph:
 @given(wide_graphs(), st.booleans())
 def test_a_drawing_shows_all_flow_and_counts_what_it_leaves_out(graph: Graph, all_arcs: bool) -> None:
     recorded = RecordView(searched())
-    found = excerpt(recorded, recorded.parts[0], graph, all_arcs)
+    found = condense(recorded, recorded.parts[0], graph, all_arcs)
     balance = np.zeros(len(found.cells), dtype=np.int64)
     for bundle in found.bundles:
         assert bundle.flow == graph.flow[list(bundle.arcs)].sum()

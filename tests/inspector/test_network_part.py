@@ -13,7 +13,7 @@ from flowsched.cli import flowsched
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.inspector.explanation import explain
 from flowsched.inspector.page import render_page
-from flowsched.inspector.page.chapter import chapter
+from flowsched.inspector.page.page_data import page_data
 from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.summary import render_summary
 from flowsched.inspector.whatif import what_if
@@ -106,7 +106,7 @@ def test_pressure_of_machines_with_services(recorded: RecordView) -> None:
 
 
 def test_the_page_shows_it(recorded: RecordView) -> None:
-    (shown,) = chapter(recorded)["parts"]
+    (shown,) = page_data(recorded)["parts"]
     assert shown["kind"] == "network"
     assert shown["reservations"] and shown["machine_facts"]["resources"][0] == "cpu"
     explained = {shown["tasks"][int(k)] for k in shown["explanations"]}

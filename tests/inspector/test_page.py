@@ -17,16 +17,16 @@ from inspected import bulk, on_kubernetes, searched
 from round_records import chained_record
 
 from engine.bulk_world import worlds
-from flowsched.inspector.page import chapter as chapter_module
+from flowsched.inspector.page import page_data as page_data_module
 from flowsched.inspector.page import render_page
-from flowsched.inspector.page.chapter import chapter
 from flowsched.inspector.page.page import SCRIPTS
+from flowsched.inspector.page.page_data import page_data
 from flowsched.inspector.record_view import RecordView
 from flowsched_models.page_style import scroll_style
 from flowsched_simulator import Options, make_scenario, simulate
 from flowsched_simulator.policies import EngineOptions
 
-PAGE = Path(chapter_module.__file__).parent
+PAGE = Path(page_data_module.__file__).parent
 HOSTILE = "</script><img src=x onerror=alert(1)><!--"
 
 
@@ -183,10 +183,10 @@ def agrees(recorded: RecordView) -> None:
 
 
 def test_tasks_of_a_search_are_explained_and_one_for_every_class_and_reason_of_a_bulk_round() -> None:
-    search = chapter(RecordView(searched(), "round.json"))["parts"][0]
+    search = page_data(RecordView(searched(), "round.json"))["parts"][0]
     assert set(search["explanations"]) == {str(i) for i in range(len(search["tasks"]))}
     assert all(lines and all(isinstance(line, str) for line in lines) for lines in search["explanations"].values())
-    large = chapter(RecordView(bulk(), "bulk.npz"))["parts"][0]
+    large = page_data(RecordView(bulk(), "bulk.npz"))["parts"][0]
     explained = {large["tasks"][int(i)] for i in large["explanations"]}
     assert explained == {"shop/huge-0", *(f"shop/web-{c}-0" for c in range(4))}
 
@@ -196,8 +196,8 @@ def test_bulk_rounds_with_many_classes_or_machines_leave_explaining_what_was_pla
 ) -> None:
     for name, limit in (("_CLASSES", 4), ("_PAIRS", 5 * 24 - 1)):
         with monkeypatch.context() as patch:
-            patch.setattr(chapter_module, name, limit)
-            large = chapter(RecordView(bulk(), "bulk.npz"))["parts"][0]
+            patch.setattr(page_data_module, name, limit)
+            large = page_data(RecordView(bulk(), "bulk.npz"))["parts"][0]
         assert {large["tasks"][int(i)] for i in large["explanations"]} == {"shop/huge-0"}
 
 
@@ -208,7 +208,7 @@ def test_quantities_are_thousandths_of_cores_however_the_record_writes_them(quan
     snapshot["machines"][0]["cpu"] = quantity
     snapshot["pending"][0] |= {"request": quantity, "widths": [quantity]}
     snapshot["running"] = [running_like(snapshot["pending"][0], snapshot["machines"][0]["name"], quantity)]
-    part = chapter(RecordView(record, "round.json"))["parts"][0]
+    part = page_data(RecordView(record, "round.json"))["parts"][0]
     assert part["machine_facts"]["cpu_milli"][0] == milli
     assert part["machine_facts"]["running"][0]["width_milli"] == milli
     facts = [f for f in part["class_facts"] if f["request_milli"] == milli and f["widths_milli"] == [milli]]
@@ -252,7 +252,7 @@ def test_times_from_1970_keep_their_seconds() -> None:
     record["parts"][0]["reservations"] = [
         {"task": task, "machine": machine, "width_milli": 1000, "start_s": 2000000163.7871}
     ]
-    data = chapter(RecordView(record, "round.json"))
+    data = page_data(RecordView(record, "round.json"))
     assert data["now_s"] == 2000000001.25
     assert data["parts"][0]["reservations"][0][3] == 2000000163.787
 
@@ -318,7 +318,7 @@ def test_links_of_gpus_are_told_of_every_policy_and_their_cost_where_they_are_pr
         engine=EngineOptions(keep_records=True),
     )
     (record, *_) = run.records
-    facts = chapter(RecordView(record))["parts"][0]["machine_facts"]
+    facts = page_data(RecordView(record))["parts"][0]["machine_facts"]
     told = {task: found for gpus in facts["gpus"].values() for task, *_, found in gpus["holds"]}
     assert told["single"] is told["other"] is None
     assert told["pair"].startswith(words) and ("utility" in told["pair"]) == (policy == "topo-aware")
@@ -328,4 +328,4 @@ def test_links_of_gpus_are_told_of_every_policy_and_their_cost_where_they_are_pr
 
 def test_without_topologies_nothing_is_said_of_links() -> None:
     for record in (searched(), bulk(), on_kubernetes()):
-        assert not any("topologies" in part["machine_facts"] for part in chapter(RecordView(record))["parts"])
+        assert not any("topologies" in part["machine_facts"] for part in page_data(RecordView(record))["parts"])

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flowsched.inspector.page.chapter import chapter, headline, track
+from flowsched.inspector.page.page_data import headline, page_data, track
 from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.wording import TERMS
 from flowsched_models.page_style import page_template, page_text, scroll_style
@@ -75,7 +75,7 @@ def _rounds(
         # Within a run they stay as they come, unless runs are mixed.
         order = sorted(those, key=lambda recorded: (runs.index(track(recorded)), recorded.round)) if runs[1:] else those
         for recorded in order:
-            yield {"side": side, "track": runs.index(track(recorded)), **headline(recorded)}, chapter(recorded)
+            yield {"side": side, "track": runs.index(track(recorded)), **headline(recorded)}, page_data(recorded)
 
 
 def _title(records: Sequence[RecordView]) -> str:

@@ -7,9 +7,9 @@ import logging
 import os
 from collections.abc import Mapping
 
+from flowsched_agent.actuator import LinuxActuator
 from flowsched_agent.configuration import Configuration, Kubernetes
 from flowsched_agent.controls.control import Control
-from flowsched_agent.hands import LinuxHands
 from flowsched_agent.kubernetes.pod_groups import control_of_pod
 from flowsched_agent.kubernetes.pods import NodePod, PodWorkload, read_pod
 from flowsched_agent.kubernetes.reporting import Annotations, Report, Reporter
@@ -34,7 +34,7 @@ AGAIN_S = 30.0
 class Cluster(Workloads):
     """The pods of one node as workloads. What comes and goes over the network does so beside the loop, which never waits."""
 
-    def __init__(self, configuration: Configuration, hands: LinuxHands, access: Access | None = None) -> None:
+    def __init__(self, configuration: Configuration, actuator: LinuxActuator, access: Access | None = None) -> None:
         """Raises :class:`InputError` if the node has no name or the API server cannot be found."""
         settings = configuration.kubernetes
         node = settings.node_name or os.environ.get("NODE_NAME")
@@ -44,7 +44,7 @@ class Cluster(Workloads):
         self.node = node
         self._settings = settings
         self._dry_run = configuration.dry_run
-        self._hands = hands
+        self._actuator = actuator
         self._catalogue = load_catalogue(extra=configuration.profiles_files)
         self._connection = Connection(
             access or _access(settings), timeout=ANSWER_WITHIN_S, user_agent="flowsched-agent"
@@ -82,9 +82,9 @@ class Cluster(Workloads):
     def control(self, workload: Workload) -> Control:
         """See :class:`flowsched_agent.workloads.Workloads`."""
         assert isinstance(workload, PodWorkload)
-        detected = self._hands.detected
-        control = control_of_pod(self._hands.system, detected.hierarchies, workload, detected.one_way)
-        return self._hands.claimed(workload.spec.name, control)
+        detected = self._actuator.detected
+        control = control_of_pod(self._actuator.system, detected.hierarchies, workload, detected.one_way)
+        return self._actuator.claimed(workload.spec.name, control)
 
     def report(self, status: Status) -> None:
         """Let the other thread write what is new."""

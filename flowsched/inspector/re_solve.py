@@ -12,7 +12,7 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHOICES, RANGES
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.cluster.snapshot_dump import read_plain_snapshot
-from flowsched.inspector.damage import FAULTS, told
+from flowsched.inspector.consistency import FAULTS, told
 from flowsched.inspector.record_view import NETWORK, Part, RecordView
 from flowsched.records.record import COST_MODEL, writer
 from flowsched.round.scheduler import FlowScheduler

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from flowsched.node import LOWEST_WEIGHT, Deadline, NodeService, NodeTask
-from flowsched_agent.acts import Act, Has, Kind
+from flowsched_agent.actuation_plan import Actuation, Has, Kind
 from flowsched_agent.configuration import ServiceSpec, TaskSpec
 from flowsched_agent.controls.control import Control, ControlError
 
@@ -19,7 +19,7 @@ class GoneError(Exception):
 
 
 @dataclass
-class Steered:
+class ManagedTarget:
     """What is known of a target apart from its kind."""
 
     name: str
@@ -41,7 +41,7 @@ class Steered:
         """That it really has, relative to Linux's default."""
         return 1.0 if self.unweighed else self.has.weight
 
-    def do(self, act: Act, dry_run: bool) -> None:
+    def do(self, act: Actuation, dry_run: bool) -> None:
         """Carry an act out, or do without it where it is refused. Raises :class:`GoneError`."""
         if act.kind is not Kind.START and not dry_run:
             self._try(act)
@@ -55,11 +55,11 @@ class Steered:
         if self.control is None:
             return
         if self.has.cores is not None:
-            self._try(Act(self.name, Kind.CORES, self.has.cores))
+            self._try(Actuation(self.name, Kind.CORES, self.has.cores))
         if self.has.weight != 1.0:
-            self._try(Act(self.name, Kind.WEIGHT, weight=self.has.weight))
+            self._try(Actuation(self.name, Kind.WEIGHT, weight=self.has.weight))
         if not self.has.run:
-            self._try(Act(self.name, Kind.PAUSE))
+            self._try(Actuation(self.name, Kind.PAUSE))
 
     def owe(self, deadline: Deadline) -> None:
         """Give it its bandwidth, or do without. Raises :class:`GoneError`."""
@@ -71,7 +71,7 @@ class Steered:
         except ControlError as error:
             self._refused("deadline", str(deadline), error)
 
-    def _try(self, act: Act) -> None:
+    def _try(self, act: Actuation) -> None:
         control = self.control
         value = str(act)
         if control is None or (act.kind.value, value) in self.refused:
@@ -95,7 +95,7 @@ class Steered:
             self.unweighed = self.unweighed or (act.kind is Kind.WEIGHT and act.weight < 1.0)
             if act.kind is Kind.PAUSE:
                 # What cannot be stopped can still be last in line.
-                self._try(Act(self.name, Kind.WEIGHT, weight=LOWEST_WEIGHT))
+                self._try(Actuation(self.name, Kind.WEIGHT, weight=LOWEST_WEIGHT))
         for sentence in control.sentences():
             if ("said", sentence) not in self.refused:
                 self.refused.add(("said", sentence))
@@ -110,7 +110,7 @@ class Steered:
 
 
 @dataclass
-class SteeredService(Steered):
+class ManagedService(ManagedTarget):
     """A latency service."""
 
     spec: ServiceSpec = field(kw_only=True)
@@ -126,7 +126,7 @@ class SteeredService(Steered):
 
 
 @dataclass
-class SteeredTask(Steered):
+class ManagedTask(ManagedTarget):
     """A batch job."""
 
     spec: TaskSpec = field(kw_only=True)
@@ -142,6 +142,6 @@ class SteeredTask(Steered):
         return not self.unweighed or self.owed
 
 
-def has_of(steered: Mapping[str, Steered]) -> dict[str, Has]:
+def has_of(managed: Mapping[str, ManagedTarget]) -> dict[str, Has]:
     """What each has."""
-    return {name: one.has for name, one in steered.items()}
+    return {name: one.has for name, one in managed.items()}

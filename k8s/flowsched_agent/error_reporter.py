@@ -10,7 +10,7 @@ LOG = logging.getLogger(__name__)
 _MOST_SAID = 10_000
 
 
-class Complaints:
+class ErrorReporter:
     """Those of one agent."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Act:
+class Actuation:
     """One step."""
 
     target: str
@@ -55,7 +55,7 @@ class Has:
     weight: float = 1.0
     quota: float | None = None
 
-    def after(self, act: Act) -> Has:
+    def after(self, act: Actuation) -> Has:
         """What it has once an act is done."""
         match act.kind:
             case Kind.START:
@@ -72,14 +72,14 @@ class Has:
                 return replace(self, quota=act.quota)
 
 
-def plan(services: Mapping[str, Has], tasks: Mapping[str, Has], wanted: Allocation) -> list[Act]:
+def plan(services: Mapping[str, Has], tasks: Mapping[str, Has], wanted: Allocation) -> list[Actuation]:
     """The acts in their order. Targets that are not named in ``wanted`` or not there are left alone.
 
     First what batch loses: weight before anything is paused, then cores that a service is about to get. Then the services,
     those that shrink before those that grow. Last what batch gains; a program goes on or starts only when the rest is set.
     """
-    taking: list[Act] = []
-    giving: list[Act] = []
+    taking: list[Actuation] = []
+    giving: list[Actuation] = []
     gained = _gained(services, wanted)
     for name, has in tasks.items():
         grant = wanted.tasks.get(name)
@@ -88,20 +88,20 @@ def plan(services: Mapping[str, Has], tasks: Mapping[str, Has], wanted: Allocati
         if not has.started:
             if grant.run:
                 # Its cores and weight are set before its program runs.
-                giving.append(Act(name, Kind.START, tuple(grant.cores), grant.weight, grant.quota, grant.reason))
+                giving.append(Actuation(name, Kind.START, tuple(grant.cores), grant.weight, grant.quota, grant.reason))
             continue
         if grant.weight != has.weight:
-            (taking if grant.weight < has.weight else giving).append(Act(name, Kind.WEIGHT, weight=grant.weight))
+            (taking if grant.weight < has.weight else giving).append(Actuation(name, Kind.WEIGHT, weight=grant.weight))
         if grant.quota != has.quota:
             less = has.quota is None or (grant.quota is not None and grant.quota < has.quota)
-            (taking if less else giving).append(Act(name, Kind.QUOTA, quota=grant.quota))
+            (taking if less else giving).append(Actuation(name, Kind.QUOTA, quota=grant.quota))
         if has.run and not grant.run:
-            taking.append(Act(name, Kind.PAUSE, reason=grant.reason))
+            taking.append(Actuation(name, Kind.PAUSE, reason=grant.reason))
         if grant.cores and tuple(grant.cores) != has.cores:
             leaves = has.cores is None or bool(gained & set(has.cores))
-            (taking if leaves else giving).append(Act(name, Kind.CORES, tuple(grant.cores)))
+            (taking if leaves else giving).append(Actuation(name, Kind.CORES, tuple(grant.cores)))
         if grant.run and not has.run:
-            giving.append(Act(name, Kind.RESUME, reason=grant.reason))
+            giving.append(Actuation(name, Kind.RESUME, reason=grant.reason))
     taking.sort(key=lambda act: _TAKING.index(act.kind))
     giving.sort(key=lambda act: _GIVING.index(act.kind))
     return [*taking, *_service_acts(services, wanted), *giving]
@@ -119,11 +119,11 @@ def _gained(services: Mapping[str, Has], wanted: Allocation) -> set[int]:
     return gained
 
 
-def _service_acts(services: Mapping[str, Has], wanted: Allocation) -> list[Act]:
+def _service_acts(services: Mapping[str, Has], wanted: Allocation) -> list[Actuation]:
     acts = []
     for name, has in services.items():
         grant = wanted.services.get(name)
         if grant is not None and grant.cores and tuple(grant.cores) != has.cores:
             grows = has.cores is not None and not set(grant.cores) < set(has.cores)
-            acts.append((grows, Act(name, Kind.CORES, tuple(grant.cores), reason=grant.reason)))
+            acts.append((grows, Actuation(name, Kind.CORES, tuple(grant.cores), reason=grant.reason)))
     return [act for _, act in sorted(acts, key=lambda pair: pair[0])]

@@ -56,7 +56,7 @@ def track(recorded: RecordView) -> tuple[str, str]:
     return recorded.policy, numbered.group(1) if numbered else ""
 
 
-def chapter(recorded: RecordView) -> dict[str, Any]:
+def page_data(recorded: RecordView) -> dict[str, Any]:
     """All that the page shows of a round."""
     return {
         "round": recorded.round,

@@ -14,7 +14,7 @@ from flowsched_agent.controls.choice import control_of_container, control_of_pro
 from flowsched_agent.controls.container import ContainerControl, group_at
 from flowsched_agent.controls.control import Control, ControlError, Saved
 from flowsched_agent.controls.detected import Detected, detect
-from flowsched_agent.origins import origin_of
+from flowsched_agent.original_groups import origin_of
 from flowsched_agent.sensors.cpu import CoreTimes
 from flowsched_agent.sensors.memcached import MemcachedStats
 from flowsched_agent.sensors.process import pid_of_port, processes, start_time, tree_among
@@ -23,7 +23,7 @@ from flowsched_agent.system import System
 Announce = Callable[[Saved], None]
 
 
-class LinuxHands:
+class LinuxActuator:
     """Everything that the loop does to the machine that the agent runs on."""
 
     def __init__(self, system: System | None = None, claims: Claims | None = None) -> None:

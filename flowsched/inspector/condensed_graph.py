@@ -55,7 +55,7 @@ class Bundle:
 
 
 @dataclass(frozen=True)
-class Excerpt:
+class CondensedGraph:
     """Boxes and lines, and what is left out, in words."""
 
     cells: tuple[Cell, ...]
@@ -63,7 +63,7 @@ class Excerpt:
     left_out: tuple[str, ...]
 
 
-def excerpt(recorded: RecordView, part: Part, graph: Graph, all_arcs: bool = False) -> Excerpt:
+def condense(recorded: RecordView, part: Part, graph: Graph, all_arcs: bool = False) -> CondensedGraph:
     """The part of a network that fits a drawing: arcs with flow, or all of them."""
     return _Chooser(recorded, part, graph, all_arcs).choose()
 
@@ -84,7 +84,7 @@ class _Chooser:
         arriving = np.bincount(graph.heads, weights=graph.flow, minlength=graph.node_count)
         self.flow = np.maximum(passing, arriving).astype(np.int64)
 
-    def choose(self) -> Excerpt:
+    def choose(self) -> CondensedGraph:
         cell_of = self._gather()
         self.tiers = Counter(lane_of(self.graph, i) for i in self.nodes)
         order: dict[str, int] = {}
@@ -96,7 +96,7 @@ class _Chooser:
             members[cell].append(node)
         cells = tuple(self._cell(key, nodes) for key, nodes in zip(order, members, strict=True))
         number = {node: order[cell_of[node]] for node in self.nodes}
-        return Excerpt(cells, tuple(self._bundles(number)), tuple(self._left_out()))
+        return CondensedGraph(cells, tuple(self._bundles(number)), tuple(self._left_out()))
 
     def _gather(self) -> dict[int, str]:
         """The key of the cell that every shown node is drawn in."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from flowsched.node import LOWEST_WEIGHT, Allocation, NodeService, ServiceGrant, TaskGrant
-from flowsched_agent.acts import Has, Kind, plan
+from flowsched_agent.actuation_plan import Has, Kind, plan
 from flowsched_agent.guard import ALONE, Guarded, guarded
 
 SERVICE = NodeService("mc", "memcached", 1, 1000.0, "any", (0, 1, 2, 3))

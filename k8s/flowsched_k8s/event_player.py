@@ -16,7 +16,7 @@ from flowsched.cluster.decision import Scheduler
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.played_events import OtherDecision, OtherPolicy, PlayedEvents, SchedulersOf
 from flowsched.cluster.snapshot import Task
-from flowsched.inspector.damage import FAULTS
+from flowsched.inspector.consistency import FAULTS
 from flowsched.records.record import writer
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale import choice

@@ -220,6 +220,24 @@ def test_answers_are_values_and_are_counted(tmp_path: Path) -> None:
     assert counted == [("POST", "429"), ("GET", "200"), ("GET", "404")]
 
 
+@pytest.mark.parametrize("prefix", ["", "/", "/k8s/clusters/c-1", "/k8s/a%2Fb/"])
+@pytest.mark.parametrize("query", [None, {"fieldSelector": "a=b,c!=d"}])
+def test_what_is_asked_of_a_server_behind_a_path(tmp_path: Path, prefix: str, query: dict[str, str] | None) -> None:
+    asked: list[str] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        asked.append(request.raw_path)
+        return web.json_response({})
+
+    async def work(server: str) -> None:
+        async with Connection(find_access(written(tmp_path, config(server + prefix)))) as connection:
+            await connection.request("GET", path_of("/api/v1", "pods", "name space", "x/y?z"), query=query)
+
+    served(handler, work)
+    expected = f"{prefix.rstrip('/')}/api/v1/namespaces/name%20space/pods/x%2Fy%3Fz"
+    assert asked == [expected + ("?fieldSelector=a%3Db%2Cc%21%3Dd" if query else "")]
+
+
 def test_no_answer_says_whether_the_request_was_sent(tmp_path: Path) -> None:
     async def handler(request: web.Request) -> web.Response:
         assert request.transport is not None

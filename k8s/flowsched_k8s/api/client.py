@@ -106,6 +106,8 @@ class Connection:
     def __post_init__(self) -> None:
         """Prepare; nothing is opened before the first request."""
         self._slots = asyncio.Semaphore(self.connections)
+        self._server = URL(self.access.server, encoded=True)
+        self._within = aiohttp.ClientTimeout(total=self.timeout, sock_connect=_CONNECT_WITHIN)
 
     async def __aenter__(self) -> Self:
         """Use as ``async with``."""
@@ -214,7 +216,9 @@ class Connection:
                     url,
                     data=data,
                     headers=headers,
-                    timeout=aiohttp.ClientTimeout(total=timeout or self.timeout, sock_connect=_CONNECT_WITHIN),
+                    timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=_CONNECT_WITHIN)
+                    if timeout
+                    else self._within,
                     proxy=self.access.proxy,
                     server_hostname=self.access.server_name,
                 ) as answer:
@@ -264,8 +268,10 @@ class Connection:
         return self._session
 
     def _url(self, path: str, query: Mapping[str, str] | None) -> URL:
-        text = f"{self.access.server}{path}"
-        return URL(f"{text}?{urlencode(query)}" if query else text, encoded=True)
+        if query:
+            return URL(f"{self.access.server}{path}?{urlencode(query)}", encoded=True)
+        # Each binding has a path of its own: a whole URL would be parsed anew for each.
+        return self._server.with_path(f"{self._server.raw_path.rstrip('/')}{path}", encoded=True)
 
     def _count(self, method: str, code: str, began: float, error: Exception | None = None) -> None:
         if (error is not None) != self._silent:

@@ -194,7 +194,6 @@ class LoadSettings(Section):
     query: str | None = key(
         "PromQL for queries per second, by labels `namespace` and `pod`; may name `$namespace`, `$pod` and `$node`"
     )
-    latency_query: str | None = key("PromQL for p95 in seconds, likewise")
     interval_s: Duration = key("time between two readings", 15.0)
     stale_after_s: Duration = key("a reading older than this is not used: the load stated in the SLO is", 60.0)
     timeout_s: Duration = key("longest time one reading may take", 5.0)

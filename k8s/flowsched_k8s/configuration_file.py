@@ -146,7 +146,7 @@ def _selector_conflicts(document: Document, selector: Mapping[str, str]) -> Iter
 def _load_conflicts(document: Document, form: LoadSettings) -> Iterator[Problem]:
     section = "loadSource"
     if form.kind == "annotation":
-        for name, value in (("url", form.url), ("query", form.query), ("latencyQuery", form.latency_query)):
+        for name, value in (("url", form.url), ("query", form.query)):
             if value is not None:
                 yield document.problem(
                     (section, name), "has no meaning with kind annotation", "write 'kind: prometheus'"
@@ -157,13 +157,12 @@ def _load_conflicts(document: Document, form: LoadSettings) -> Iterator[Problem]
                 yield document.problem((section, name), "is missing", "kind prometheus needs it")
     if form.url:
         yield from _url_problems(document, document.data[section]["url"])
-    for name, text in (("query", form.query), ("latencyQuery", form.latency_query)):
-        for placeholder in dict.fromkeys(re.findall(r"\$([A-Za-z_]\w*)", text or "")):
-            if placeholder not in PLACEHOLDERS:
-                close = nearest(placeholder, PLACEHOLDERS)
-                known = ", ".join(f"${p}" for p in PLACEHOLDERS)
-                help = f"did you mean '${close}'? (known: {known})" if close else f"known: {known}"
-                yield document.problem((section, name), f"there is no placeholder '${placeholder}'", help)
+    for placeholder in dict.fromkeys(re.findall(r"\$([A-Za-z_]\w*)", form.query or "")):
+        if placeholder not in PLACEHOLDERS:
+            close = nearest(placeholder, PLACEHOLDERS)
+            known = ", ".join(f"${p}" for p in PLACEHOLDERS)
+            help = f"did you mean '${close}'? (known: {known})" if close else f"known: {known}"
+            yield document.problem((section, "query"), f"there is no placeholder '${placeholder}'", help)
     if form.timeout_s > form.interval_s:
         yield document.problem(
             (section, "timeout"), f"must not be longer than interval ({format_duration_s(form.interval_s)})"

@@ -22,6 +22,7 @@ GONE = {
     "engine.passes": _IMPROVED,
     "engine.exchanges": _IMPROVED,
     "engine.starts": _PASSES,
+    "loadSource.latencyQuery": "no decision used the latency that it gave; prices go by the load and the profile's curves",
     "engine.refineWidths": "every width is priced together with its place",
 }
 """By path of the key: what a person who has set it should know."""

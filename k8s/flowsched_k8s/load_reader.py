@@ -26,13 +26,7 @@ class LoadReader:
         """Read until cancelled."""
         settings = self._cache.configuration.load_source
         if settings.kind == "prometheus" and settings.url and settings.query:
-            source: LoadSource = PrometheusSource(
-                self._service_pods,
-                settings.url,
-                settings.query,
-                latency_query=settings.latency_query,
-                timeout_s=settings.timeout_s,
-            )
+            source: LoadSource = PrometheusSource(self._service_pods, settings.url, settings.query, settings.timeout_s)
         else:
             source = AnnotationSource(self._service_pods)
         self._loads = loads = Loads(settings.stale_after_s, source.measured)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,8 +48,6 @@ class ServicePod:
 Pods = Callable[[], Iterable[ServicePod]]
 Sample = tuple[Mapping[str, str], float]
 """Labels and value."""
-Join = Callable[[float, float], float]
-"""How two values of one pod make one."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,6 @@ class Reading:
     """What a source said about a pod."""
 
     qps: float
-    p95_us: float | None
     at_s: float
 
 
@@ -82,8 +78,6 @@ class Load:
     """The load to plan with."""
 
     qps: float
-    p95_us: float | None
-    """Measured; None if not known freshly."""
     stale: bool
     """Whether there was a reading once, but none that is fresh."""
 
@@ -118,10 +112,10 @@ class Loads:
         """The fresh reading, or else the stated load."""
         reading = self._readings.get(key)
         if reading is None:
-            return Load(stated_qps, None, stale=False)
+            return Load(stated_qps, stale=False)
         if now - reading.at_s > self._stale_after_s:
-            return Load(stated_qps, None, stale=True)
-        return Load(reading.qps, reading.p95_us, stale=False)
+            return Load(stated_qps, stale=True)
+        return Load(reading.qps, stale=False)
 
     def stale_nodes(self, pods: Iterable[ServicePod], now: float) -> int:
         """Nodes with a service whose load is not known freshly, though it should be."""
@@ -145,7 +139,7 @@ class AnnotationSource:
     async def read(self, now: float) -> Mapping[PodKey, Reading]:
         """See :class:`LoadSource`."""
         said = ((pod.key, pod.annotated_qps) for pod in self._pods())
-        return {key: Reading(qps, None, now) for key, qps in said if qps is not None}
+        return {key: Reading(qps, now) for key, qps in said if qps is not None}
 
     async def close(self) -> None:
         """See :class:`LoadSource`."""
@@ -156,17 +150,14 @@ class PrometheusSource:
 
     measured = True
 
-    def __init__(
-        self, pods: Pods, url: str, query: str, latency_query: str | None = None, timeout_s: float = 5.0
-    ) -> None:
-        """``query`` gives queries per second, ``latency_query`` p95 in seconds, by ``namespace`` and ``pod``.
+    def __init__(self, pods: Pods, url: str, query: str, timeout_s: float = 5.0) -> None:
+        """``query`` gives queries per second, by ``namespace`` and ``pod``.
 
         ``$namespace``, ``$pod`` and ``$node`` stand for those of each service pod; equal texts are asked once.
         """
         self._pods = pods
         self._url = URL(url.rstrip("/") + "/api/v1/query")
         self._query = query
-        self._latency_query = latency_query
         self._timeout_s = timeout_s
         self._session: aiohttp.ClientSession | None = None
 
@@ -183,18 +174,16 @@ class PrometheusSource:
             return {}
         try:
             async with asyncio.timeout(self._timeout_s):
-                # A pod's series add up to its load; its latency is that of its slowest one.
-                qps = await self._values(self._query, pods, operator.add)
-                seconds = await self._values(self._latency_query, pods, max) if self._latency_query else {}
+                found = await self._values(pods)
         except TimeoutError:
             raise LoadError(f"Prometheus did not answer within {self._timeout_s:g} s") from None
-        return {key: Reading(value, seconds[key] * 1e6 if key in seconds else None, now) for key, value in qps.items()}
+        return {key: Reading(qps, now) for key, qps in found.items()}
 
-    async def _values(self, query: str, pods: Sequence[ServicePod], join: Join) -> dict[PodKey, float]:
+    async def _values(self, pods: Sequence[ServicePod]) -> dict[PodKey, float]:
         """One value for each pod that an answer is about."""
         asked: dict[str, list[ServicePod]] = {}
         for pod in pods:
-            asked.setdefault(filled(query, pod), []).append(pod)
+            asked.setdefault(filled(self._query, pod), []).append(pod)
         if len(asked) > MOST_QUERIES:
             raise LoadError(
                 f"the query comes to {len(asked)} different ones, more than {MOST_QUERIES}; leave out $pod and let the "
@@ -215,7 +204,7 @@ class PrometheusSource:
             await asyncio.gather(*tasks, return_exceptions=True)
         found: dict[PodKey, float] = {}
         for group, samples in zip(asked.values(), answers, strict=True):
-            found |= matched(group, samples, join, alone="$pod" in query)
+            found |= matched(group, samples, alone="$pod" in self._query)
         return found
 
     async def _ask(self, text: str) -> list[Sample]:
@@ -271,7 +260,7 @@ def samples_of(status: int, body: bytes) -> list[Sample]:
     return found
 
 
-def matched(pods: Sequence[ServicePod], samples: Iterable[Sample], join: Join, alone: bool) -> dict[PodKey, float]:
+def matched(pods: Sequence[ServicePod], samples: Iterable[Sample], alone: bool) -> dict[PodKey, float]:
     """Which value is whose, by labels ``namespace`` and ``pod``; values of one pod are joined.
 
     Without a ``namespace`` the pod's name must be the only one like it. ``alone``: the query was about one pod, so a
@@ -292,7 +281,7 @@ def matched(pods: Sequence[ServicePod], samples: Iterable[Sample], join: Join, a
             owners = [pod for pod in owners if pod.key.namespace == namespace]
         if len(owners) == 1:
             key = owners[0].key
-            found[key] = join(found[key], value) if key in found else value
+            found[key] = found.get(key, 0.0) + value
     return found
 
 

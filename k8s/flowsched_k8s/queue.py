@@ -88,7 +88,6 @@ class Wake(StrEnum):
     NODE_LABELS = "NodeUpdateNodeLabel"
     NODE_TAINTS = "NodeUpdateNodeTaint"
     """Cordon included."""
-    NODE_CONDITIONS = "NodeUpdateNodeCondition"
     POD_PLACED = "AssignedPodAdd"
     POD_CHANGED = "AssignedPodUpdate"
     """Labels of a placed pod, or requests that shrank."""
@@ -115,8 +114,8 @@ HELPS: Mapping[Cause, frozenset[Wake]] = {
     for cause, wakes in {
         Cause.RESOURCES: {Wake.NODE_ADDED, Wake.NODE_ALLOCATABLE, Wake.POD_GONE, Wake.POD_CHANGED},
         Cause.NODE_AFFINITY: {Wake.NODE_ADDED, Wake.NODE_LABELS},
-        Cause.TAINTS: {Wake.NODE_ADDED, Wake.NODE_TAINTS, Wake.NODE_CONDITIONS},
-        Cause.CORDON: {Wake.NODE_ADDED, Wake.NODE_TAINTS, Wake.NODE_CONDITIONS},
+        Cause.TAINTS: {Wake.NODE_ADDED, Wake.NODE_TAINTS},
+        Cause.CORDON: {Wake.NODE_ADDED, Wake.NODE_TAINTS},
         Cause.PORTS: {Wake.NODE_ADDED, Wake.POD_GONE},
         Cause.POD_AFFINITY: _RELATED,
         # Fewer nodes can mean fewer domains, and so a fuller least filled one.

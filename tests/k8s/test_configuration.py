@@ -99,7 +99,7 @@ rebalancing:
   {interval: 30s, price: 0.2, restart: 20s, emptyNodeGain: 1, coolDown: 5m, maxMoves: 3, dryRun: true}
 loadSource:
   {kind: prometheus, url: "https://prometheus:9090/", query: 'rate(queries_total{pod="$pod"}[1m])',
-   latencyQuery: p95, interval: 30s, staleAfter: 2m, timeout: 3s}
+   interval: 30s, staleAfter: 2m, timeout: 3s}
 records: {keep: 7, directory: records}
 server: {health: "127.0.0.1:1", metrics: "[::1]:2"}
 logging: {format: json, verbosity: 4}
@@ -144,7 +144,6 @@ dryRun: true
             kind="prometheus",
             url="https://prometheus:9090",
             query='rate(queries_total{pod="$pod"}[1m])',
-            latency_query="p95",
             interval_s=30,
             stale_after_s=120,
             timeout_s=3,
@@ -234,6 +233,10 @@ def test_the_lease_is_in_our_own_namespace(tmp_path: Path) -> None:
         ("features: {podGroups: [label]}", "features.podGroups[0]: must be one of scheduling.x-k8s.io, labels, kueue"),
         ("features: {podGroups: [labels, labels]}", "features.podGroups: 'labels' stands twice"),
         ("features: {volume: true}", "did you mean 'volumes'?"),
+        (
+            "loadSource: {kind: prometheus, url: 'http://x', query: q, latencyQuery: p}",
+            "loadSource.latencyQuery: this key is gone: no decision used the latency",
+        ),
         ("loadSource: {kind: prometheus}", "F:3: loadSource.url: is missing; kind prometheus needs it"),
         ("loadSource: {url: 'http://x'}", "loadSource.url: has no meaning with kind annotation"),
         ("loadSource: {kind: prometheus, url: x, query: q}", "'x' is not an address"),

@@ -170,7 +170,7 @@ def test_the_load_is_on_the_pod_as_the_cluster_scheduler_reads_it(
     pod = ServicePod(PodKey(site.space.name, "mc", "uid"), site.here, intent.slo.qps, intent.load_qps)
     loads = Loads(30.0, AnnotationSource.measured)
     loads.update(asyncio.run(AnnotationSource(lambda: [pod]).read(1.0)))
-    assert loads.load(pod.key, pod.stated_qps, 2.0) == Load(23_457.0, None, stale=False)
+    assert loads.load(pod.key, pod.stated_qps, 2.0) == Load(23_457.0, stale=False)
     node = site.space.admin.get(f"/api/v1/nodes/{site.here}")["metadata"]["annotations"]
     assert node[names.SERVICE_LOAD] == f"{service}=23457"
     assert node[names.SERVICE_HEADROOM] == f"{service}=0.4"

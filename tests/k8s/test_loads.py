@@ -76,7 +76,6 @@ class FakePrometheus:
 def read(
     fake: FakePrometheus,
     query: str,
-    latency_query: str | None = None,
     pods: tuple[ServicePod, ...] = (A, B),
     timeout_s: float = 20.0,
 ) -> Mapping[PodKey, Reading]:
@@ -89,7 +88,7 @@ def read(
         await site.start()
         try:
             url = f"http://{HOST}:{runner.addresses[0][1]}/prefix/"
-            async with asking(lambda: pods, url, query, latency_query, timeout_s) as source:
+            async with asking(lambda: pods, url, query, timeout_s) as source:
                 return await source.read(100.0)
         finally:
             await runner.cleanup()
@@ -113,17 +112,15 @@ def labels(name: str, namespace: str | None = "web", **more: str) -> dict[str, s
 def test_values_are_matched_by_namespace_and_pod() -> None:
     fake = FakePrometheus()
     fake.vector("q", (labels("a"), "1200.5"), (labels("b"), "7"), (labels("a", "other"), "9"), (labels("c"), "9"))
-    fake.vector("p95", (labels("a"), "0.00075"))
-    found = read(fake, "q", "p95")
-    assert found == {A.key: Reading(1200.5, 750.0, 100.0), B.key: Reading(7.0, None, 100.0)}
-    assert sorted(fake.asked) == ["p95", "q"], "one query for all pods"
+    found = read(fake, "q")
+    assert found == {A.key: Reading(1200.5, 100.0), B.key: Reading(7.0, 100.0)}
+    assert fake.asked == ["q"], "one query for all pods"
 
 
-def test_series_of_one_pod_add_up_but_its_latency_is_the_slowest() -> None:
+def test_series_of_one_pod_add_up() -> None:
     fake = FakePrometheus()
     fake.vector("q", (labels("a", instance="1"), "10"), (labels("a", instance="2"), "5"))
-    fake.vector("p95", (labels("a", instance="1"), "0.001"), (labels("a", instance="2"), "0.003"))
-    assert read(fake, "q", "p95")[A.key] == Reading(15.0, 3000.0, 100.0)
+    assert read(fake, "q")[A.key] == Reading(15.0, 100.0)
 
 
 def test_without_a_namespace_the_name_must_be_the_only_one() -> None:
@@ -256,23 +253,23 @@ def test_any_answer_is_values_or_a_sentence(body: bytes) -> None:
 def test_annotations_are_readings_of_now() -> None:
     said, silent = pod("said", annotated=500.0), pod("silent")
     found = asyncio.run(AnnotationSource(lambda: [said, silent]).read(7.0))
-    assert found == {said.key: Reading(500.0, None, 7.0)}
+    assert found == {said.key: Reading(500.0, 7.0)}
 
 
 def test_a_fresh_reading_is_used_and_a_stale_one_is_not() -> None:
     loads = Loads(60.0, measured=True)
-    assert loads.load(A.key, 30_000, 0.0) == Load(30_000, None, stale=False)
-    loads.update({A.key: Reading(100.0, 800.0, 10.0)})
-    assert loads.load(A.key, 30_000, 70.0) == Load(100.0, 800.0, stale=False)
-    assert loads.load(A.key, 30_000, 70.1) == Load(30_000, None, stale=True)
-    loads.update({A.key: Reading(5.0, None, 9.0)})
+    assert loads.load(A.key, 30_000, 0.0) == Load(30_000, stale=False)
+    loads.update({A.key: Reading(100.0, 10.0)})
+    assert loads.load(A.key, 30_000, 70.0) == Load(100.0, stale=False)
+    assert loads.load(A.key, 30_000, 70.1) == Load(30_000, stale=True)
+    loads.update({A.key: Reading(5.0, 9.0)})
     assert loads.load(A.key, 30_000, 70.0).qps == 100.0, "an older answer that comes late changes nothing"
 
 
 def test_stale_nodes_are_counted_once_each() -> None:
     both, waiting = pod("c", node="n1"), pod("d", node="")
     loads = Loads(60.0, measured=True)
-    loads.update({A.key: Reading(1.0, None, 0.0), B.key: Reading(1.0, None, 50.0), both.key: Reading(1.0, None, 0.0)})
+    loads.update({A.key: Reading(1.0, 0.0), B.key: Reading(1.0, 50.0), both.key: Reading(1.0, 0.0)})
     pods = [A, B, both, waiting]
     assert loads.stale_nodes(pods, 60.0) == 0
     assert loads.stale_nodes(pods, 61.0) == 1
@@ -283,18 +280,18 @@ def test_stale_nodes_are_counted_once_each() -> None:
 
 def test_an_annotation_that_is_withdrawn_is_gone_at_once() -> None:
     loads = Loads(60.0, measured=False)
-    loads.update({A.key: Reading(100.0, None, 10.0)})
+    loads.update({A.key: Reading(100.0, 10.0)})
     loads.update({})
-    assert loads.load(A.key, 30_000, 10.0) == Load(30_000, None, stale=False)
+    assert loads.load(A.key, 30_000, 10.0) == Load(30_000, stale=False)
     measuring = Loads(60.0, measured=True)
-    measuring.update({A.key: Reading(100.0, None, 10.0)})
+    measuring.update({A.key: Reading(100.0, 10.0)})
     measuring.update({})
     assert measuring.load(A.key, 30_000, 20.0).qps == 100.0
 
 
 def test_pods_that_are_gone_are_forgotten() -> None:
     loads = Loads(60.0, measured=True)
-    loads.update({A.key: Reading(1.0, None, 0.0), B.key: Reading(2.0, None, 0.0)})
+    loads.update({A.key: Reading(1.0, 0.0), B.key: Reading(2.0, 0.0)})
     loads.keep_only([B.key])
     assert (loads.load(A.key, 9, 0.0).qps, loads.load(B.key, 9, 0.0).qps) == (9, 2)
 
@@ -337,7 +334,7 @@ def test_against_a_real_prometheus(tmp_path: Path) -> None:
         try:
             async with asyncio.timeout(60):
                 await until(lambda: ready(url))
-                async with asking(lambda: [A, B], url, "qps", "qps * 0 + 2.5") as source:
+                async with asking(lambda: [A, B], url, "qps") as source:
                     found = await until(lambda: source.read(5.0))
                 async with asking(
                     lambda: [A, B], url, 'sum(rate(queries_total{pod="$pod",namespace="$namespace"}[1m]))'
@@ -353,10 +350,7 @@ def test_against_a_real_prometheus(tmp_path: Path) -> None:
             server.terminate()
             await server.wait()
             await runner.cleanup()
-        assert found == {
-            A.key: Reading(1250.5, 2.5e6, 5.0),
-            B.key: Reading(10.0, 2.5e6, 5.0),
-        }
+        assert found == {A.key: Reading(1250.5, 5.0), B.key: Reading(10.0, 5.0)}
         assert rates.keys() == {A.key}
         assert rates[A.key].qps > 0
 

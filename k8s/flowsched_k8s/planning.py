@@ -160,7 +160,8 @@ def _trace(
         parts=tuple(parts),
         told=tuple(Told(h.uids, str(h.fate), h.message, h.counts) for h in held),
         filters=tuple(Filtered(c.uids, c.reasons, c.verdict, c.allowed) for c in given.classes),
-        names=given.fleet.names,
+        # The round of a lone pod has no fleet of its own, and names come and go.
+        names=tuple(given.fleet.names),
         order=given.fleet.order(),
         since_s={uid: since for c in given.classes for uid, since in zip(c.uids, c.since_s, strict=True)},
         rounds_waited=given.rounds_waited,

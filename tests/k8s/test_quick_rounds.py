@@ -8,9 +8,12 @@ import objects_builders as b
 import pytest
 from test_review import scheduler
 
+from flowsched.records.record_file import record_json
+from flowsched.solvers import make_solver
 from flowsched_k8s import planning
+from flowsched_k8s.changes import Gone, Seen
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.planning import is_quick
+from flowsched_k8s.planning import is_quick, make_engine, plan_any_round
 from flowsched_k8s.round_input import RoundInput
 
 
@@ -34,3 +37,20 @@ def test_all_else_is_decided_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(planning, "QUICK_NODES", 1)
     assert not is_quick(plain)
     assert is_quick(replace(plain, fleet=type(plain.fleet)()))
+
+
+def test_the_record_of_a_pod_that_was_alone_is_of_its_round_whatever_comes_later() -> None:
+    """Its round reads the cluster's own fleet, and its record is made when it is asked for."""
+    running = scheduler(b.node("n1"), b.node("n2"))
+    running.create(b.pod("p", cpu="1"))
+    state, now = running.state, running.now
+    given, _ = state.begin_round(now)
+    assert given is not None and given.fleet is state.cache.fleet
+    solver = make_solver("ortools")
+    result = plan_any_round(given, solver, make_engine(given.settings, solver))
+    assert result.trace is not None
+    record = record_json(result.trace.record())
+    state.end_round(result, now)
+    state.observe([Gone(b.node("n1")), Seen(b.node("n0")), Seen(b.node("n2", cpu="2"))], now)
+    state.observe([Seen(b.pod("q", cpu="1", node="n2"))], now)
+    assert record_json(result.trace.record()) == record

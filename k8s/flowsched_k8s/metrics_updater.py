@@ -31,6 +31,8 @@ class MetricsUpdater:
     _load_reader: LoadReader
     _watch_counts: dict[str, int] = field(default_factory=dict)
     _told: Counter[Hashable] = field(default_factory=Counter)
+    _rounds: list[tuple[RoundResult, str, float]] = field(default_factory=list)
+    """With the solver's name and the seconds that each took."""
 
     def update(self, *, leading: bool) -> None:
         """Everything as it is now."""
@@ -62,6 +64,9 @@ class MetricsUpdater:
                 # Looking again for an API that is not there is no restart, nor is finding it.
                 self._watch_counts.pop(name, None)
         self._tell_tallies()
+        for ended in self._rounds:
+            self._count_round(*ended)
+        self._rounds.clear()
 
     def _new(self, what: Hashable, count: int) -> int:
         """How many more there are than at the last call."""
@@ -69,7 +74,24 @@ class MetricsUpdater:
         return new
 
     def tell_round(self, given: RoundInput, result: RoundResult, solver: str, took: float) -> None:
-        """A round has ended, after ``took`` seconds."""
+        """A round has ended, after ``took`` seconds. :meth:`update` counts it: many at once take less time."""
+        self._rounds.append((result, solver, took))
+        # A pod that came alone and got its place is one line of those that `-v` shows, as its binding is.
+        alone = len(result.chosen) == 1 and not result.held
+        LOG.log(
+            logging.DEBUG if alone else logging.INFO,
+            "round",
+            extra={
+                "round": result.number,
+                "pods": sum(len(c.uids) for c in given.classes),
+                "classes": len(given.classes),
+                "placed": len(result.chosen),
+                "held": sum(len(h.uids) for h in result.held),
+                "ms": round(took * 1e3, 1),
+            },
+        )
+
+    def _count_round(self, result: RoundResult, solver: str, took: float) -> None:
         metrics = self._metrics
         metrics.decided(took)
         for phase, ms in result.timings_ms.items():
@@ -88,17 +110,6 @@ class MetricsUpdater:
         for reason in result.fallbacks:
             metrics.fell_back(reason)
         metrics.placement_cost(result.cost)
-        LOG.info(
-            "round",
-            extra={
-                "round": result.number,
-                "pods": sum(len(c.uids) for c in given.classes),
-                "classes": len(given.classes),
-                "placed": len(result.chosen),
-                "held": sum(len(h.uids) for h in result.held),
-                "ms": round(took * 1e3, 1),
-            },
-        )
 
     def _tell_tallies(self) -> None:
         tallies, metrics = self._state.tallies, self._metrics

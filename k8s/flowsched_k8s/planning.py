@@ -78,7 +78,7 @@ def plan_apart(
     for c in sorted(given.classes, key=lambda c: -c.priority):
         sets.setdefault(c.name if c.group is None else f"group {c.group}", []).append(c)
     engine = engine or make_engine(given.settings, solver)
-    fleet = given.fleet
+    fleet = given.fleet.copy()
     results: list[RoundResult] = []
     faults: list[Held] = []
     for classes in sets.values():

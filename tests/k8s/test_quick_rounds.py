@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import objects_builders as b
 import pytest
@@ -14,7 +15,7 @@ from flowsched_k8s import planning
 from flowsched_k8s.changes import Gone, Seen
 from flowsched_k8s.objects import Pod
 from flowsched_k8s.planning import is_quick, make_engine, plan_any_round
-from flowsched_k8s.round_input import RoundInput
+from flowsched_k8s.round_input import RoundInput, RoundResult
 
 
 def given_of(*pods: Pod) -> RoundInput:
@@ -37,6 +38,26 @@ def test_all_else_is_decided_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(planning, "QUICK_NODES", 1)
     assert not is_quick(plain)
     assert is_quick(replace(plain, fleet=type(plain.fleet)()))
+
+
+def test_a_fault_in_a_round_of_one_pod_leaves_the_cluster_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = scheduler(b.node("n1"))
+    running.create(b.pod("p", cpu="1"))
+    given, _ = running.state.begin_round(running.now)
+    assert given is not None
+    faults = [RuntimeError("once")]
+    plain = planning.plan_round
+
+    def faulty(*arguments: Any) -> RoundResult:
+        if faults:
+            raise faults.pop()
+        return plain(*arguments)
+
+    monkeypatch.setattr(planning, "plan_round", faulty)
+    solver = make_solver("ortools")
+    result = plan_any_round(given, solver, make_engine(given.settings, solver))
+    assert [c.node for c in result.chosen] == ["n1"] and result.fallbacks == ("fault",)
+    assert running.state.cache.fleet.task_count == 0
 
 
 def test_the_record_of_a_pod_that_was_alone_is_of_its_round_whatever_comes_later() -> None:

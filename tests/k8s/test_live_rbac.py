@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audit import AuditLog, Grant, grants_of, recorded
+from audit import AuditLog, Grant, account, grants_of
 from plane import Fault, Plane, Space, running_plane, wait_for
 from running import ROLES, HoldingWire, Running, Site, install_pod_groups, rules_of, running_scheduler
 
@@ -63,7 +63,7 @@ def audit(plane: Plane) -> AuditLog:
 
 def user_of(scheduler: Running) -> str:
     """The ServiceAccount that ``running_scheduler`` has made."""
-    return recorded(scheduler.home.name, "record-0")
+    return account(scheduler.home.name, "account-0")
 
 
 # What there is to do

@@ -47,7 +47,7 @@ def installed(plane: Plane) -> None:
 
 
 def kubeconfig_of(plane: Plane, node: str) -> Path:
-    """A kubeconfig with a token of the agent's record that says on which node its pod runs."""
+    """A kubeconfig with a token of the agent's account that says on which node its pod runs."""
     uid = plane.admin.get(f"/api/v1/nodes/{node}")["metadata"]["uid"]
     spec = {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}}
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/flowsched-agent/token"

@@ -69,8 +69,8 @@ def shop(real: Real, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]
     ):
         real.plane.admin.patch(real.node.path, {"metadata": {"labels": scheduler.pool}})
         wait_for(lambda: NODE in scheduler.state()["nodes"], "the scheduler to see the node")
-        recorded = f"/api/v1/namespaces/{space.name}/serviceaccounts/default"
-        wait_for(lambda: space.admin.find(recorded), "the record of the namespace")
+        account = f"/api/v1/namespaces/{space.name}/serviceaccounts/default"
+        wait_for(lambda: space.admin.find(account), "the account of the namespace")
         made = Shop(Site(scheduler, space), real.node)
         made.open()
         yield made

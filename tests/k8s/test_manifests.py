@@ -188,9 +188,9 @@ def test_of_leases_only_its_own_can_be_read_or_changed() -> None:
 
 
 def test_every_role_is_bound_to_our_service_account_only() -> None:
-    recorded = only(DEFAULT, "ServiceAccount")["metadata"]
-    assert POD["serviceAccountName"] == recorded["name"]
-    subject = {"kind": "ServiceAccount", "name": recorded["name"], "namespace": recorded["namespace"]}
+    account = only(DEFAULT, "ServiceAccount")["metadata"]
+    assert POD["serviceAccountName"] == account["name"]
+    subject = {"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]}
     bindings = of_kind(EVERYTHING, "ClusterRoleBinding", "RoleBinding")
     assert all(b["subjects"] == [subject] for b in bindings)
     bound = {(b["roleRef"]["kind"], b["roleRef"]["name"]) for b in bindings}

@@ -67,7 +67,7 @@ class GpuTopology:
     def linked(self) -> NDArray[np.bool_]:
         """[devices, devices] whether a path past no third device leads there.
 
-        Found without networkx: all that read profiles ask this, and would import it for nothing else.
+        Computed without networkx: reading profiles needs this, and nothing else that would import it.
         """
         row = {end: i for i, end in enumerate(dict.fromkeys((*range(self.count), *_ends(self.links))))}
         near = np.eye(len(row), dtype=np.bool_)

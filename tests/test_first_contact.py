@@ -33,7 +33,7 @@ finally:
 """
 SLOW = ("numba", "ortools", "pandas", "scipy", "networkx", "matplotlib")
 """Libraries that take long to import."""
-OF_KUBERNETES = ("aiohttp", "kubernetes", "msgspec", "prometheus_client")
+OF_KUBERNETES = ("aiohttp", "kubernetes", "msgspec", "prometheus_client", "pycurl")
 
 
 def run(*args: object, missing: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
@@ -65,7 +65,7 @@ def test_a_module_that_no_extra_brings_is_a_fault_of_flowsched() -> None:
 
 
 def test_every_library_of_an_extra_is_known_by_its_module() -> None:
-    extras = {"aiohttp": "k8s", "kubernetes": "k8s", "msgspec": "k8s", "prometheus_client": "k8s"}
+    extras = {"aiohttp": "k8s", "kubernetes": "k8s", "msgspec": "k8s", "prometheus_client": "k8s", "pycurl": "k8s"}
     extras |= {"matplotlib": "calibrate", "scipy.optimize": "calibrate", "hypothesis": None, "click": None}
     extras |= {"joblib": "sweep", "pandas": "sweep", "pyarrow.parquet": "sweep", "dask": "dask"}
 

@@ -13,10 +13,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import urlencode
 
-import aiohttp
-from yarl import URL
+import pycurl
 
+from flowsched_k8s.api.transfers import TransferError, Transfers, new_handle
 from flowsched_k8s.instructions import PodKey
 
 LARGEST = 8 * 1024 * 1024
@@ -156,16 +157,16 @@ class PrometheusSource:
         ``$namespace``, ``$pod`` and ``$node`` stand for those of each service pod; equal texts are asked once.
         """
         self._pods = pods
-        self._url = URL(url.rstrip("/") + "/api/v1/query")
+        self._url = url.rstrip("/") + "/api/v1/query"
         self._query = query
         self._timeout_s = timeout_s
-        self._session: aiohttp.ClientSession | None = None
+        self._transfers: Transfers | None = None
 
     async def close(self) -> None:
         """Close the connections; the next reading opens new ones."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._transfers is not None:
+            self._transfers.close()
+            self._transfers = None
 
     async def read(self, now: float) -> Mapping[PodKey, Reading]:
         """See :class:`LoadSource`. Time is of this machine's clock, at the start."""
@@ -208,22 +209,31 @@ class PrometheusSource:
         return found
 
     async def _ask(self, text: str) -> list[Sample]:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=AT_ONCE))
+        if self._transfers is None:
+            self._transfers = Transfers(AT_ONCE)
+        body = bytearray()
+
+        def take(chunk: bytes) -> int:
+            body.extend(chunk)
+            return len(chunk) if len(body) <= LARGEST else -1
+
+        curl = new_handle()
+        for option, value in (
+            (pycurl.URL, self._url),
+            (pycurl.POSTFIELDS, urlencode({"query": text})),
+            (pycurl.HTTPHEADER, ["Accept: application/json"]),
+            (pycurl.ACCEPT_ENCODING, "gzip"),
+            (pycurl.WRITEFUNCTION, take),
+        ):
+            curl.setopt(option, value)
         try:
-            async with self._session.post(
-                self._url,
-                data={"query": text},
-                allow_redirects=False,
-                headers={"Accept": "application/json", "Accept-Encoding": "gzip"},
-            ) as answer:
-                body = await _bounded(answer.content)
-                status = answer.status
-        except (aiohttp.ClientError, OSError) as error:
-            if isinstance(error, TimeoutError):
-                raise
-            raise LoadError(f"Prometheus cannot be reached: {_short(str(error) or type(error).__name__)}") from None
-        return samples_of(status, body)
+            await self._transfers.run(curl)
+        except TransferError as error:
+            if len(body) > LARGEST:
+                message = f"the answer is larger than {LARGEST // 1024 // 1024} MiB; let the query select less"
+                raise LoadError(message) from None
+            raise LoadError(f"Prometheus cannot be reached: {_short(str(error))}") from None
+        return samples_of(curl.getinfo(pycurl.RESPONSE_CODE), bytes(body))
 
 
 def filled(query: str, pod: ServicePod) -> str:
@@ -283,15 +293,6 @@ def matched(pods: Sequence[ServicePod], samples: Iterable[Sample], alone: bool) 
             key = owners[0].key
             found[key] = found.get(key, 0.0) + value
     return found
-
-
-async def _bounded(content: aiohttp.StreamReader) -> bytes:
-    body = bytearray()
-    async for chunk in content.iter_chunked(64 * 1024):
-        body += chunk
-        if len(body) > LARGEST:
-            raise LoadError(f"the answer is larger than {LARGEST // 1024 // 1024} MiB; let the query select less")
-    return bytes(body)
 
 
 def _value(sample: Any) -> float | None:

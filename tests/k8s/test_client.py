@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import json
 import os
 import stat
@@ -69,7 +71,7 @@ def test_the_context_says_the_namespace(tmp_path: Path) -> None:
     path = written(tmp_path, config())
     access = find_access(path)
     assert (access.server, access.namespace, access.tls) == ("http://127.0.0.1:1", "mine", None)
-    assert access.authorization() == "Bearer secret"
+    assert access.credentials().authorization == "Bearer secret"
 
 
 def test_the_search_goes_from_what_is_said_to_what_is_usual(tmp_path: Path) -> None:
@@ -148,9 +150,9 @@ status = {{"token": "token-" + count.read_text(), "expirationTimestamp": "2020-0
 print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}}))
 """
     access = find_access(written(tmp_path, config(**plugin(tmp_path, body))))
-    first = access.authorization()
+    first = access.credentials().authorization
     assert first is not None and first.startswith("Bearer token-")
-    assert access.authorization() != first
+    assert access.credentials().authorization != first
 
 
 def test_a_plugin_that_fails_is_told(tmp_path: Path) -> None:
@@ -399,3 +401,146 @@ def test_a_cut_connection_is_opened_again(plane: Plane) -> None:
 
     with Wire(plane.server) as wire:
         asyncio.run(run(wire))
+
+
+@pytest.mark.parametrize(("name", "reached"), [("kubernetes.default.svc", True), ("another.example", False)])
+def test_a_server_may_have_a_name_that_is_not_its_address(
+    plane: Plane, tmp_path: Path, name: str, reached: bool
+) -> None:
+    document = json.loads(plane.kubeconfig.read_text())
+    document["clusters"][0]["cluster"]["tls-server-name"] = name
+
+    async def ask() -> int:
+        async with Connection(find_access(written(tmp_path, document))) as connection:
+            return (await connection.request("GET", "/version")).status
+
+    if reached:
+        assert asyncio.run(ask()) == 200
+    else:
+        with pytest.raises(UnreachableError, match=name) as caught:
+            asyncio.run(ask())
+        assert not caught.value.sent
+
+
+class Tunnels:
+    """A proxy that opens a way to where it is asked to."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        method, where, _ = (await reader.readuntil(b"\r\n\r\n")).decode().split(" ", 2)
+        self.asked.append(f"{method} {where}")
+        host, port = where.rsplit(":", 1)
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while chunk := await reader.read(65536):
+                writer.write(chunk)
+                await writer.drain()
+        writer.close()
+
+
+def test_a_proxy_is_gone_through_and_its_answer_is_not_the_servers(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # That of the environment was looked at when the kubeconfig was read, and is not asked for again.
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
+
+    async def ask() -> None:
+        tunnels = Tunnels()
+        server = await asyncio.start_server(tunnels.serve, "127.0.0.1", 0)
+        proxy = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        direct = dataclasses.replace(find_access(plane.kubeconfig), proxy=None)
+        async with Connection(direct) as connection:
+            assert (await connection.request("GET", "/version")).ok
+        assert not tunnels.asked
+        async with Connection(dataclasses.replace(direct, proxy=proxy)) as connection:
+            assert (await connection.request("GET", "/version")).ok
+            with pytest.raises(ApiError, match="404"):
+                async with connection.stream("/nowhere", {}, 10.0):
+                    pass
+        assert tunnels.asked[0] == f"CONNECT {plane.server.removeprefix('https://')}"
+        server.close()
+
+    asyncio.run(ask())
+
+
+# Streams
+
+
+def test_a_server_waits_for_a_slow_reader_and_nothing_is_lost(tmp_path: Path) -> None:
+    chunk = bytes(range(256)) * 256
+    count = 1000
+    sent = 0
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        for _ in range(count):
+            await answer.write(chunk)
+            sent += 1
+        return answer
+
+    async def work(server: str) -> None:
+        async with Connection(find_access(written(tmp_path, config(server)))) as connection:
+            async with connection.stream("/", {}, 0.5) as chunks:
+                before = -1
+                while sent > before:
+                    before = sent
+                    await asyncio.sleep(0.7)
+                assert 0 < sent < count / 2
+                # That nothing came meanwhile was not the server's doing.
+                assert b"".join([found async for found in chunks]) == chunk * count
+            assert (await connection.request("GET", "/")).body == chunk * count
+
+    served(handler, work)
+
+
+def test_a_stream_that_stays_silent_or_is_cut_is_an_error(tmp_path: Path) -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await answer.write(b"one")
+        if request.path == "/silent":
+            await asyncio.sleep(60.0)
+        assert request.transport is not None
+        request.transport.abort()
+        return answer
+
+    async def work(server: str) -> None:
+        async with Connection(find_access(written(tmp_path, config(server)))) as connection:
+            for path, said in (("/silent", "no bytes for 0.2 s"), ("/cut", None)):
+                found = b""
+                with pytest.raises(UnreachableError, match=said):
+                    async with connection.stream(path, {}, 0.2) as chunks:
+                        async for chunk in chunks:
+                            found += chunk
+                assert found == b"one"
+
+    served(handler, work)
+
+
+def test_what_is_given_up_leaves_the_connection_usable(tmp_path: Path) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        if request.path == "/slow":
+            await asyncio.sleep(60.0)
+        return web.json_response({})
+
+    async def work(server: str) -> None:
+        async with Connection(find_access(written(tmp_path, config(server))), connections=1) as connection:
+            for _ in range(3):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(connection.request("GET", "/slow"), 0.1)
+                assert (await connection.request("GET", "/")).ok
+            under_way = asyncio.create_task(connection.request("POST", "/slow", body={}))
+            await asyncio.sleep(0.1)
+        with pytest.raises(UnreachableError) as caught:
+            await under_way
+        assert caught.value.sent
+
+    served(handler, work)

@@ -25,12 +25,33 @@ _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
 @dataclass(frozen=True)
+class Tls:
+    """Which servers are trusted."""
+
+    authorities: bytes
+    """Certificates in PEM; empty for those that this machine trusts."""
+    verified: bool
+    """Whether the server's certificate is looked at."""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What is shown to the server."""
+
+    authorization: str | None
+    """The header's value."""
+    certificate: bytes = b""
+    """In PEM; empty if there is none."""
+    key: bytes = b""
+
+
+@dataclass(frozen=True)
 class Access:
     """One API server and one identity."""
 
     server: str
     """Scheme, host and perhaps a path, without a slash at its end."""
-    tls: ssl.SSLContext | None
+    tls: Tls | None
     proxy: str | None
     server_name: str | None
     """The name that the server's certificate must bear, where it is not the host's."""
@@ -39,13 +60,15 @@ class Access:
     configuration: Any
     """The official client's ``Configuration``: it renews the credentials."""
 
-    def authorization(self) -> str | None:
-        """The Authorization header as it is now. May run a credential plugin, so not for the event loop."""
+    def credentials(self) -> Credentials:
+        """What they are now. May run a credential plugin, so not for the event loop."""
         settings = self.configuration.auth_settings()
+        authorization = next((str(s["value"]).strip() for s in settings.values() if s.get("value")), None)
         # A plugin may hand out certificates instead; new connections then use the new one.
-        if self.tls is not None:
-            _load_certificate(self.tls, self.configuration)
-        return next((str(s["value"]).strip() for s in settings.values() if s.get("value")), None)
+        if self.tls is None or not self.configuration.cert_file:
+            return Credentials(authorization)
+        certificate, key = (Path(f).read_bytes() for f in _certificate_files(self.configuration))
+        return Credentials(authorization, certificate, key)
 
 
 def find_access(kubeconfig: Path | None = None, environment: Mapping[str, str] = os.environ) -> Access:
@@ -133,11 +156,12 @@ def _made(configuration: Any, namespace: str, proxy: str | None = None) -> Acces
         raise ValueError(f"its server is {server!r}, which is not an http or https address")
     tls = None
     if parts.scheme == "https":
-        tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert or None)
-        if not configuration.verify_ssl:
-            tls.check_hostname = False
-            tls.verify_mode = ssl.CERT_NONE
-        _load_certificate(tls, configuration)
+        # What cannot be used is to be told now, and not by each request.
+        context = ssl.create_default_context(cafile=configuration.ssl_ca_cert or None)
+        if configuration.cert_file:
+            context.load_cert_chain(*_certificate_files(configuration))
+        authorities = Path(configuration.ssl_ca_cert).read_bytes() if configuration.ssl_ca_cert else b""
+        tls = Tls(authorities, bool(configuration.verify_ssl))
     if proxy is None and not goes_direct(parts.hostname, configuration.no_proxy or ""):
         # From the environment.
         proxy = configuration.proxy or None
@@ -160,9 +184,9 @@ def goes_direct(host: str, no_proxy: str) -> bool:
     return False
 
 
-def _load_certificate(tls: ssl.SSLContext, configuration: Any) -> None:
-    if configuration.cert_file:
-        tls.load_cert_chain(configuration.cert_file, configuration.key_file)
+def _certificate_files(configuration: Any) -> tuple[str, str]:
+    """Of the certificate and of its key, which may stand in the same file."""
+    return configuration.cert_file, configuration.key_file or configuration.cert_file
 
 
 def one_line(error: BaseException) -> str:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
-import aiohttp
 import msgspec
-from yarl import URL
+import pycurl
 
-from flowsched_k8s.api.access import Access, one_line
+from flowsched_k8s.api.access import Access, Credentials, one_line
 from flowsched_k8s.api.rate_limit import RateLimit
+from flowsched_k8s.api.stream import Stream
+from flowsched_k8s.api.transfers import TransferError, Transfers, new_handle
 from flowsched_k8s.objects import Status
 
 _log = logging.getLogger(__name__)
@@ -28,8 +31,8 @@ MERGE = "application/merge-patch+json"
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 CREDENTIALS_FOR = 30.0
 """Seconds after which the credentials are looked at again; tokens of pods change within the hour."""
-_READ_BUFFER = 1 << 20
-_CONNECT_WITHIN = 10.0
+_BESIDE = 32
+"""Idle connections that are kept of urgent requests and streams."""
 _STATUS = msgspec.json.Decoder(Status)
 
 
@@ -84,6 +87,25 @@ class NotAllowedError(Exception):
 
 
 @dataclass(eq=False)
+class _Exchange:
+    """A handle of libcurl, for one request after the other."""
+
+    curl: pycurl.Curl
+    credentials: Credentials
+    """Those that it shows."""
+    _body: list[bytes] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.curl.setopt(pycurl.WRITEFUNCTION, self._body.append)
+
+    def taken(self) -> bytes:
+        """The body of the answer, which is then forgotten."""
+        body = b"".join(self._body)
+        self._body.clear()
+        return body
+
+
+@dataclass(eq=False)
 class Connection:
     """One API server. Requests share ``connections`` kept-alive connections; streams and urgent requests have their own."""
 
@@ -97,17 +119,22 @@ class Connection:
     on_request: Callable[[str, str, float], None] | None = None
     """Told of every request: method, code (``<error>`` if there was no answer), seconds."""
     clock: Callable[[], float] = time.monotonic
-    _session: aiohttp.ClientSession | None = None
-    _headers: dict[str, str] = field(default_factory=dict)
+    _opened: Transfers | None = None
+    _idle: list[_Exchange] = field(default_factory=list)
+    _credentials: Credentials = field(default_factory=lambda: Credentials(None))
     _credentials_at: float | None = None
     _credentials_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _headers: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    """By accepted and sent type of content."""
     _silent: bool = False
 
     def __post_init__(self) -> None:
         """Prepare; nothing is opened before the first request."""
         self._slots = asyncio.Semaphore(self.connections)
-        self._server = URL(self.access.server, encoded=True)
-        self._within = aiohttp.ClientTimeout(total=self.timeout, sock_connect=_CONNECT_WITHIN)
+        server = urlsplit(self.access.server)
+        port = f":{server.port}" if server.port else ""
+        name = f"{self.access.server_name}{port}" if self.access.server_name else server.netloc
+        self._base = urlunsplit(server._replace(netloc=name, path=server.path.rstrip("/")))
 
     async def __aenter__(self) -> Self:
         """Use as ``async with``."""
@@ -121,9 +148,10 @@ class Connection:
 
     async def close(self) -> None:
         """Close every connection."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        transfers, self._opened = self._opened, None
+        self._idle.clear()
+        if transfers is not None:
+            transfers.close()
 
     async def request(
         self,
@@ -169,33 +197,30 @@ class Connection:
         """
         began = self.clock()
         code = "<error>"
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_WITHIN, sock_read=stall)
+        await self._renew_credentials()
+        curl = self._new_handle()
+        _ask(curl, "GET", self._url(path, query), None, self._headers_of(JSON, ""), 0.0)
+        stream = Stream(self._transfers(), curl, stall)
         try:
-            session = await self._opened()
-            async with session.get(
-                self._url(path, query),
-                headers=await self._current_headers(JSON),
-                timeout=timeout,
-                proxy=self.access.proxy,
-                server_hostname=self.access.server_name,
-                read_bufsize=_READ_BUFFER,
-            ) as answer:
-                code = str(answer.status)
-                self._count("GET", code, began)
-                if answer.status != 200:
-                    reply = Reply(answer.status, await answer.read(), _retry_after(answer))
-                    self._check_credentials(reply)
-                    raise ApiError.of(reply)
-                yield answer.content.iter_any()
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            code = str(await stream.status())
+            self._count("GET", code, began)
+            if code != "200":
+                body = b"".join([chunk async for chunk in stream.chunks()])
+                reply = Reply(int(code), body, float(curl.getinfo(pycurl.RETRY_AFTER)))
+                self._check_credentials(reply)
+                raise ApiError.of(reply)
+            yield stream.chunks()
+        except TransferError as error:
             if code == "<error>":
                 self._count("GET", code, began, error)
             raise UnreachableError(one_line(error), sent=True) from error
+        finally:
+            stream.close()
 
     async def _send(
         self,
         method: str,
-        url: URL,
+        url: str,
         data: bytes | None,
         content_type: str,
         accept: str,
@@ -203,31 +228,23 @@ class Connection:
         guard: Callable[[], bool] | None,
     ) -> Reply:
         for attempt in (1, 2):
-            session = await self._opened()
-            headers = await self._current_headers(accept)
-            if data is not None:
-                headers["Content-Type"] = content_type
+            await self._renew_credentials()
             if guard is not None and not guard():
                 raise NotAllowedError
-            began = self.clock()
+            exchange = self._idle.pop() if self._idle else _Exchange(self._new_handle(), self._credentials)
+            curl, began = exchange.curl, self.clock()
+            headers = self._headers_of(accept, content_type if data is not None else "")
+            _ask(curl, method, url, data, headers, timeout or self.timeout)
             try:
-                async with session.request(
-                    method,
-                    url,
-                    data=data,
-                    headers=headers,
-                    timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=_CONNECT_WITHIN)
-                    if timeout
-                    else self._within,
-                    proxy=self.access.proxy,
-                    server_hostname=self.access.server_name,
-                ) as answer:
-                    reply = Reply(answer.status, await answer.read(), _retry_after(answer))
-            except (TimeoutError, aiohttp.ClientError, OSError) as error:
+                await self._transfers().run(curl)
+            except TransferError as error:
                 self._count(method, "<error>", began, error)
-                never = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
-                raise UnreachableError(one_line(error), sent=not never) from error
-            self._count(method, str(reply.status), began)
+                raise UnreachableError(one_line(error), error.sent) from error
+            status = curl.getinfo(pycurl.RESPONSE_CODE)
+            reply = Reply(status, exchange.taken(), float(curl.getinfo(pycurl.RETRY_AFTER)))
+            self._count(method, str(status), began)
+            if exchange.credentials is self._credentials:
+                self._idle.append(exchange)
             if attempt == 1 and self._check_credentials(reply):
                 continue
             return reply
@@ -240,38 +257,72 @@ class Connection:
         self._credentials_at = None
         return True
 
-    async def _current_headers(self, accept: str) -> dict[str, str]:
+    async def _renew_credentials(self) -> None:
         at = self._credentials_at
         if at is None or self.clock() - at >= CREDENTIALS_FOR:
             async with self._credentials_lock:
                 if self._credentials_at == at:
                     await self._refresh()
-        return {**self._headers, "Accept": accept}
 
     async def _refresh(self) -> None:
         try:
-            authorization = await asyncio.to_thread(self.access.authorization)
+            found = await asyncio.to_thread(self.access.credentials)
         except Exception as error:  # Whatever a plugin or a missing file brings about; the next request tries again.
             raise UnreachableError(f"no credentials: {one_line(error)}", sent=False) from error
-        # Compression costs more time than it saves within a cluster.
-        self._headers = {"User-Agent": self.user_agent, "Accept-Encoding": "identity"}
-        if authorization:
-            self._headers["Authorization"] = authorization
+        if found != self._credentials:
+            self._credentials = found
+            self._headers.clear()
+            self._idle.clear()
         self._credentials_at = self.clock()
 
-    async def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            connector = aiohttp.TCPConnector(limit=0, ssl=self.access.tls or False)
-            self._session = aiohttp.ClientSession(
-                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=True
-            )
-        return self._session
+    def _headers_of(self, accept: str, content_type: str) -> list[str]:
+        headers = self._headers.get((accept, content_type))
+        if headers is None:
+            # Compression costs more time than it saves within a cluster, and a body need not wait to be asked for.
+            named = {
+                "Host": urlsplit(self.access.server).netloc.rpartition("@")[2],
+                "User-Agent": self.user_agent,
+                "Accept": accept,
+                "Accept-Encoding": "identity",
+                "Authorization": self._credentials.authorization or "",
+                "Content-Type": content_type,
+                "Expect": "",
+            }
+            # Without a value libcurl leaves a header out that it would add by itself.
+            headers = [f"{name}: {value}" if value else f"{name}:" for name, value in named.items()]
+            self._headers[(accept, content_type)] = headers
+        return headers
 
-    def _url(self, path: str, query: Mapping[str, str] | None) -> URL:
-        if query:
-            return URL(f"{self.access.server}{path}?{urlencode(query)}", encoded=True)
-        # Each binding has a path of its own: a whole URL would be parsed anew for each.
-        return self._server.with_path(f"{self._server.raw_path.rstrip('/')}{path}", encoded=True)
+    def _new_handle(self) -> pycurl.Curl:
+        curl = new_handle(self.access.proxy)
+        tls, shown = self.access.tls, self._credentials
+        if tls is not None:
+            if tls.authorities:
+                curl.setopt(pycurl.CAINFO_BLOB, tls.authorities)
+            else:
+                trusted = ssl.get_default_verify_paths()
+                curl.setopt(pycurl.CAINFO, trusted.cafile or trusted.openssl_cafile)
+                curl.setopt(pycurl.CAPATH, trusted.capath or trusted.openssl_capath)
+            if not tls.verified:
+                curl.setopt(pycurl.SSL_VERIFYPEER, 0)
+                curl.setopt(pycurl.SSL_VERIFYHOST, 0)
+            if shown.certificate:
+                curl.setopt(pycurl.SSLCERT_BLOB, shown.certificate)
+                curl.setopt(pycurl.SSLKEY_BLOB, shown.key)
+        if self.access.server_name is not None:
+            # libcurl looks for the address's name in the certificate: that name is the address, found elsewhere.
+            server = urlsplit(self.access.server)
+            host = f"[{server.hostname}]" if ":" in (server.hostname or "") else server.hostname
+            curl.setopt(pycurl.CONNECT_TO, [f"::{host}:"])
+        return curl
+
+    def _transfers(self) -> Transfers:
+        if self._opened is None:
+            self._opened = Transfers(self.connections + _BESIDE)
+        return self._opened
+
+    def _url(self, path: str, query: Mapping[str, str] | None) -> str:
+        return f"{self._base}{path}?{urlencode(query)}" if query else f"{self._base}{path}"
 
     def _count(self, method: str, code: str, began: float, error: Exception | None = None) -> None:
         if (error is not None) != self._silent:
@@ -298,6 +349,16 @@ def path_of(prefix: str, resource: str, namespace: str = "", name: str = "", sub
     return "/".join(parts)
 
 
-def _retry_after(answer: aiohttp.ClientResponse) -> float:
-    text = answer.headers.get("Retry-After", "")
-    return float(text) if text.isdigit() else 0.0
+def _ask(curl: pycurl.Curl, method: str, url: str, data: bytes | None, headers: list[str], timeout: float) -> None:
+    curl.setopt(pycurl.URL, url)
+    curl.setopt(pycurl.HTTPHEADER, headers)
+    curl.setopt(pycurl.TIMEOUT_MS, round(timeout * 1000))
+    if data is None:
+        curl.setopt(pycurl.HTTPGET, 1)
+    else:
+        curl.setopt(pycurl.POST, 1)
+        # Read from a source that cannot be read again, as libcurl otherwise repeats, without a word, what a server that
+        # closed its connection may have carried out.
+        curl.setopt(pycurl.POSTFIELDSIZE, len(data))
+        curl.setopt(pycurl.READFUNCTION, io.BytesIO(data).read)
+    curl.setopt(pycurl.CUSTOMREQUEST, method)

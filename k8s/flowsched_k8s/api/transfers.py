@@ -1,0 +1,139 @@
+"""HTTP transfers of libcurl on the event loop, over connections that are kept alive."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pycurl
+
+_IDLE_FOR = 60
+"""Seconds after which an idle connection is not used again; API servers close theirs after 90."""
+_BUFFER = 1 << 18
+"""Bytes that are read at once."""
+CONNECT_WITHIN = 10.0
+"""Seconds."""
+_SUPPRESS_CONNECT_HEADERS = 265
+"""CURLOPT_SUPPRESS_CONNECT_HEADERS of curl/curl.h, which pycurl has no name for: a proxy's answer is not the server's."""
+_NEVER_SENT = (pycurl.E_COULDNT_RESOLVE_PROXY, pycurl.E_COULDNT_RESOLVE_HOST, pycurl.E_COULDNT_CONNECT)
+
+
+def new_handle(proxy: str | None = None) -> pycurl.Curl:
+    """A handle of libcurl with what all transfers share. Only the given proxy is used, and none of the environment."""
+    curl = pycurl.Curl()
+    for option, value in (
+        (pycurl.NOSIGNAL, 1),
+        (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
+        (pycurl.BUFFERSIZE, _BUFFER),
+        (pycurl.CONNECTTIMEOUT_MS, round(CONNECT_WITHIN * 1000)),
+        (pycurl.MAXAGE_CONN, _IDLE_FOR),
+        (pycurl.TCP_KEEPALIVE, 1),
+        (_SUPPRESS_CONNECT_HEADERS, 1),
+        # Names in paths are data.
+        (pycurl.PATH_AS_IS, 1),
+        (pycurl.PROXY, proxy or ""),
+    ):
+        curl.setopt(option, value)
+    return curl
+
+
+class TransferError(Exception):
+    """A transfer did not come to its end. ``sent`` says whether the server may have got the request."""
+
+    def __init__(self, message: str, sent: bool) -> None:
+        """Keep why."""
+        self.sent = sent
+        super().__init__(message)
+
+
+class Transfers:
+    """The transfers that are under way on the running event loop, and their connections."""
+
+    def __init__(self, kept: int) -> None:
+        """Keep as many idle connections as ``kept``."""
+        self._loop = asyncio.get_running_loop()
+        self._multi = pycurl.CurlMulti()
+        self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._follow)
+        self._multi.setopt(pycurl.M_TIMERFUNCTION, self._wake_after)
+        self._multi.setopt(pycurl.M_MAXCONNECTS, kept)
+        self._timer: asyncio.TimerHandle | None = None
+        self._followed: dict[int, int] = {}
+        self._running: dict[pycurl.Curl, asyncio.Future[None]] = {}
+
+    async def run(self, curl: pycurl.Curl) -> None:
+        """Carry out one transfer. Raises :class:`TransferError`. Cancelled, it closes its connection."""
+        try:
+            await self.start(curl)
+        finally:
+            self.stop(curl)
+
+    def start(self, curl: pycurl.Curl) -> asyncio.Future[None]:
+        """Begin a transfer; the future has its end, or the :class:`TransferError`."""
+        ended = self._running[curl] = self._loop.create_future()
+        self._multi.add_handle(curl)
+        # At once: the timer that libcurl has just set for it would be one turn of the loop later.
+        self.proceed()
+        return ended
+
+    def stop(self, curl: pycurl.Curl) -> None:
+        """Give up a transfer that may not have ended, and close its connection."""
+        if self._running.pop(curl, None) is not None:
+            self._multi.remove_handle(curl)
+
+    def proceed(self) -> None:
+        """Go on with transfers that need not wait for a socket."""
+        self._act(pycurl.SOCKET_TIMEOUT, 0)
+
+    def close(self) -> None:
+        """Give up what is under way and close every connection."""
+        for curl, ended in self._running.items():
+            self._multi.remove_handle(curl)
+            if not ended.done():
+                ended.set_exception(TransferError("the connection was closed", sent=True))
+        self._running.clear()
+        self._multi.close()
+        self._wake_after(-1)
+        for socket in list(self._followed):
+            self._follow(pycurl.POLL_REMOVE, socket, None, None)
+
+    def _act(self, socket: int, events: int) -> None:
+        self._multi.socket_action(socket, events)
+        left = 1
+        while left:
+            left, done, failed = self._multi.info_read()
+            for curl in done:
+                self._end(curl, None)
+            for curl, code, message in failed:
+                sent = code not in _NEVER_SENT and curl.getinfo(pycurl.REQUEST_SIZE) > 0
+                self._end(curl, TransferError(message or pycurl.easy_strerror(code), sent))
+
+    def _end(self, curl: pycurl.Curl, error: TransferError | None) -> None:
+        self._multi.remove_handle(curl)
+        ended = self._running.pop(curl)
+        if ended.done():
+            return
+        if error is None:
+            ended.set_result(None)
+        else:
+            ended.set_exception(error)
+
+    def _follow(self, wanted: int, socket: int, _multi: object, _data: object) -> None:
+        """Have the loop tell when a socket can be read or written, as libcurl asks."""
+        before = self._followed.get(socket, 0)
+        now = 0 if wanted == pycurl.POLL_REMOVE else wanted
+        if now & ~before & pycurl.POLL_IN:
+            self._loop.add_reader(socket, self._act, socket, pycurl.CSELECT_IN)
+        elif before & ~now & pycurl.POLL_IN:
+            self._loop.remove_reader(socket)
+        if now & ~before & pycurl.POLL_OUT:
+            self._loop.add_writer(socket, self._act, socket, pycurl.CSELECT_OUT)
+        elif before & ~now & pycurl.POLL_OUT:
+            self._loop.remove_writer(socket)
+        if now:
+            self._followed[socket] = now
+        else:
+            self._followed.pop(socket, None)
+
+    def _wake_after(self, milliseconds: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(milliseconds / 1000.0, self.proceed) if milliseconds >= 0 else None

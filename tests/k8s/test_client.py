@@ -450,6 +450,8 @@ def test_a_proxy_is_gone_through_and_its_answer_is_not_the_servers(
     # That of the environment was looked at when the kubeconfig was read, and is not asked for again.
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
 
+    told: list[bytes] = []
+
     async def ask() -> None:
         tunnels = Tunnels()
         server = await asyncio.start_server(tunnels.serve, "127.0.0.1", 0)
@@ -461,8 +463,7 @@ def test_a_proxy_is_gone_through_and_its_answer_is_not_the_servers(
         async with Connection(dataclasses.replace(direct, proxy=proxy)) as connection:
             assert (await connection.request("GET", "/version")).ok
             with pytest.raises(ApiError, match="404"):
-                async with connection.stream("/nowhere", {}, 10.0):
-                    pass
+                await connection.follow("/nowhere", {}, 10.0, told.clear, told.append)
         assert tunnels.asked[0] == f"CONNECT {plane.server.removeprefix('https://')}"
         server.close()
 
@@ -472,31 +473,23 @@ def test_a_proxy_is_gone_through_and_its_answer_is_not_the_servers(
 # Streams
 
 
-def test_a_server_waits_for_a_slow_reader_and_nothing_is_lost(tmp_path: Path) -> None:
-    chunk = bytes(range(256)) * 256
-    count = 1000
-    sent = 0
+def test_a_stream_is_taken_in_as_it_comes_until_it_ends(tmp_path: Path) -> None:
+    part = bytes(range(256)) * 256
+    count = 100
 
     async def handler(request: web.Request) -> web.StreamResponse:
-        nonlocal sent
         answer = web.StreamResponse()
         await answer.prepare(request)
         for _ in range(count):
-            await answer.write(chunk)
-            sent += 1
+            await answer.write(part)
         return answer
 
     async def work(server: str) -> None:
         async with Connection(find_access(written(tmp_path, config(server)))) as connection:
-            async with connection.stream("/", {}, 0.5) as chunks:
-                before = -1
-                while sent > before:
-                    before = sent
-                    await asyncio.sleep(0.7)
-                assert 0 < sent < count / 2
-                # That nothing came meanwhile was not the server's doing.
-                assert b"".join([found async for found in chunks]) == chunk * count
-            assert (await connection.request("GET", "/")).body == chunk * count
+            opened, parts = [], list[bytes]()
+            await connection.follow("/", {}, 60.0, lambda: opened.append(len(parts)), parts.append)
+            assert (opened, b"".join(parts)) == ([0], part * count)
+            assert (await connection.request("GET", "/")).body == part * count
 
     served(handler, work)
 
@@ -515,12 +508,31 @@ def test_a_stream_that_stays_silent_or_is_cut_is_an_error(tmp_path: Path) -> Non
     async def work(server: str) -> None:
         async with Connection(find_access(written(tmp_path, config(server)))) as connection:
             for path, said in (("/silent", "no bytes for 0.2 s"), ("/cut", None)):
-                found = b""
+                found: list[bytes] = []
                 with pytest.raises(UnreachableError, match=said):
-                    async with connection.stream(path, {}, 0.2) as chunks:
-                        async for chunk in chunks:
-                            found += chunk
-                assert found == b"one"
+                    await connection.follow(path, {}, 0.2, found.clear, found.append)
+                assert found == [b"one"]
+
+    served(handler, work)
+
+
+@pytest.mark.parametrize("place", ["opened", "take"])
+def test_what_a_reader_of_a_stream_raises_ends_it(tmp_path: Path, place: str) -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await answer.write(b"one")
+        await asyncio.sleep(60.0)
+        return answer
+
+    def fail(*_: object) -> None:
+        raise ApiError(410, "Expired", "too old")
+
+    async def work(server: str) -> None:
+        async with Connection(find_access(written(tmp_path, config(server)))) as connection:
+            reader: dict[str, Any] = {"opened": lambda: None, "take": lambda part: None} | {place: fail}
+            with pytest.raises(ApiError, match="410 Expired"):
+                await connection.follow("/", {}, 60.0, **reader)
 
     served(handler, work)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +48,10 @@ class Follower:
 # Against a server of a few lines: every course of events, without waiting
 
 
+Opened = Callable[[], None]
+Take = Callable[[bytes], None]
+
+
 class Script:
     """A connection that answers lists and watches from a script, and records what was asked."""
 
@@ -76,15 +79,11 @@ class Script:
         answer = await self.next(query)
         return answer if isinstance(answer, Reply) else Reply(200, json.dumps(answer).encode())
 
-    @asynccontextmanager
-    async def stream(self, path: str, query: dict[str, str], stall: float) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def follow(self, path: str, query: dict[str, str], stall: float, opened: Opened, take: Take) -> None:
         answer = await self.next(query)
-        yield chunks(answer)
-
-
-async def chunks(parts: list[bytes]) -> AsyncIterator[bytes]:
-    for part in parts:
-        yield part
+        opened()
+        for part in answer:
+            take(part)
 
 
 def pod(name: str, version: int, uid: str = "u", **more: Any) -> dict[str, Any]:
@@ -226,22 +225,17 @@ def test_current_is_what_was_listed_or_is_watched_since_the_last_failure() -> No
     class Open(Script):
         """Its last watch is opened, and nothing happens."""
 
-        @asynccontextmanager
-        async def stream(self, path: str, query: dict[str, str], stall: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        async def follow(self, path: str, query: dict[str, str], stall: float, opened: Opened, take: Take) -> None:
             if self.answers:
-                async with super().stream(path, query, stall) as told:
-                    yield told
+                await super().follow(path, query, stall, opened, take)
             else:
+                opened()
                 self.done.set()
-                yield silence()
+                await asyncio.Event().wait()
 
         async def sleep(self, seconds: float) -> None:
             seen.append(reflector.current)
             await super().sleep(seconds)
-
-    async def silence() -> AsyncIterator[bytes]:
-        await asyncio.Event().wait()
-        yield b""
 
     async def run() -> None:
         task = asyncio.create_task(reflector.run())
@@ -308,15 +302,12 @@ def reconciled(cached: list[dict[str, Any]], listed: list[dict[str, Any]], event
             # The API server writes null where there is no object.
             return Reply(200, json.dumps({**page(20), "items": listed or None}).encode())
 
-        @asynccontextmanager
-        async def stream(self, path: str, query: dict[str, str], stall: float) -> AsyncIterator[AsyncIterator[bytes]]:
-            yield self.lines()
-
-        async def lines(self) -> AsyncIterator[bytes]:
+        async def follow(self, path: str, query: dict[str, str], stall: float, opened: Opened, take: Take) -> None:
+            opened()
             watching.set()
             await begun.wait()
             for line in events:
-                yield line
+                take(line)
             self.done.set()
             await asyncio.Event().wait()
 

@@ -7,8 +7,7 @@ import io
 import logging
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -188,34 +187,40 @@ class Connection:
             raise ApiError.of(reply)
         return msgspec.json.decode(reply.body, type=type_)
 
-    @asynccontextmanager
-    async def stream(self, path: str, query: Mapping[str, str], stall: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """A GET whose body comes bit by bit, in chunks as they arrive.
+    async def follow(
+        self,
+        path: str,
+        query: Mapping[str, str],
+        stall: float,
+        opened: Callable[[], None],
+        take: Callable[[bytes], None],
+    ) -> None:
+        """A GET whose answer comes bit by bit, until it ends: ``take`` gets each part of the body as it arrives.
 
-        No bytes for ``stall`` seconds are an error. Raises :class:`ApiError` and :class:`UnreachableError`, both
-        also while the chunks are read.
+        ``opened`` is called before, when the server has begun to answer. No bytes for ``stall`` seconds are an error.
+        Raises :class:`ApiError`, :class:`UnreachableError` and what ``opened`` and ``take`` raise.
         """
         began = self.clock()
-        code = "<error>"
+
+        def answered(status: int) -> None:
+            self._count("GET", str(status), began)
+            if status == 200:
+                opened()
+
         await self._renew_credentials()
         curl = self._new_handle()
         _ask(curl, "GET", self._url(path, query), None, self._headers_of(JSON, ""), 0.0)
-        stream = Stream(self._transfers(), curl, stall)
+        stream = Stream(self._transfers(), curl, stall, answered, take)
         try:
-            code = str(await stream.status())
-            self._count("GET", code, began)
-            if code != "200":
-                body = b"".join([chunk async for chunk in stream.chunks()])
-                reply = Reply(int(code), body, float(curl.getinfo(pycurl.RETRY_AFTER)))
-                self._check_credentials(reply)
-                raise ApiError.of(reply)
-            yield stream.chunks()
+            await stream.run()
         except TransferError as error:
-            if code == "<error>":
-                self._count("GET", code, began, error)
+            if not stream.status:
+                self._count("GET", "<error>", began, error)
             raise UnreachableError(one_line(error), sent=True) from error
-        finally:
-            stream.close()
+        if stream.status != 200:
+            reply = Reply(stream.status, stream.refusal, float(curl.getinfo(pycurl.RETRY_AFTER)))
+            self._check_credentials(reply)
+            raise ApiError.of(reply)
 
     async def _send(
         self,

@@ -134,6 +134,8 @@ class Reflector(Generic[Obj]):
     _current_from: float = math.inf
     _settled: asyncio.Event = field(default_factory=asyncio.Event)
     _synced: asyncio.Event = field(default_factory=asyncio.Event)
+    _rest: list[bytes] = field(default_factory=list)
+    """What has come of an event that is not complete."""
     _check: _Check | None = None
     _removed: set[Name] | None = None
     _lost_track: bool = False
@@ -364,16 +366,22 @@ class Reflector(Generic[Obj]):
             "timeoutSeconds": str(round(self.rng.uniform(*WATCH_FOR))),
             **self.selectors,
         }
-        async with self.connection.stream(self.path, query, self.stall) as chunks:
-            self._current_from = min(self._current_from, self.clock() + SETTLED_AFTER)
-            async for lines in _lines(chunks):
-                self._take(lines)
+        self._rest.clear()
+        await self.connection.follow(self.path, query, self.stall, self._opened, self._take)
 
-    def _take(self, lines: list[bytes]) -> None:
-        """Take in the events of one chunk."""
+    def _opened(self) -> None:
+        self._current_from = min(self._current_from, self.clock() + SETTLED_AFTER)
+
+    def _take(self, chunk: bytes) -> None:
+        """Take in the events of which a chunk is the end."""
+        *lines, last = chunk.split(b"\n")
+        if lines:
+            lines[0] = b"".join([*self._rest, lines[0]])
+            self._rest.clear()
+        self._rest.append(last)
         batch: list[Happening[Obj]] = []
         try:
-            for line in lines:
+            for line in filter(None, lines):
                 event = self._event_decoder.decode(line)
                 if event.type == "ERROR":
                     status = msgspec.json.decode(event.object, type=Status)
@@ -474,19 +482,6 @@ class Reflector(Generic[Obj]):
             self._lost_track = True
         if self.on_difference is not None and wrong:
             self.on_difference(wrong)
-
-
-async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
-    """The whole lines of each chunk, as one list."""
-    rest: list[bytes] = []
-    async for chunk in chunks:
-        *lines, last = chunk.split(b"\n")
-        if lines:
-            lines[0] = b"".join([*rest, lines[0]])
-            rest = [last]
-            yield [line for line in lines if line]
-        else:
-            rest.append(last)
 
 
 def _number(position: str) -> int:

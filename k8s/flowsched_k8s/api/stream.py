@@ -1,106 +1,86 @@
-"""The body of an answer that comes bit by bit."""
+"""An answer that comes bit by bit."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Callable
+from typing import TypeVar
 
 import pycurl
 
 from flowsched_k8s.api.transfers import TransferError, Transfers
 
-_WAITING = 1 << 20
-"""Bytes that may wait to be read before the server is slowed down."""
+T = TypeVar("T")
 
 
 class Stream:
-    """One transfer. Its chunks are read as they come; those that nothing reads yet wait."""
+    """One answer. Its parts are taken in as they come, before the event loop does anything else."""
 
-    def __init__(self, transfers: Transfers, curl: pycurl.Curl, stall: float) -> None:
-        """Begin. No bytes for ``stall`` seconds are an error."""
+    def __init__(
+        self,
+        transfers: Transfers,
+        curl: pycurl.Curl,
+        stall: float,
+        opened: Callable[[int], None],
+        take: Callable[[bytes], None],
+    ) -> None:
+        """``opened`` is told the status, and ``take`` each part of the body if that is 200; what they raise ends it.
+
+        No bytes for ``stall`` seconds are an error.
+        """
+        self.status = 0
+        """0 as long as there is none."""
+        self.refusal = b""
+        """The body of any other status than 200."""
         self._transfers = transfers
         self._curl = curl
         self._stall = stall
+        self._opened = opened
+        self._take = take
+        self._raised: Exception | None = None
         self._loop = asyncio.get_running_loop()
-        self._chunks: list[bytes] = []
-        self._waiting = 0
-        self._paused = False
-        self._status = 0
-        self._answered = False
-        self._error: TransferError | None = None
-        self._news: asyncio.Future[None] | None = None
         self._last = self._loop.time()
-        self._timer = self._loop.call_later(stall, self._look)
         curl.setopt(pycurl.HEADERFUNCTION, self._take_header)
-        curl.setopt(pycurl.WRITEFUNCTION, self._take)
-        self._ended = transfers.start(curl)
-        self._ended.add_done_callback(self._tell)
+        curl.setopt(pycurl.WRITEFUNCTION, self._take_part)
 
-    async def status(self) -> int:
-        """Wait for the answer's status. Raises :class:`TransferError`."""
-        while not self._answered and not self._over():
-            await self._wait()
-        return self._status
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """What has come since the last chunk, until the body ends. Raises :class:`TransferError`."""
-        while self._chunks or not self._over():
-            if self._chunks:
-                chunk = b"".join(self._chunks)
-                self._chunks.clear()
-                self._waiting = 0
-                if self._paused:
-                    self._paused = False
-                    self._curl.pause(pycurl.PAUSE_CONT)
-                    self._transfers.proceed()
-                yield chunk
-            else:
-                await self._wait()
-
-    def close(self) -> None:
-        """End it, wherever it is."""
-        self._timer.cancel()
-        self._transfers.stop(self._curl)
-
-    def _over(self) -> bool:
-        if self._error is not None:
-            raise self._error
-        if self._ended.done():
-            self._ended.result()
-            return True
-        return False
-
-    async def _wait(self) -> None:
-        self._news = self._loop.create_future()
-        await self._news
-
-    def _tell(self, _: object = None) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
-
-    def _take_header(self, line: bytes) -> None:
-        if line.startswith(b"HTTP/"):
-            self._status = int(line.split()[1])
-        elif not line.strip() and self._status >= 200:
-            self._answered = True
-            self._last = self._loop.time()
-            self._tell()
-
-    def _take(self, chunk: bytes) -> int:
-        if self._waiting > _WAITING:
-            self._paused = True
-            return pycurl.WRITEFUNC_PAUSE
-        self._chunks.append(chunk)
-        self._waiting += len(chunk)
-        self._last = self._loop.time()
-        self._tell()
-        return len(chunk)
+    async def run(self) -> None:
+        """Return when the answer is complete. Raises what was raised on the way, and :class:`TransferError`."""
+        self._look()
+        try:
+            await self._transfers.run(self._curl)
+        except TransferError:
+            if self._raised is not None:
+                raise self._raised from None
+            raise
+        finally:
+            self._timer.cancel()
 
     def _look(self) -> None:
-        """Whether the server has been silent for too long; not while it is held up here."""
-        left = self._stall if self._paused else self._last + self._stall - self._loop.time()
+        left = self._last + self._stall - self._loop.time()
         if left > 0:
             self._timer = self._loop.call_later(left, self._look)
         else:
-            self._error = TransferError(f"no bytes for {self._stall:g} s", sent=True)
-            self._tell()
+            self._transfers.stop(self._curl, TransferError(f"no bytes for {self._stall:g} s", sent=True))
+
+    def _take_header(self, line: bytes) -> int:
+        if line.startswith(b"HTTP/"):
+            self.status = int(line.split()[1])
+        if line.strip() or self.status < 200:
+            return len(line)
+        return len(line) if self._done(self._opened, self.status) else -1
+
+    def _take_part(self, part: bytes) -> int:
+        self._last = self._loop.time()
+        if self.status != 200:
+            self.refusal += part
+            return len(part)
+        return len(part) if self._done(self._take, part) else -1
+
+    def _done(self, action: Callable[[T], None], about: T) -> bool:
+        # libcurl lets no exception through.
+        try:
+            action(about)
+        except Exception as error:
+            self._raised = error
+            return False
+        return True

@@ -61,39 +61,31 @@ class Transfers:
 
     async def run(self, curl: pycurl.Curl) -> None:
         """Carry out one transfer. Raises :class:`TransferError`. Cancelled, it closes its connection."""
-        try:
-            await self.start(curl)
-        finally:
-            self.stop(curl)
-
-    def start(self, curl: pycurl.Curl) -> asyncio.Future[None]:
-        """Begin a transfer; the future has its end, or the :class:`TransferError`."""
         ended = self._running[curl] = self._loop.create_future()
         self._multi.add_handle(curl)
         # At once: the timer that libcurl has just set for it would be one turn of the loop later.
-        self.proceed()
-        return ended
+        self._proceed()
+        try:
+            await ended
+        finally:
+            self.stop(curl, TransferError("given up", sent=True))
 
-    def stop(self, curl: pycurl.Curl) -> None:
-        """Give up a transfer that may not have ended, and close its connection."""
-        if self._running.pop(curl, None) is not None:
-            self._multi.remove_handle(curl)
-
-    def proceed(self) -> None:
-        """Go on with transfers that need not wait for a socket."""
-        self._act(pycurl.SOCKET_TIMEOUT, 0)
+    def stop(self, curl: pycurl.Curl, error: TransferError) -> None:
+        """Close the connection of a transfer that has not ended."""
+        if curl in self._running:
+            self._end(curl, error)
 
     def close(self) -> None:
         """Give up what is under way and close every connection."""
-        for curl, ended in self._running.items():
-            self._multi.remove_handle(curl)
-            if not ended.done():
-                ended.set_exception(TransferError("the connection was closed", sent=True))
-        self._running.clear()
+        for curl in list(self._running):
+            self.stop(curl, TransferError("the connection was closed", sent=True))
         self._multi.close()
         self._wake_after(-1)
         for socket in list(self._followed):
             self._follow(pycurl.POLL_REMOVE, socket, None, None)
+
+    def _proceed(self) -> None:
+        self._act(pycurl.SOCKET_TIMEOUT, 0)
 
     def _act(self, socket: int, events: int) -> None:
         self._multi.socket_action(socket, events)
@@ -136,4 +128,4 @@ class Transfers:
     def _wake_after(self, milliseconds: int) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(milliseconds / 1000.0, self.proceed) if milliseconds >= 0 else None
+        self._timer = self._loop.call_later(milliseconds / 1000.0, self._proceed) if milliseconds >= 0 else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import ipaddress
 import json
 import os
 import stat
@@ -423,17 +424,27 @@ def test_a_server_may_have_a_name_that_is_not_its_address(
 
 
 class Tunnels:
-    """A proxy that opens a way to where it is asked to."""
+    """A proxy that opens a way to where it is asked to, as HTTP or SOCKS proxies do."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        method, where, _ = (await reader.readuntil(b"\r\n\r\n")).decode().split(" ", 2)
-        self.asked.append(f"{method} {where}")
+        first = await reader.readexactly(1)
+        if first == b"\x05":
+            await reader.readexactly((await reader.readexactly(1))[0])
+            writer.write(b"\x05\x00")
+            asked = await reader.readexactly(10)
+            assert asked[:4] == b"\x05\x01\x00\x01", "CONNECT to an address of IPv4"
+            where = f"{ipaddress.ip_address(asked[4:8])}:{int.from_bytes(asked[8:])}"
+            answer = b"\x05\x00\x00\x01" + bytes(6)
+        else:
+            where = (first + await reader.readuntil(b"\r\n\r\n")).decode().split(" ")[1]
+            answer = b"HTTP/1.1 200 Connection established\r\n\r\n"
+        self.asked.append(where)
         host, port = where.rsplit(":", 1)
         far_reader, far_writer = await asyncio.open_connection(host, int(port))
-        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        writer.write(answer)
         await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -444,8 +455,9 @@ class Tunnels:
         writer.close()
 
 
+@pytest.mark.parametrize("scheme", ["http", "socks5"])
 def test_a_proxy_is_gone_through_and_its_answer_is_not_the_servers(
-    plane: Plane, monkeypatch: pytest.MonkeyPatch
+    plane: Plane, monkeypatch: pytest.MonkeyPatch, scheme: str
 ) -> None:
     # That of the environment was looked at when the kubeconfig was read, and is not asked for again.
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
@@ -455,7 +467,7 @@ def test_a_proxy_is_gone_through_and_its_answer_is_not_the_servers(
     async def ask() -> None:
         tunnels = Tunnels()
         server = await asyncio.start_server(tunnels.serve, "127.0.0.1", 0)
-        proxy = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        proxy = f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         direct = dataclasses.replace(find_access(plane.kubeconfig), proxy=None)
         async with Connection(direct) as connection:
             assert (await connection.request("GET", "/version")).ok
@@ -464,7 +476,7 @@ def test_a_proxy_is_gone_through_and_its_answer_is_not_the_servers(
             assert (await connection.request("GET", "/version")).ok
             with pytest.raises(ApiError, match="404"):
                 await connection.follow("/nowhere", {}, 10.0, told.clear, told.append)
-        assert tunnels.asked[0] == f"CONNECT {plane.server.removeprefix('https://')}"
+        assert tunnels.asked[0] == plane.server.removeprefix("https://")
         server.close()
 
     asyncio.run(ask())

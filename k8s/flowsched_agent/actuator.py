@@ -11,7 +11,7 @@ from typing import NoReturn
 from flowsched_agent.claims import Claims, Target, target_of
 from flowsched_agent.configuration import Find, ServiceSpec
 from flowsched_agent.controls.choice import control_of_container, control_of_process
-from flowsched_agent.controls.container import ContainerControl, group_at
+from flowsched_agent.controls.container import control_at
 from flowsched_agent.controls.control import Control, ControlError, Saved
 from flowsched_agent.controls.detected import Detected, detect
 from flowsched_agent.original_groups import origin_of
@@ -88,9 +88,7 @@ class LinuxActuator:
         paths = {tree: f"/{path}" for tree, root in hierarchies.trees().items() if self.system.exists(root / path)}
         if not paths:
             raise ControlError(f"{name} was to be steered", f"there is no cgroup {path}", gone=True)
-        return ContainerControl(
-            self.system, name, group_at(self.system, hierarchies, name, paths), self.detected.one_way
-        )
+        return control_at(self.system, hierarchies, name, paths, self.detected.one_way)
 
     def _refuse_shared(self, name: str, pid: int) -> None:
         """Raise :class:`ControlError` for processes that another target steers: their settings could not be put back."""

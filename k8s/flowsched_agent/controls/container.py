@@ -124,8 +124,10 @@ class ContainerControl(Control):
             self._threads.said.append(f"{self.name} has no {controller} group of its own; it is steered by {other}")
 
 
-def group_at(system: System, hierarchies: Hierarchies, name: str, paths: Mapping[str, str]) -> Group:
-    """The group at these paths by tree. Raises :class:`ControlError`.
+def control_at(
+    system: System, hierarchies: Hierarchies, name: str, paths: Mapping[str, str], one_way: OneWay | None = None
+) -> ContainerControl:
+    """Steers the group at these paths by tree. Raises :class:`ControlError`.
 
     A tree in which it is the root, or holds the agent as well, is left out: what belongs to all is not steered.
     """
@@ -142,6 +144,7 @@ def group_at(system: System, hierarchies: Hierarchies, name: str, paths: Mapping
             "it is in the root group, or in that of the agent; start it as a container, or steer it as a process",
         )
     if hierarchies.kind == "v2":
-        return GroupV2(system, folders[UNIFIED])
+        return ContainerControl(system, name, GroupV2(system, folders[UNIFIED]), one_way)
     # The v2 tree of a hybrid machine is the last resort.
-    return GroupV1(system, {tree: folders[tree] for tree in sorted(folders, key=lambda tree: (tree == UNIFIED, tree))})
+    ordered = {tree: folders[tree] for tree in sorted(folders, key=lambda tree: (tree == UNIFIED, tree))}
+    return ContainerControl(system, name, GroupV1(system, ordered), one_way)

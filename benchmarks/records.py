@@ -211,7 +211,7 @@ def round_recipe(fleet: Fleet, demands: list[Demand], solver: Solver, outcome: B
         settings=Settings(),
         titles={task: f"namespace/{task}" for task in tasks},
         parts=(partial(outcome.record, 0),),
-        held=(),
+        told=(),
         filters=tuple(
             Filtered(d.tasks, ("", "node(s) didn't match"), (~mask).astype(np.int16), mask)
             for d, mask in zip(demands, masks, strict=True)

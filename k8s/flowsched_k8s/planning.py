@@ -32,7 +32,7 @@ from flowsched_k8s.gpu_costs import gpu_costs, gpus_matter
 from flowsched_k8s.measured_pods import MeasuredPods, book
 from flowsched_k8s.queue import Cause
 from flowsched_k8s.round_input import Chosen, ClassInput, Fate, Held, RoundInput, RoundResult
-from flowsched_k8s.round_trace import Filtered, KubernetesTrace, PartRecipe
+from flowsched_k8s.round_trace import Filtered, KubernetesTrace, PartRecipe, Told
 from flowsched_k8s.why_not import is_held, no_room, room
 from flowsched_models.runtime import HostFactory
 
@@ -158,7 +158,7 @@ def _trace(
         settings=given.settings,
         titles=given.titles,
         parts=tuple(parts),
-        held=tuple(held),
+        told=tuple(Told(h.uids, str(h.fate), h.message, h.counts) for h in held),
         filters=tuple(Filtered(c.uids, c.reasons, c.verdict, c.allowed) for c in given.classes),
         # The round of a lone pod has no fleet of its own, and names come and go.
         names=tuple(given.fleet.names),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,6 @@ from flowsched.cluster.settings import Settings
 from flowsched.records.record import plain_timings, record_head
 from flowsched_k8s.configuration import CostModelChoice
 from flowsched_k8s.cost_model import plain_cost_model
-
-if TYPE_CHECKING:
-    from flowsched_k8s.round_input import Held
 
 GOAL_MISSED = "node(s) would miss the pod's p95 goal or have no cores of their own for it"
 """Reason text for a latency service; there is no in-tree one."""
@@ -32,6 +29,17 @@ _PER_SEARCH = 150_000
 
 PartRecipe = Callable[[], Mapping[str, Any] | list[dict[str, Any]]]
 """How to make the part of a record that a decision is, or the parts where it had several priorities."""
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """Pods that were not placed, all for the same reason."""
+
+    tasks: tuple[str, ...]
+    fate: str
+    message: str
+    counts: Mapping[str, int]
+    """Nodes by reason text, where the message counts nodes. A node may lack several resources."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +65,7 @@ class KubernetesTrace:
     titles: Mapping[str, str]
     """NAMESPACE/NAME of pods by uid: those of the round, and those beside them that the search saw."""
     parts: tuple[PartRecipe, ...]
-    held: Sequence[Held]
+    told: tuple[Told, ...]
     filters: tuple[Filtered, ...]
     names: Sequence[str | None]
     """By row of the fleet."""
@@ -96,8 +104,8 @@ class KubernetesTrace:
             "titles": dict(self.titles),
             "parts": [part for number, make in enumerate(self.parts) for part in _several(make(), number)],
             "held": [
-                {"tasks": list(h.uids), "fate": str(h.fate), "message": h.message, "counts": dict(h.counts)}
-                for h in self.held
+                {"tasks": list(t.tasks), "fate": t.fate, "message": t.message, "counts": dict(t.counts)}
+                for t in self.told
             ],
             "waited": {
                 uid: {
@@ -105,8 +113,8 @@ class KubernetesTrace:
                     "since_s": self.since_s[uid],
                     "due_age_s": self.settings.due_age_s,
                 }
-                for held in self.held
-                for uid in held.uids
+                for told in self.told
+                for uid in told.tasks
             },
             "machines": [self.names[row] for row in self.order.tolist()],
             "filters": self._filters(),

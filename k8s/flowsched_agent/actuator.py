@@ -12,8 +12,9 @@ from flowsched_agent.claims import Claims, Target, target_of
 from flowsched_agent.configuration import Find, ServiceSpec
 from flowsched_agent.controls.choice import control_of_container, control_of_process
 from flowsched_agent.controls.container import control_at
-from flowsched_agent.controls.control import Control, ControlError, Saved
+from flowsched_agent.controls.control import Control, Saved
 from flowsched_agent.controls.detected import Detected, detect
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.original_groups import origin_of
 from flowsched_agent.sensors.cpu import CoreTimes
 from flowsched_agent.sensors.memcached import MemcachedStats

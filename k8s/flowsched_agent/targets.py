@@ -13,7 +13,8 @@ from flowsched_agent.actuator import LinuxActuator
 from flowsched_agent.catalogue import profile_name, service_of
 from flowsched_agent.children import Children
 from flowsched_agent.configuration import Configuration, ServiceSpec, TaskSpec
-from flowsched_agent.controls.control import Control, ControlError
+from flowsched_agent.controls.control import Control
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.error_reporter import ErrorReporter
 from flowsched_agent.managed_target import GoneError, ManagedService, ManagedTarget, ManagedTask
 from flowsched_agent.original_settings import OriginalSettings

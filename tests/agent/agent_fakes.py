@@ -11,7 +11,8 @@ from flowsched_agent.actuator import Announce
 from flowsched_agent.agent import Agent
 from flowsched_agent.catalogue import node_of
 from flowsched_agent.configuration import Command, Configuration, Controller, Find, ServiceSpec, Slo, TaskSpec
-from flowsched_agent.controls.control import ControlError, Saved
+from flowsched_agent.controls.control import Saved
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.recorder import Recorder
 from flowsched_agent.sensors.memcached import MemcachedCounters
 from flowsched_agent.state_file import StateFile

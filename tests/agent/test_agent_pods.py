@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from flowsched_agent.configuration import ServiceSpec, TaskSpec
-from flowsched_agent.controls.control import ControlError
 from flowsched_agent.controls.hierarchies import find_hierarchies
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.kubernetes.pod_groups import groups_of_pod, pod_paths
 from flowsched_agent.kubernetes.pods import NodePod, PodWorkload, read_pod
 from flowsched_agent.kubernetes.reporting import Reporter, load_text

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 
 from flowsched_agent.controls.container import ContainerControl, control_at
-from flowsched_agent.controls.control import ControlError
 from flowsched_agent.controls.detected import Detected
 from flowsched_agent.controls.hierarchies import groups_of, groups_of_container
 from flowsched_agent.controls.own_group import OwnGroup
 from flowsched_agent.controls.process import ProcessControl
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.system import System
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 
 from flowsched_agent.controls.cgroup_v1 import GroupV1
 from flowsched_agent.controls.cgroup_v2 import GroupV2
-from flowsched_agent.controls.control import Control, ControlError, Saved, try_all
+from flowsched_agent.controls.control import Control, Saved, try_all
 from flowsched_agent.controls.group import UNIFIED, Group
 from flowsched_agent.controls.hierarchies import Hierarchies, groups_of
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.controls.scheduling import OneWay
 from flowsched_agent.controls.threads import Threads
 from flowsched_agent.sensors.process import Process, living

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowsched.node.deadline import Deadline
+from flowsched_agent.controls.refusals import ControlError
+from flowsched_agent.controls.threads import Threads
 from flowsched_agent.sensors.cpu import UsedCpu
 from flowsched_agent.system import System
 
-if TYPE_CHECKING:
-    from flowsched_agent.controls.threads import Threads
-
 Saved = dict[str, Any]
 """Original settings as plain JSON: enough to bring them back from another process."""
-
-
-class ControlError(Exception):
-    """Something could not be set or read: one sentence with what was asked, what was found, what would help."""
-
-    def __init__(self, what: str, why: str, *, gone: bool = False) -> None:
-        """``gone``: the process or cgroup is no longer there; its caller lets go of it and goes on."""
-        super().__init__(f"{what}: {why}")
-        self.what = what
-        self.why = why
-        self.gone = gone
 
 
 def try_all(acts: Iterable[Callable[[], None]]) -> None:

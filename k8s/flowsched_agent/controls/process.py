@@ -6,9 +6,9 @@ import contextlib
 import re
 from collections.abc import Callable
 
-from flowsched_agent.controls.control import Control, ControlError, Saved, try_all
+from flowsched_agent.controls.control import Control, Saved, try_all
 from flowsched_agent.controls.own_group import OwnGroup
-from flowsched_agent.controls.refusals import refusal
+from flowsched_agent.controls.refusals import ControlError, refusal
 from flowsched_agent.controls.scheduling import OneWay
 from flowsched_agent.controls.threads import Threads
 from flowsched_agent.controls.weights import is_lowest, nice_of

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from flowsched_agent.controls.container import ContainerControl, control_at
-from flowsched_agent.controls.control import ControlError
 from flowsched_agent.controls.hierarchies import Hierarchies, groups_of_container
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.controls.scheduling import OneWay
 from flowsched_agent.kubernetes.pods import PodWorkload
 from flowsched_agent.system import System

@@ -12,9 +12,9 @@ from benchmarks.isolation_bench.measured import BenchError, Measured, measured
 from benchmarks.isolation_bench.setting import CriticalTask, Setting, Way
 from benchmarks.isolation_bench.workers import Program, Worker
 from flowsched.node.deadline import Deadline
-from flowsched_agent.controls.control import ControlError
 from flowsched_agent.controls.detected import Detected
 from flowsched_agent.controls.own_group import PARENT, OwnGroup
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.controls.scheduling import reserve
 from flowsched_agent.system import System
 

@@ -130,12 +130,17 @@ def linker_flags(file: Path = HERE / "go.mod") -> str:
 def executable() -> Path:
     """Where the executable of exactly these sources is, or will be."""
     modules = module_file()
-    digest = hashlib.sha256(linker_flags(modules).encode())
     sources = [modules, modules.with_suffix(".sum"), *sorted((HERE / "cmd").rglob("*.go"))]
+    return cache_dir() / "control-plane" / digest_of(linker_flags(modules), HERE, sources) / "control-plane"
+
+
+def digest_of(options: str, folder: Path, sources: Sequence[Path]) -> str:
+    """What distinguishes one build from another: its options, and the names and contents of its sources in a folder."""
+    digest = hashlib.sha256(options.encode())
     for source in sources:
-        digest.update(f"\0{source.relative_to(HERE).as_posix()}\0".encode())
+        digest.update(f"\0{source.relative_to(folder).as_posix()}\0".encode())
         digest.update(source.read_bytes())
-    return cache_dir() / "control-plane" / digest.hexdigest()[:16] / "control-plane"
+    return digest.hexdigest()[:16]
 
 
 def built_once(target: Path, what: str, make: Callable[[Path], None]) -> Path:
@@ -645,6 +650,18 @@ def main() -> int:
     except (PlaneError, urllib.error.URLError) as error:
         print(f"control_plane.py: {error}", file=sys.stderr)
         return 1
+
+
+def build_or_path(script: str, description: str | None, build: Callable[[], Path], path: Callable[[], Path]) -> int:
+    """The command line of a script that builds something else, with these two verbs; 1 and one message if that fails."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("verb", choices=("build", "path"))
+    try:
+        print(build() if parser.parse_args().verb == "build" else path())
+    except (PlaneError, subprocess.CalledProcessError) as error:
+        print(f"{script}: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

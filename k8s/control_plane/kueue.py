@@ -9,7 +9,6 @@ It comes from a module of its own, with the versions of Kubernetes' libraries th
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import shutil
@@ -17,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from control_plane import HERE, PlaneError, built_once, cache_dir, go_build
+from control_plane import HERE, build_or_path, built_once, cache_dir, go_build
 
 MODULE = HERE / "kueue"
 NAME = "sigs.k8s.io/kueue"
@@ -46,17 +45,5 @@ def build() -> Path:
     return built_once(program(), "Kueue is", make)
 
 
-def main() -> int:
-    """Do what the command line says; 1 and one message if that fails."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verb", choices=("build", "path"))
-    try:
-        print(build() if parser.parse_args().verb == "build" else program())
-    except (PlaneError, subprocess.CalledProcessError) as error:
-        print(f"kueue.py: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(build_or_path("kueue.py", __doc__, build, program))

@@ -12,13 +12,11 @@ distributions have it.
 
 from __future__ import annotations
 
-import argparse
-import hashlib
 import shutil
 import sys
 from pathlib import Path
 
-from control_plane import HERE, PlaneError, built_once, cache_dir, go_build, linker_flags
+from control_plane import HERE, build_or_path, built_once, cache_dir, digest_of, go_build, linker_flags
 
 MODULES = HERE / "node_parts"
 TAGS = "no_btrfs,no_devmapper,no_zfs"
@@ -39,12 +37,9 @@ PACKAGES = {
 
 def programs() -> Path:
     """Where the programs of exactly these sources are, or will be."""
-    digest = hashlib.sha256(repr((linker_flags(), TAGS, PACKAGES)).encode())
     sources = [path for path in MODULES.rglob("*") if path.suffix in (".go", ".mod", ".sum")]
-    for source in sorted(sources):
-        digest.update(f"\0{source.relative_to(MODULES).as_posix()}\0".encode())
-        digest.update(source.read_bytes())
-    return cache_dir() / "node-parts" / digest.hexdigest()[:16] / "bin"
+    options = repr((linker_flags(), TAGS, PACKAGES))
+    return cache_dir() / "node-parts" / digest_of(options, MODULES, sorted(sources)) / "bin"
 
 
 def build() -> Path:
@@ -60,17 +55,5 @@ def build() -> Path:
     return built_once(programs(), "the parts of a node are", make)
 
 
-def main() -> int:
-    """Do what the command line says; 1 and one message if that fails."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verb", choices=("build", "path"))
-    try:
-        print(build() if parser.parse_args().verb == "build" else programs())
-    except PlaneError as error:
-        print(f"node_parts.py: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(build_or_path("node_parts.py", __doc__, build, programs))

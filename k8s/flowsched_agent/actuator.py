@@ -11,9 +11,10 @@ from typing import NoReturn
 from flowsched_agent.claims import Claims, Target, target_of
 from flowsched_agent.configuration import Find, ServiceSpec
 from flowsched_agent.controls.choice import control_of_container, control_of_process
-from flowsched_agent.controls.container import ContainerControl, group_at
-from flowsched_agent.controls.control import Control, ControlError, Saved
+from flowsched_agent.controls.container import control_at
+from flowsched_agent.controls.control import Control, Saved
 from flowsched_agent.controls.detected import Detected, detect
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.original_groups import origin_of
 from flowsched_agent.sensors.cpu import CoreTimes
 from flowsched_agent.sensors.memcached import MemcachedStats
@@ -88,9 +89,7 @@ class LinuxActuator:
         paths = {tree: f"/{path}" for tree, root in hierarchies.trees().items() if self.system.exists(root / path)}
         if not paths:
             raise ControlError(f"{name} was to be steered", f"there is no cgroup {path}", gone=True)
-        return ContainerControl(
-            self.system, name, group_at(self.system, hierarchies, name, paths), self.detected.one_way
-        )
+        return control_at(self.system, hierarchies, name, paths, self.detected.one_way)
 
     def _refuse_shared(self, name: str, pid: int) -> None:
         """Raise :class:`ControlError` for processes that another target steers: their settings could not be put back."""

@@ -9,10 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from flowsched.node import Allocation, NodeController, Reading, ServiceGrant, TaskGrant
+from flowsched.node import Allocation, Node, NodeController, Reading, ServiceGrant, TaskGrant
 from flowsched_agent.actuation_plan import Kind, plan
 from flowsched_agent.actuator import LinuxActuator
-from flowsched_agent.catalogue import Believed
 from flowsched_agent.clock import SystemClock
 from flowsched_agent.configuration import Configuration
 from flowsched_agent.error_reporter import ErrorReporter
@@ -40,7 +39,7 @@ class Agent:
     def __init__(
         self,
         configuration: Configuration,
-        believed: Believed,
+        node: Node,
         controller: NodeController,
         actuator: LinuxActuator,
         clock: SystemClock,
@@ -55,7 +54,7 @@ class Agent:
         ``on_second`` is called with the status each second; what it raises is said and forgotten.
         """
         self._configuration = configuration
-        self._believed = believed
+        self._node = node
         self._controller = controller
         self._clock = clock
         self._recorder = recorder
@@ -63,9 +62,9 @@ class Agent:
         self._error_reporter = ErrorReporter()
         file = None if configuration.hands_off else state_file
         workloads = workloads or Workloads()
-        self._targets = Targets(configuration, believed, actuator, workloads, file, self._error_reporter, self._forget)
+        self._targets = Targets(configuration, node, actuator, workloads, file, self._error_reporter, self._forget)
         self._readings = Readings(self._targets, actuator, self._error_reporter)
-        self._publishing = Publishing(self._targets, believed, self._error_reporter)
+        self._publishing = Publishing(self._targets, node, self._error_reporter)
         self._wanted = Allocation()
         self._granted = Allocation()
         """The requested settings, as far as the rules of this agent allow it."""
@@ -194,7 +193,7 @@ class Agent:
             self._within_placement(self._wanted),
             [Guarded(one.service, one.silent, one.there) for one in self._targets.services.values()],
             self._targets.tasks,
-            self._believed.allowed,
+            self._node.cores,
             self._unweighed(),
         )
         services = {n: one for n, one in self._targets.services.items() if one.control is not None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from flowsched.node.settings import NodeSettings
 from flowsched_agent.configuration import Configuration, Controller, ServiceSpec
 from flowsched_models.isolation.admission import Room
 from flowsched_models.machine import MachineType
+from flowsched_models.measuring.topology import read_topology
 from flowsched_models.profiles import load_catalogue
-from flowsched_models.quantity import shown
+from flowsched_models.quantity import misfit, shown
 from flowsched_models.service import LatencyCurve, ServiceProfile
 
 HERE = "this-machine"
@@ -64,55 +65,26 @@ def _stated_curve(threads: int, cores: int, capacity: float, slo_us: float) -> L
 
 
 def machine_here(cores: Sequence[int], root: Path = Path("/")) -> MachineType:
-    """A machine type of this machine's size; its speed is the reference type's, as it was not measured."""
+    """A machine type of this machine's size; its speed is the reference type's, as it was not measured.
+
+    Siblings are cores k and k + vcpus/2, for all k, or none: machine types know no other layout.
+    """
     vcpus = max(os.cpu_count() or 1, max(cores, default=0) + 1)
-    return MachineType(HERE, vcpus=vcpus, memory_mib=_memory_mib(root), smt=_has_siblings(vcpus, root))
+    found = read_topology(root, range(vcpus))
+    kind = MachineType(HERE, vcpus=vcpus, memory_mib=found.memory_mib or 1024, smt=True)
+    return replace(kind, smt=vcpus > 1 and found.siblings == kind.siblings)
 
 
-def _memory_mib(root: Path) -> int:
-    try:
-        for line in (root / "proc/meminfo").read_text().splitlines():
-            if line.startswith("MemTotal:"):
-                return max(1, int(line.split()[1]) // 1024)
-    except (OSError, ValueError, IndexError):
-        pass
-    return 1024
-
-
-def _has_siblings(vcpus: int, root: Path) -> bool:
-    """Whether cores k and k + vcpus/2 share one physical core, for all k: the only layout that machine types know."""
-    half = vcpus // 2
-    if vcpus < 2 or vcpus % 2:
-        return False
-    for core in range(vcpus):
-        path = root / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
-        try:
-            text = path.read_text().strip()
-        except OSError:
-            return False
-        pair = (core % half, core % half + half)
-        if text not in (f"{pair[0]},{pair[1]}", f"{pair[0]}-{pair[1]}"):
-            return False
-    return True
-
-
-@dataclass(frozen=True)
-class Believed:
-    """What the agent believes of its machine: the node, and the profile and client of each service."""
-
-    node: Node
-    allowed: tuple[int, ...]
-
-    def service(self, spec: ServiceSpec) -> NodeService:
-        """A service as the controller knows it; its profile must be in the node's catalogue."""
-        profile = self.node.catalogue.services[profile_name(spec)]
-        client = spec.client or ""
-        if client not in profile.clients:
-            client = next(iter(profile.clients))
-        cores = tuple(core for core in spec.cores if core in self.allowed) or self.allowed
-        return NodeService(
-            spec.name, profile.name, spec.threads, spec.slo_us, client, cores, spec.weight, fewest=spec.min_cores
-        )
+def service_of(node: Node, spec: ServiceSpec) -> NodeService:
+    """A service as the controller knows it; its profile must be in the node's catalogue."""
+    profile = node.catalogue.services[profile_name(spec)]
+    client = spec.client or ""
+    if client not in profile.clients:
+        client = next(iter(profile.clients))
+    cores = tuple(core for core in spec.cores if core in node.cores) or node.cores
+    return NodeService(
+        spec.name, profile.name, spec.threads, spec.slo_us, client, cores, spec.weight, fewest=spec.min_cores
+    )
 
 
 def profile_name(spec: ServiceSpec) -> str:
@@ -120,8 +92,8 @@ def profile_name(spec: ServiceSpec) -> str:
     return f"{spec.name}@{HERE}" if spec.capacity else str(spec.profile)
 
 
-def believed(configuration: Configuration, allowed: Sequence[int], root: Path = Path("/")) -> Believed:
-    """What the configuration says of this machine, whose process may use the ``allowed`` cores.
+def node_of(configuration: Configuration, allowed: Sequence[int], root: Path = Path("/")) -> Node:
+    """The machine as the configuration says; this process may use its ``allowed`` cores.
 
     Raises ``InputError`` with all mistakes of all files of profiles.
     """
@@ -138,36 +110,20 @@ def believed(configuration: Configuration, allowed: Sequence[int], root: Path = 
         machine_type = HERE
         types[HERE] = machine_here(wanted, root)
     catalogue = replace(catalogue, services=services, machine_types=types)
-    return Believed(Node(catalogue, machine_type, wanted), wanted)
+    return Node(catalogue, machine_type, wanted)
 
 
-@dataclass(frozen=True)
-class KnownSetting:
-    """One setting of the controller."""
-
-    name: str
-    kind: type
-
-    def wrong(self, value: Any) -> str | None:
-        """What is wrong with a value in a file; None if nothing is."""
-        if self.kind is bool:
-            return None if isinstance(value, bool) else f"must be true or false, but is {shown(value)}"
-        if self.kind is str:
-            return None if isinstance(value, str) else f"must be text, but is {shown(value)}"
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            return f"must be a number, but is {shown(value)}"
-        if self.kind is int and not isinstance(value, int):
-            return f"must be a whole number, but is {shown(value)}"
-        return None
+def known_settings() -> Mapping[str, str]:
+    """Names of the controller's settings by their camelCase ones; ``period`` is a key of its own in the file."""
+    return {to_camel(f.name): f.name for f in fields(_DEFAULTS) if f.name != "period_s"}
 
 
-def known_settings() -> Mapping[str, KnownSetting]:
-    """The settings of the controller by their camelCase names."""
-    return {
-        to_camel(f.name): KnownSetting(f.name, type(getattr(_DEFAULTS, f.name)))
-        for f in fields(_DEFAULTS)
-        if f.name != "period_s"  # a key of its own in the file
-    }
+def wrong_setting(name: str, value: Any) -> str | None:
+    """What is wrong with a value of a setting in a file; None if nothing is."""
+    kind = type(getattr(_DEFAULTS, name))
+    if kind is int and isinstance(value, float):
+        return f"must be a whole number, but is {shown(value)}"
+    return misfit(value, kind)
 
 
 @dataclass(frozen=True)
@@ -181,27 +137,12 @@ class Observer:
         del reading
 
 
-MakeController = Callable[[Node], NodeController]
-
-
-def controller_maker(controller: Controller, period_s: float, room: Room | None = None) -> MakeController:
-    """What makes the configured controller for a node. ``room``: bandwidth that the kernel grants to deadlines."""
+def controller_of(controller: Controller, node: Node, period_s: float, room: Room) -> NodeController:
+    """The configured controller of a node. ``room``: bandwidth that the kernel grants to deadlines."""
     if controller.name == "observe":
-        return lambda _: Observer(period_s)
+        return Observer(period_s)
+    from flowsched.node.flow_node import FlowNode  # compiles what it needs
 
-    def make(node: Node) -> NodeController:
-        from flowsched.node.flow_node import FlowNode  # compiles what it needs
-
-        known = known_settings()
-        given = {known[key].name: value for key, value in controller.settings.items()}
-        made: NodeController = FlowNode(node, replace(_DEFAULTS, period_s=period_s, **given), room=room)
-        return made
-
-    return make
-
-
-def prepare(node: Node) -> None:
-    """Compile what the decisions for a node need, where that was not done before: up to a minute."""
-    from flowsched.node import flow_node
-
-    flow_node.prepare(node)
+    known = known_settings()
+    given: dict[str, Any] = {known[key]: value for key, value in controller.settings.items()}
+    return FlowNode(node, replace(_DEFAULTS, period_s=period_s, **given), room=room)

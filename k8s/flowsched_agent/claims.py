@@ -17,7 +17,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flowsched_agent.controls.control import ControlError, Saved
+from flowsched_agent.controls.control import Saved
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.sensors.process import Process, processes, tree_among
 from flowsched_agent.state_file import StateError, StateFile, boot_id, locked, start_time
 from flowsched_agent.system import System

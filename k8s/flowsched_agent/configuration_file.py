@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from flowsched_agent.catalogue import known_settings
+from flowsched_agent.catalogue import known_settings, wrong_setting
 from flowsched_agent.configuration import (
     CONFIG_KIND,
     CONFIG_VERSION,
@@ -178,5 +178,5 @@ def _unknown_names(
         where = ("controller", "settings", key)
         if key not in settings:
             yield document.problem(where, f"there is no key '{key}' here", name_help(key, settings))
-        elif (wrong := settings[key].wrong(value)) is not None:
+        elif (wrong := wrong_setting(settings[key], value)) is not None:
             yield document.problem(where, wrong)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from flowsched.node import LOWEST_WEIGHT, Deadline, NodeService, NodeTask
 from flowsched_agent.actuation_plan import Actuation, Has, Kind
 from flowsched_agent.configuration import ServiceSpec, TaskSpec
-from flowsched_agent.controls.control import Control, ControlError
+from flowsched_agent.controls.control import Control
+from flowsched_agent.controls.refusals import ControlError
 
 LOG = logging.getLogger(__name__)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowsched_agent.controls.control import ControlError, Saved
+from flowsched_agent.controls.control import Saved
 from flowsched_agent.controls.hierarchies import Hierarchies, find_hierarchies, groups_of
 from flowsched_agent.controls.own_group import PARENT, leave_group, own_folders, remove_empty_groups
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.controls.saved import restore_saved
 from flowsched_agent.sensors.process import start_time
 from flowsched_agent.system import System

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flowsched_agent.controls.control import ControlError, Saved
+from flowsched_agent.controls.control import Saved
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.error_reporter import ErrorReporter
 from flowsched_agent.managed_target import ManagedTarget
 from flowsched_agent.state_file import Started, State, StateError, StateFile, boot_id, start_time

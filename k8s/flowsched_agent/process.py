@@ -12,9 +12,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flowsched.node import Node, NodeController
 from flowsched_agent.actuator import LinuxActuator, ReadOnly
 from flowsched_agent.agent import Agent
-from flowsched_agent.catalogue import MakeController, believed, controller_maker, prepare
+from flowsched_agent.catalogue import controller_of, node_of
 from flowsched_agent.claims import Claims
 from flowsched_agent.clock import SystemClock
 from flowsched_agent.configuration import Configuration
@@ -46,24 +47,22 @@ NOT_WHOLE = 1
 _Report = Callable[[Status], None]
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What the command line says beside the configuration."""
+def run_agent(
+    configuration: Configuration,
+    *,
+    duration_s: float | None = None,
+    once: bool = False,
+    record: Path | None = None,
+    make: Callable[[Node], NodeController] | None = None,
+) -> int:
+    """Run until stopped, or for ``duration_s``, or ``once`` for two decisions; the exit code. Raises :class:`InputError`.
 
-    duration_s: float | None = None
-    once: bool = False
-    record: Path | None = None
-
-
-def run_agent(configuration: Configuration, wish: Wish, make: MakeController | None = None) -> int:
-    """Run until stopped; the exit code. Raises :class:`InputError`.
-
-    ``make``: a controller instead of the configured one.
+    ``record``: file for every tick. ``make``: a controller instead of the configured one.
     """
     reset_on_fork()
     allowed = tuple(sorted(os.sched_getaffinity(0)))
-    beliefs = believed(configuration, allowed)
-    if not beliefs.allowed:
+    node = node_of(configuration, allowed)
+    if not node.cores:
         raise InputError([_cores_problem(configuration, allowed)])
     if left_out := set(configuration.cores or ()) - set(allowed):
         LOG.warning(
@@ -72,7 +71,7 @@ def run_agent(configuration: Configuration, wish: Wish, make: MakeController | N
         )
     clock = SystemClock()
     asked = _Asked(clock)
-    recorder = Recorder(wish.record) if wish.record is not None else None
+    recorder = Recorder(record) if record is not None else None
     with contextlib.ExitStack() as stack:
         if recorder is not None:
             stack.callback(recorder.close)
@@ -83,11 +82,10 @@ def run_agent(configuration: Configuration, wish: Wish, make: MakeController | N
             claims = Claims(configuration.state_file, System())
             stack.callback(claims.close)
             actuator = LinuxActuator(claims=claims)
-        if not configuration.hands_off:
             for sentence in actuator.detected.sentences():
                 LOG.info("%s", sentence)
-        maker = make or controller_maker(configuration.controller, configuration.period_s, actuator.detected.reservable)
-        controller = maker(beliefs.node)
+        chosen, room = configuration.controller, actuator.detected.reservable
+        controller = make(node) if make else controller_of(chosen, node, configuration.period_s, room)
         workloads, report = stack.enter_context(_cluster(configuration, actuator))
         watch = _Watched(file)
 
@@ -97,7 +95,7 @@ def run_agent(configuration: Configuration, wish: Wish, make: MakeController | N
 
         agent = Agent(
             configuration,
-            beliefs,
+            node,
             controller,
             actuator,
             clock,
@@ -110,14 +108,16 @@ def run_agent(configuration: Configuration, wish: Wish, make: MakeController | N
 
         asked.tell(agent.stop)
         prepared = _Prepared()
-        if configuration.server is not None and not wish.once:
+        if configuration.server is not None and not once:
             server = _listen(configuration, agent, clock, prepared)
             stack.callback(server.close)
             LOG.info("listening", extra={"address": str(server.address)})
-        if make is None and configuration.controller.name != "observe":
+        if make is None and chosen.name != "observe":
+            from flowsched.node import flow_node
+
             began = clock.now()
             LOG.info("compiling what decisions need; the first time on a machine that takes up to a minute")
-            prepare(beliefs.node)
+            flow_node.prepare(node)
             LOG.info("compiled", extra={"seconds": round(clock.now() - began, 1)})
         prepared.at_s = clock.now()
         # Last, and first to be asked to go only when all is back.
@@ -126,10 +126,10 @@ def run_agent(configuration: Configuration, wish: Wish, make: MakeController | N
         try:
             LOG.info(
                 "nothing is changed" if configuration.hands_off else "controlling",
-                extra={"cores": format_cores(beliefs.allowed), "machine_type": beliefs.node.machine_type},
+                extra={"cores": format_cores(node.cores), "machine_type": node.machine_type},
             )
-            agent.run(wish.duration_s, ticks=2 if wish.once else None)
-            if wish.once:
+            agent.run(duration_s, ticks=2 if once else None)
+            if once:
                 for line in lines_of(agent.status):
                     print(line)
         finally:

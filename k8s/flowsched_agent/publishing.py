@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from flowsched.node import Allocation, Reading
+from flowsched.node import Allocation, Node, Reading
 from flowsched_agent.actuation_plan import Kind
-from flowsched_agent.catalogue import Believed
 from flowsched_agent.error_reporter import ErrorReporter
 from flowsched_agent.managed_target import ManagedService
 from flowsched_agent.status import ServiceStatus, Status, TaskStatus
@@ -22,7 +21,7 @@ class Publishing:
     """Makes both from the targets."""
 
     _targets: Targets
-    _believed: Believed
+    _node: Node
     """Says which p95 a load means."""
     _error_reporter: ErrorReporter
 
@@ -50,10 +49,10 @@ class Publishing:
         qps = self._targets.rates[one.name].per_second
         p95_us = None
         if qps is not None and cores:
-            catalogue = self._believed.node.catalogue
+            catalogue = self._node.catalogue
             profile = catalogue.services[one.service.profile]
             curve = profile.curve_or_estimate(one.service.threads, len(cores))
-            machine = self._believed.node.machine_type
+            machine = self._node.machine_type
             p95_us = profile.p95_us(curve, qps, one.service.client, machine_type=machine)
         return ServiceStatus(one.name, not one.silent, cores, one.service.slo_us, qps, p95_us, cpu_s)
 

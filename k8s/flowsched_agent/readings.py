@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from flowsched.node import Reading, ServiceReading, TaskReading, TaskState
 from flowsched_agent.actuation_plan import Has
 from flowsched_agent.actuator import LinuxActuator
-from flowsched_agent.controls.control import ControlError
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.error_reporter import ErrorReporter
 from flowsched_agent.managed_target import ManagedService, ManagedTarget
 from flowsched_agent.targets import Targets

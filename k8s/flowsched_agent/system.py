@@ -65,9 +65,9 @@ class _SchedAttr(ctypes.Structure):
         ("flags", ctypes.c_uint64),
         ("nice", ctypes.c_int32),
         ("priority", ctypes.c_uint32),
-        ("runtime", ctypes.c_uint64),
-        ("deadline", ctypes.c_uint64),
-        ("period", ctypes.c_uint64),
+        ("runtime_ns", ctypes.c_uint64),
+        ("deadline_ns", ctypes.c_uint64),
+        ("period_ns", ctypes.c_uint64),
     )
 
 
@@ -161,20 +161,13 @@ class System:
         # The runtime of other classes reads as the slice that the kernel gives; written back it would be a fixed one.
         if policy is not Policy.DEADLINE:
             return Attributes(policy, found.nice, found.priority, flags=flags)
-        return Attributes(policy, found.nice, found.priority, found.runtime, found.deadline, found.period, flags)
+        return Attributes(
+            policy, found.nice, found.priority, found.runtime_ns, found.deadline_ns, found.period_ns, flags
+        )
 
     def set_attributes(self, tid: int, wanted: Attributes) -> None:
         """Set how it is scheduled."""
-        given = _SchedAttr(
-            size=ctypes.sizeof(_SchedAttr),
-            policy=int(wanted.policy),
-            flags=wanted.flags,
-            nice=wanted.nice,
-            priority=wanted.priority,
-            runtime=wanted.runtime_ns,
-            deadline=wanted.deadline_ns,
-            period=wanted.period_ns,
-        )
+        given = _SchedAttr(size=ctypes.sizeof(_SchedAttr), **vars(wanted))
         self._call(0, tid, ctypes.byref(given), 0)
 
     def _call(self, which: int, *arguments: object) -> None:

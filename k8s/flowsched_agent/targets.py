@@ -7,13 +7,14 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import InitVar, dataclass, field
 
-from flowsched.node import NodeTask
+from flowsched.node import Node, NodeTask
 from flowsched_agent.actuation_plan import Actuation, Has, Kind
 from flowsched_agent.actuator import LinuxActuator
-from flowsched_agent.catalogue import Believed, profile_name
+from flowsched_agent.catalogue import profile_name, service_of
 from flowsched_agent.children import Children
 from flowsched_agent.configuration import Configuration, ServiceSpec, TaskSpec
-from flowsched_agent.controls.control import Control, ControlError
+from flowsched_agent.controls.control import Control
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.error_reporter import ErrorReporter
 from flowsched_agent.managed_target import GoneError, ManagedService, ManagedTarget, ManagedTask
 from flowsched_agent.original_settings import OriginalSettings
@@ -33,7 +34,7 @@ class Targets:
     """All steered targets, by name."""
 
     _configuration: Configuration
-    _believed: Believed
+    _node: Node
     _actuator: LinuxActuator
     _workloads: Workloads
     state_file: InitVar[StateFile | None]
@@ -95,7 +96,7 @@ class Targets:
             spec = workload.spec
             if isinstance(spec, TaskSpec):
                 self._meet_task(spec, now)
-            elif (profile := profile_name(spec)) not in self._believed.node.catalogue.services:
+            elif (profile := profile_name(spec)) not in self._node.catalogue.services:
                 self._error_reporter.once(
                     f"profile {name}", f"there is no profile {profile} for {name}: it is left alone"
                 )
@@ -105,14 +106,14 @@ class Targets:
             self.workloads[name] = workload
 
     def _meet_service(self, spec: ServiceSpec, has: Has) -> None:
-        service = self._believed.service(spec)
+        service = service_of(self._node, spec)
         self.services[spec.name] = ManagedService(spec.name, spec=spec, service=service, has=has)
         self.stats[spec.name] = self._actuator.stats(spec, self._configuration.stats_timeout_s)
         self.rates[spec.name] = Rate()
 
     def _meet_task(self, spec: TaskSpec, now: float) -> None:
         profile = spec.profile or NEUTRAL_JOB
-        if profile not in self._believed.node.catalogue.jobs:
+        if profile not in self._node.catalogue.jobs:
             profile = NEUTRAL_JOB
         deadline = None if spec.deadline is None else spec.deadline.owed
         task = NodeTask(spec.name, profile, spec.threads, spec.scale, deadline, spec.priority)

@@ -91,7 +91,7 @@ class Bookings:
         needs = {**entry.needs, "cpu": max(c.width_milli or 0, entry.request_milli)}
         if pod.spec.volumes:
             needs |= cache.volumes.needs_on(pod, c.node)
-        if not cache.fits_on(needs, c.node):
+        if not cache.fleet.fits_on(needs, c.node):
             return ""
         if wants.holds or wants.joins:
             key = wants.filter.key

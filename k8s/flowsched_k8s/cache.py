@@ -595,10 +595,6 @@ class Cache:
             if entry.place:
                 self._arrive(entry)
 
-    def fits_on(self, needs: Mapping[str, int], node: str) -> bool:
-        """Whether a node has room now."""
-        return self.fleet.fits_on(needs, node)
-
     def free_cores(self, name: str) -> tuple[int, ...]:
         """Virtual CPUs of a node that belong to no latency service, ascending."""
         taken = {c for entry, _ in self.services.on(name) for c in entry.cores}

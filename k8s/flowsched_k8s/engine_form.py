@@ -15,7 +15,7 @@ from flowsched.scale.policy import Feature
 from flowsched_k8s.names import FLOW
 from flowsched_models.document import Document, InputError, KeyPath, Problem, name_help
 from flowsched_models.form import refused
-from flowsched_models.quantity import QuantityError, shown
+from flowsched_models.quantity import QuantityError, misfit, shown
 
 NOT_HERE = ("drain", *CHANGE_SETTINGS)
 """Settings that rounds on Kubernetes do not read: pods are preempted as by kube-scheduler, with their disruption budgets."""
@@ -32,10 +32,8 @@ def read_engine(given: Mapping[str, Any]) -> Settings:
             mistakes.append(((key,), QuantityError(f"there is no key '{key}' here", name_help(key, _KEYS))))
             continue
         kind = type(getattr(settings, _KEYS[key]))
-        what = {bool: "true or false", str: "text"}.get(kind, "a number")
-        fits = isinstance(value, kind) if kind in (bool, str) else isinstance(value, (int, float))
-        if not fits or (isinstance(value, bool) and kind is not bool):
-            mistakes.append(((key,), QuantityError(f"must be {what}, but is {shown(value)}")))
+        if (wrong := misfit(value, kind)) is not None:
+            mistakes.append(((key,), QuantityError(wrong)))
             continue
         text = ("true" if value else "false") if kind is bool else str(value)
         try:

@@ -37,7 +37,6 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[e
 _DURATION = re.compile(r"(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)s)?", re.ASCII)
 _WORD = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
 LARGEST_INPUT = 1e15
-_SLO = re.compile(r"p95\s*=\s*([^@]+)(?:@\s*([^@]+))?", re.ASCII)
 _SHOWN = 60
 
 T = TypeVar("T")
@@ -228,7 +227,7 @@ def _client(text: str, clients: Iterable[str] | None, service: str | None) -> st
 def _slo(text: str, load_qps: float | None) -> Slo:
     """``p95=1ms@30000qps``; without the load it is the one of the load annotation."""
     help = "write it as p95=1ms@30000qps or p95=800us@30Kqps"
-    match = _SLO.fullmatch(text)
+    match = names.SLO_FORM.fullmatch(text)
     if match is None:
         raise QuantityError(f"{_shown(text)} is not a latency goal", help)
     p95_us = _p95(match[1].strip(), help)

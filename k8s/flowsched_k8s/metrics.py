@@ -6,6 +6,7 @@ import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -173,34 +174,45 @@ ALWAYS_THERE: Mapping[str, tuple[tuple[str, ...], ...]] = {
 """Label values that are shown from the start, at 0: an alert on their absence must not fire."""
 
 
-class Metrics:
-    """All metrics of one process, changed in the words of the domain."""
+_KINDS: Mapping[str, type[Counter | Gauge | Histogram]] = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
 
-    def __init__(self, version: str, profiles: Iterable[str] = (), registry: CollectorRegistry | None = None) -> None:
+
+class Metrics:
+    """All metrics of one process. What is more than a number is changed by methods in the words of the domain."""
+
+    def __init__(self, version: str, profiles: Iterable[str] = ()) -> None:
         """``profiles``: the scheduler names."""
         # A creation time per series would nearly double what is scraped.
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.registry = registry if registry is not None else CollectorRegistry()
-        self._gauges: dict[str, Gauge] = {}
+        self.registry = CollectorRegistry()
+        self._families: dict[str, Any] = {}
         self._had_network = False
-        self._counters: dict[str, Counter] = {}
-        self._histograms: dict[str, Histogram] = {}
         for family in FAMILIES:
-            self._make(family)
+            buckets = {"buckets": family.buckets} if family.buckets else {}
+            make: Any = _KINDS[family.kind]
+            self._families[family.name] = make(
+                family.name, family.help, family.labels, registry=self.registry, **buckets
+            )
         ProcessCollector(registry=self.registry)
         # Looking up a child by its labels costs more than changing it.
-        self._counter: Callable[..., Counter] = cache(lambda name, *labels: self._counters[name].labels(*labels))
-        self._histogram: Callable[..., Histogram] = cache(lambda name, *labels: self._histograms[name].labels(*labels))
+        self.counter: Callable[..., Counter] = cache(self._child)
+        self.gauge: Callable[..., Gauge] = cache(self._child)
+        self.histogram: Callable[..., Histogram] = cache(self._child)
         self._unschedulable: set[tuple[str, str]] = set()
         self._rejections: set[str] = set()
         for name, values in ALWAYS_THERE.items():
             for value in values:
-                self._gauges[name].labels(*value)
+                self.gauge(name, *value)
         for profile in profiles:
             for result in RESULTS:
-                self._counter("scheduler_schedule_attempts_total", result, profile)
-                self._histogram("scheduler_scheduling_attempt_duration_seconds", result, profile)
-        self._gauges["flowsched_build_info"].labels(version, platform.python_version()).set(1)
+                self.counter("scheduler_schedule_attempts_total", result, profile)
+                self.histogram("scheduler_scheduling_attempt_duration_seconds", result, profile)
+        self.gauge("flowsched_build_info", version, platform.python_version()).set(1)
+
+    def _child(self, name: str, *labels: str) -> Any:
+        """The series of a family with these label values; the family itself, where it has no labels."""
+        family = self._families[name]
+        return family.labels(*labels) if labels else family
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """The text that Prometheus scrapes, in the form it accepts, and its content type."""
@@ -210,80 +222,44 @@ class Metrics:
 
     def attempt(self, result: str, seconds: float, profile: str) -> None:
         """A pod's round ended: ``scheduled``, ``unschedulable`` or ``error``."""
-        self._counter("scheduler_schedule_attempts_total", result, profile).inc()
-        self._histogram("scheduler_scheduling_attempt_duration_seconds", result, profile).observe(seconds)
+        self.counter("scheduler_schedule_attempts_total", result, profile).inc()
+        self.histogram("scheduler_scheduling_attempt_duration_seconds", result, profile).observe(seconds)
 
     def bound(self, created_s: float, attempts: int, now: float) -> None:
         """A pod was bound; ``created_s`` is when it could first be scheduled."""
         label = f"{MOST_ATTEMPTS}+" if attempts >= MOST_ATTEMPTS else str(attempts)
-        self._histogram("scheduler_pod_scheduling_sli_duration_seconds", label).observe(max(0.0, now - created_s))
-        self._histograms["scheduler_pod_scheduling_attempts"].observe(attempts)
-
-    def queue_sizes(self, sizes: Mapping[str, int]) -> None:
-        """Pods by queue."""
-        gauge = self._gauges["scheduler_pending_pods"]
-        for queue in QUEUES:
-            gauge.labels(queue).set(sizes.get(queue, 0))
-
-    def incoming(self, queue: str, event: str, count: int = 1) -> None:
-        """Pods were put into a queue."""
-        self._counters["scheduler_queue_incoming_pods_total"].labels(queue, event).inc(count)
+        self.histogram("scheduler_pod_scheduling_sli_duration_seconds", label).observe(max(0.0, now - created_s))
+        self.histogram("scheduler_pod_scheduling_attempts").observe(attempts)
 
     def unschedulable(self, pods: Mapping[tuple[str, str], int]) -> None:
         """Pods without a place by (constraint, scheduler name): the whole picture, what is not named is 0."""
-        gauge = self._gauges["scheduler_unschedulable_pods"]
-        for labels in self._unschedulable - pods.keys():
-            gauge.labels(*labels).set(0)
-        for labels, count in pods.items():
-            gauge.labels(*labels).set(count)
+        gone = dict.fromkeys(self._unschedulable - pods.keys(), 0)
+        for labels, count in (gone | {**pods}).items():
+            self.gauge("scheduler_unschedulable_pods", *labels).set(count)
         self._unschedulable |= pods.keys()
-
-    def postponed(self, pods: int) -> None:
-        """Pods that wait because waiting costs less."""
-        self._gauges["flowsched_postponed_pods"].set(pods)
-
-    def gangs_waiting(self, groups: int) -> None:
-        """Groups that wait."""
-        self._gauges["flowsched_gang_waiting"].set(groups)
 
     def preemption(self, victims: int) -> None:
         """A plan to make room was looked for; 0 victims: there is none."""
-        self._counters["scheduler_preemption_attempts_total"].inc()
+        self.counter("scheduler_preemption_attempts_total").inc()
         if victims:
-            self._histograms["scheduler_preemption_victims"].observe(victims)
+            self.histogram("scheduler_preemption_victims").observe(victims)
 
-    def moved(self, purpose: str, result: str, count: int) -> None:
-        """Pods that are moved for a better whole."""
-        self._counters["flowsched_rebalancing_moves_total"].labels(purpose, result).inc(count)
-
-    def kubelet_rejected(self, reason: str) -> None:
-        """A node refused a pod that was bound to it. Reasons come from outside, so only so many are told apart."""
+    def kubelet_rejected(self, reason: str, count: int) -> None:
+        """A node refused pods that were bound to it. Reasons come from outside, so only so many are told apart."""
         if reason not in self._rejections:
             if not reason or len(reason) > 64 or len(self._rejections) >= MOST_REASONS:
                 reason = OTHER
             else:
                 self._rejections.add(reason)
-        self._counters["flowsched_kubelet_rejections_total"].labels(reason).inc()
+        self.counter("flowsched_kubelet_rejections_total", reason).inc(count)
 
     # Rounds
-
-    def decided(self, seconds: float) -> None:
-        """A round decided, in so many seconds."""
-        self._histograms["scheduler_scheduling_algorithm_duration_seconds"].observe(seconds)
-
-    def phase(self, phase: str, seconds: float) -> None:
-        """A phase of a round took so long."""
-        self._histograms["flowsched_round_duration_seconds"].labels(phase).observe(seconds)
-
-    def solved(self, backend: str, mode: str, seconds: float) -> None:
-        """A solver was called; mode is ``full`` or ``incremental``."""
-        self._histograms["flowsched_solve_duration_seconds"].labels(backend, mode).observe(seconds)
 
     def not_solved(self, backend: str) -> None:
         """A round called no solver: the families of solves and networks are there with nothing in them all the same, so
         that a board of a cluster whose pods come one at a time has no gaps.
         """
-        self._histograms["flowsched_solve_duration_seconds"].labels(backend, "full")
+        self.histogram("flowsched_solve_duration_seconds", backend, "full")
         if not self._had_network:
             self.graph({"sink": 0}, {"class": 0})
 
@@ -291,71 +267,13 @@ class Metrics:
         """Size of the last network by kind of node and of arc."""
         self._had_network = True
         for name, sizes in (("flowsched_graph_nodes", nodes), ("flowsched_graph_arcs", arcs)):
-            gauge = self._gauges[name]
+            gauge = self._families[name]
             gauge.clear()
             for kind, size in sizes.items():
                 gauge.labels(kind).set(size)
 
-    def graph_rebuilt(self, reason: str) -> None:
-        """The network was built anew."""
-        self._counters["flowsched_graph_rebuilds_total"].labels(reason).inc()
-
-    def fell_back(self, reason: str) -> None:
-        """A second solver or a simpler model stepped in."""
-        self._counters["flowsched_solver_fallbacks_total"].labels(reason).inc()
-
-    def placement_cost(self, cost: float) -> None:
-        """Cost of the last round's placements."""
-        self._gauges["flowsched_placement_cost"].set(cost)
-
     # The API server
-
-    def bind_sent(self, result: str) -> None:
-        """A binding was answered, or not."""
-        self._counter("flowsched_binds_total", result).inc()
 
     def request(self, method: str, code: int | None) -> None:
         """A request was answered with a status; None: no answer."""
-        self._counter("rest_client_requests_total", method, "<error>" if code is None else str(code)).inc()
-
-    def events_dropped(self, count: int = 1) -> None:
-        """Events were not written."""
-        self._counters["flowsched_events_dropped_total"].inc(count)
-
-    def records_dropped(self, reason: str, count: int = 1) -> None:
-        """Records were not kept as configured: ``busy``, ``failed`` or ``memory``; 0 shows the reason."""
-        self._counters["flowsched_records_dropped_total"].labels(reason).inc(count)
-
-    def reconcile_differences(self, kind: str, count: int) -> None:
-        """A full comparison found so many differences; 0 shows that there was one."""
-        self._counters["flowsched_reconcile_differences_total"].labels(kind).inc(count)
-
-    def watch_restarted(self, kind: str, reason: str) -> None:
-        """A watch was begun anew."""
-        self._counters["flowsched_watch_restarts_total"].labels(kind, reason).inc()
-
-    # The process
-
-    def leader(self, name: str, leading: bool) -> None:
-        """Whether this process leads; ``name`` is the Lease's."""
-        self._gauges["leader_election_master_status"].labels(name).set(leading)
-
-    def cache_size(self, nodes: int, pods: int, assumed: int) -> None:
-        """Objects in the cache."""
-        gauge = self._gauges["scheduler_cache_size"]
-        for kind, size in (("nodes", nodes), ("pods", pods), ("assumed", assumed)):
-            gauge.labels(kind).set(size)
-
-    def stale_nodes(self, nodes: int) -> None:
-        """Nodes with a service whose load is not known freshly."""
-        self._gauges["flowsched_stale_metrics_nodes"].set(nodes)
-
-    def _make(self, family: Family) -> None:
-        if family.kind == "counter":
-            self._counters[family.name] = Counter(family.name, family.help, family.labels, registry=self.registry)
-        elif family.kind == "gauge":
-            self._gauges[family.name] = Gauge(family.name, family.help, family.labels, registry=self.registry)
-        else:
-            self._histograms[family.name] = Histogram(
-                family.name, family.help, family.labels, registry=self.registry, buckets=family.buckets
-            )
+        self.counter("rest_client_requests_total", method, "<error>" if code is None else str(code)).inc()

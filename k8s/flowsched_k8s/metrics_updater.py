@@ -38,27 +38,30 @@ class MetricsUpdater:
         """Everything as it is now."""
         state, metrics = self._state, self._metrics
         profile = state.configuration.scheduler_names[0]
-        metrics.queue_sizes(state.queue.sizes())
+        for place, pods in state.queue.sizes().items():
+            metrics.gauge("scheduler_pending_pods", place).set(pods)
         for (queue, event), count in state.queue.incoming.items():
             if new := self._new((queue, event), count):
-                metrics.incoming(queue, event, new)
+                metrics.counter("scheduler_queue_incoming_pods_total", queue, event).inc(new)
         metrics.unschedulable({(cause, profile): n for cause, n in state.queue.unschedulable().items()})
-        metrics.postponed(len(state.postponed))
-        metrics.gangs_waiting(state.gangs.count())
-        metrics.leader(state.configuration.leader_election.resource_name, leading)
+        metrics.gauge("flowsched_postponed_pods").set(len(state.postponed))
+        metrics.gauge("flowsched_gang_waiting").set(state.gangs.count())
+        lease = state.configuration.leader_election.resource_name
+        metrics.gauge("leader_election_master_status", lease).set(leading)
         assumed = sum(1 for e in state.cache.pods.values() if e.assumed and not e.node) if state.active else 0
-        metrics.cache_size(len(state.cache.nodes), len(state.cache.pods), assumed)
-        metrics.events_dropped(
-            self._new("events", self._writer.event_counts.dropped + state.recorder.suppressed["rate"])
-        )
+        sizes = {"nodes": len(state.cache.nodes), "pods": len(state.cache.pods), "assumed": assumed}
+        for kind, size in sizes.items():
+            metrics.gauge("scheduler_cache_size", kind).set(size)
+        dropped = self._writer.event_counts.dropped + state.recorder.suppressed["rate"]
+        metrics.counter("flowsched_events_dropped_total").inc(self._new("events", dropped))
         for reason, count in self._records.dropped().items():
-            metrics.records_dropped(reason, self._new(("records", reason), count))
-        metrics.stale_nodes(self._load_reader.stale_nodes())
+            metrics.counter("flowsched_records_dropped_total", reason).inc(self._new(("records", reason), count))
+        metrics.gauge("flowsched_stale_metrics_nodes").set(self._load_reader.stale_nodes())
         for name, reflector in self._reflectors.items():
             lists = reflector.counts.lists
             if reflector.state is State.SYNCED:
-                for _ in range(self._watch_counts.get(name, lists), lists):
-                    metrics.watch_restarted(name, "relist")
+                if again := lists - self._watch_counts.get(name, lists):
+                    metrics.counter("flowsched_watch_restarts_total", name, "relist").inc(again)
                 self._watch_counts[name] = lists
             else:
                 # Looking again for an API that is not there is no restart, nor is finding it.
@@ -93,11 +96,11 @@ class MetricsUpdater:
 
     def _count_round(self, result: RoundResult, solver: str, took: float) -> None:
         metrics = self._metrics
-        metrics.decided(took)
+        metrics.histogram("scheduler_scheduling_algorithm_duration_seconds").observe(took)
         for phase, ms in result.timings_ms.items():
-            metrics.phase(phase, ms / 1e3)
+            metrics.histogram("flowsched_round_duration_seconds", phase).observe(ms / 1e3)
         if result.solve_ms > 0.0:
-            metrics.solved(solver, "full", result.solve_ms / 1e3)
+            metrics.histogram("flowsched_solve_duration_seconds", solver, "full").observe(result.solve_ms / 1e3)
         else:
             metrics.not_solved(solver)
         nodes = {k.removeprefix("nodes_"): n for k, n in result.counts.items() if k.startswith("nodes_")}
@@ -105,11 +108,11 @@ class MetricsUpdater:
         if nodes:
             metrics.graph(nodes, arcs)
         # Nothing is kept between rounds: every network is built anew.
-        for _ in range(result.counts.get("solves", 0)):
-            metrics.graph_rebuilt("every_round")
+        if solves := result.counts.get("solves", 0):
+            metrics.counter("flowsched_graph_rebuilds_total", "every_round").inc(solves)
         for reason in result.fallbacks:
-            metrics.fell_back(reason)
-        metrics.placement_cost(result.cost)
+            metrics.counter("flowsched_solver_fallbacks_total", reason).inc()
+        metrics.gauge("flowsched_placement_cost").set(result.cost)
 
     def _tell_tallies(self) -> None:
         tallies, metrics = self._state.tallies, self._metrics
@@ -118,18 +121,12 @@ class MetricsUpdater:
         for waited, attempts in tallies.bound:
             metrics.bound(0.0, attempts, waited)
         for outcome, count in tallies.binds.items():
-            for _ in range(count):
-                metrics.bind_sent(outcome)
+            metrics.counter("flowsched_binds_total", outcome).inc(count)
         for reason, count in tallies.rejections.items():
-            for _ in range(count):
-                metrics.kubelet_rejected(reason)
+            metrics.kubelet_rejected(reason, count)
         for (purpose, outcome), count in tallies.moves.items():
-            metrics.moved(purpose, outcome, count)
+            metrics.counter("flowsched_rebalancing_moves_total", purpose, outcome).inc(count)
         for victims in tallies.victims:
             metrics.preemption(victims)
-        tallies.attempts.clear()
-        tallies.bound.clear()
-        tallies.binds.clear()
-        tallies.rejections.clear()
-        tallies.moves.clear()
-        tallies.victims.clear()
+        for told in vars(tallies).values():
+            told.clear()

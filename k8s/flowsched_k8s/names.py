@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 PREFIX = "flowsched.io"
 """The one DNS prefix of the project."""
 SCHEDULER_NAME = "flowsched"
@@ -16,6 +18,8 @@ FLOW = "flow"
 PROFILE = f"{PREFIX}/profile"
 WORKLOAD_CLASS = f"{PREFIX}/workload-class"
 SLO = f"{PREFIX}/slo"
+SLO_FORM = re.compile(r"p95\s*=\s*([^@]+)(?:@\s*([^@]+))?", re.ASCII)
+"""The latency, and the load that it is to hold at."""
 LOAD = f"{PREFIX}/load"
 """Written by the agent: queries per second that the pod serves now. Rounds plan with it."""
 CLIENT = f"{PREFIX}/client"

@@ -572,7 +572,7 @@ class Process:
 
     def _difference_counter(self, kind: str) -> Callable[[int], None]:
         def told(count: int) -> None:
-            self.metrics.reconcile_differences(kind, count)
+            self.metrics.counter("flowsched_reconcile_differences_total", kind).inc(count)
             if count:
                 LOG.warning("the cache differed from the API server", extra={"kind": kind, "differences": count})
 

@@ -322,7 +322,7 @@ class PodQueue:
             self._retry(entry, now, event)
 
     def take(self, now: float, limit: int | None = None) -> list[PodKey]:
-        """The pods of a round, in order: they are in flight until done or requeued."""
+        """The pods of a round, in order: they are in flight until removed or requeued."""
         self._advance(now)
         active = self._ordered[Place.ACTIVE]
         taken: list[PodKey] = []
@@ -364,10 +364,6 @@ class PodQueue:
         entry = self._entries[key] = _QueuedPod(key, priority, created_s)
         entry.failures, entry.failed_s, entry.longer = failures, now, self._draw()
         self._delay(entry, now, self._backoff_end(entry) if failures else now, ATTEMPT_FAILED)
-
-    def done(self, key: PodKey) -> None:
-        """The pod in flight is bound; it is forgotten."""
-        self.remove(key)
 
     def requeue(
         self,
@@ -454,7 +450,7 @@ class PodQueue:
         return {cause.value: self._stopped[cause] for cause in Cause if self._stopped[cause]}
 
     def in_flight(self) -> int:
-        """Pods that are taken and neither done nor requeued."""
+        """Pods that are taken and neither removed nor requeued."""
         return self._sizes[Place.IN_FLIGHT]
 
     def place(self, key: PodKey) -> Place | None:

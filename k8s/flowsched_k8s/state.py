@@ -488,7 +488,7 @@ class SchedulerState:
         width = c.width_milli or entry.request_milli
         threads, cores = self._share(entry, c)
         entry.attempts += self.queue.attempts(entry.key)
-        self.queue.done(entry.key)
+        self.queue.remove(entry.key)
         self.postponed.discard(c.uid)
         cache.assume(entry, c.node, width, threads, cores, now)
         self.held_node.let_go(c.uid, now)

@@ -41,7 +41,7 @@ class Wakeups:
                 return True
             if claims and not claims.isdisjoint(claim_keys(waiting.pod)):
                 return True
-            return cache.fits_on(waiting.needs, node) or cache.configuration.features.preemption
+            return cache.fleet.fits_on(waiting.needs, node) or cache.configuration.features.preemption
 
         self._queue.wake(Wake.POD_GONE, now, fits)
 

@@ -45,6 +45,14 @@ def shown(value: Any) -> str:
     return str(value)
 
 
+def misfit(value: Any, kind: type) -> str | None:
+    """What is wrong with a value of a file for a setting of this type, ``bool``, ``str`` or a number; None if nothing is."""
+    what = {bool: "true or false", str: "text"}.get(kind, "a number")
+    wanted = kind if kind in (bool, str) else (int, float)
+    fits = isinstance(value, wanted) and (kind is bool or not isinstance(value, bool))
+    return None if fits else f"must be {what}, but is {shown(value)}"
+
+
 def number_help(key: str, text: str, whole: bool = False) -> str:
     """How to write as a number what was written with a unit, or in per cent. Empty where that is not known.
 

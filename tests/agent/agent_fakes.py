@@ -9,9 +9,10 @@ from pathlib import Path
 from flowsched.node import Allocation, Deadline, Node, NodeController, Reading, ServiceGrant, TaskGrant
 from flowsched_agent.actuator import Announce
 from flowsched_agent.agent import Agent
-from flowsched_agent.catalogue import Believed, believed
+from flowsched_agent.catalogue import node_of
 from flowsched_agent.configuration import Command, Configuration, Controller, Find, ServiceSpec, Slo, TaskSpec
-from flowsched_agent.controls.control import ControlError, Saved
+from flowsched_agent.controls.control import Saved
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.recorder import Recorder
 from flowsched_agent.sensors.memcached import MemcachedCounters
 from flowsched_agent.state_file import StateFile
@@ -196,11 +197,7 @@ class Bench:
     actuator: FakeActuator
     clock: FakeClock
     controller: Scripted
-    beliefs: Believed
-
-    @property
-    def node(self) -> Node:
-        return self.beliefs.node
+    node: Node
 
     def ticks(self, count: int) -> list[str]:
         """What was done to the machine meanwhile."""
@@ -235,10 +232,10 @@ def bench(
     for task in tasks:
         if task.command is None:
             actuator.add(task.name)
-    beliefs = believed(configuration, ALLOWED)
+    node = node_of(configuration, ALLOWED)
     recorder = Recorder(record) if record is not None else None
-    decides = scripted if make is None else make(beliefs.node)
+    decides = scripted if make is None else make(node)
     agent = Agent(
-        configuration, beliefs, decides, actuator, clock, state_file=state_file, workloads=workloads, recorder=recorder
+        configuration, node, decides, actuator, clock, state_file=state_file, workloads=workloads, recorder=recorder
     )
-    return Bench(agent, actuator, clock, scripted, beliefs)
+    return Bench(agent, actuator, clock, scripted, node)

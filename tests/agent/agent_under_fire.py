@@ -17,7 +17,7 @@ from pathlib import Path
 from flowsched.node import LOWEST_WEIGHT, Allocation, Node, Reading, TaskGrant
 from flowsched.support.log_lines import set_up_logging
 from flowsched_agent.configuration_file import load_configuration
-from flowsched_agent.process import Wish, run_agent
+from flowsched_agent.process import run_agent
 
 
 class Restless:
@@ -80,8 +80,7 @@ def serve(path: Path) -> None:
             try:
                 code = run_agent(
                     configuration.model_copy(update={"server": None}),
-                    Wish(),
-                    lambda node: Restless(node, number),  # noqa: B023
+                    make=lambda node: Restless(node, number),  # noqa: B023
                 )
             finally:
                 sys.stderr.flush()

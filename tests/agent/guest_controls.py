@@ -21,9 +21,9 @@ from flowsched.node.allocation import LOWEST_WEIGHT
 from flowsched_agent.configuration import TaskSpec
 from flowsched_agent.controls.choice import control_of_container, control_of_process
 from flowsched_agent.controls.container import ContainerControl
-from flowsched_agent.controls.control import ControlError
 from flowsched_agent.controls.detected import Detected, detect
 from flowsched_agent.controls.own_group import remove_empty_groups
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.controls.saved import restore_saved
 from flowsched_agent.kubernetes.pod_groups import control_of_pod
 from flowsched_agent.kubernetes.pods import PodWorkload

@@ -15,9 +15,9 @@ import pytest
 
 from flowsched.node.deadline import Deadline
 from flowsched_agent.controls.choice import control_of_container
-from flowsched_agent.controls.control import ControlError
 from flowsched_agent.controls.detected import Detected, detect
 from flowsched_agent.controls.process import ProcessControl
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.system import RESET_ON_FORK, Attributes, Policy, System
 from flowsched_models.isolation.admission import FAIR_SERVER_SINCE, Bandwidth, admit, kernel_version
 from requirements_on_machine import patience

@@ -24,7 +24,7 @@ from test_agent_restores import (
 )
 
 from flowsched_agent.claims import Claims, Target, target_of, usual_folders
-from flowsched_agent.controls.control import ControlError
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.state_file import State, StateFile, boot_id, start_time
 from flowsched_agent.system import System
 from requirements_on_machine import PLAIN_PYTHON

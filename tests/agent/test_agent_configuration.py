@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from benchmarks.service_loads import highest_load
 from flowsched.node import Deadline
 from flowsched.support.address import Address
 from flowsched.support.configuration import reference
-from flowsched_agent.catalogue import HERE, believed, known_settings, stated_profile
+from flowsched_agent.catalogue import HERE, known_settings, machine_here, node_of, service_of, stated_profile
 from flowsched_agent.configuration import Command, Configuration, Find
 from flowsched_agent.configuration_file import load_configuration
 from flowsched_models.document import InputError
@@ -164,7 +165,7 @@ def test_the_reference_names_every_key_once() -> None:
 
 def test_the_settings_are_those_of_the_controller() -> None:
     assert "periodS" not in known_settings()
-    assert known_settings()["calmS"].name == "calm_s"
+    assert known_settings()["calmS"] == "calm_s"
 
 
 # Stated capacities
@@ -185,19 +186,18 @@ def test_p95_crosses_the_slo_at_the_stated_capacity(base: object, cores: int, ca
 def test_a_machine_without_a_type_gets_one_of_its_size(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemTotal:        2097152 kB\n")
-    beliefs = believed(Configuration(services=(SERVICE,), cores=(1, 9)), (0, 1, 2), tmp_path)
-    assert beliefs.node.machine_type == HERE
-    assert beliefs.node.cores == beliefs.allowed == (1,)
-    assert beliefs.node.catalogue.machine_types[HERE].memory_mib == 2048
-    assert beliefs.service(SERVICE).cores == (1,)
+    node = node_of(Configuration(services=(SERVICE,), cores=(1, 9)), (0, 1, 2), tmp_path)
+    assert node.machine_type == HERE
+    assert node.cores == (1,)
+    assert node.catalogue.machine_types[HERE].memory_mib == 2048
+    assert service_of(node, SERVICE).cores == (1,)
 
 
-def test_a_machine_with_siblings_says_so(tmp_path: Path) -> None:
+def test_a_machine_with_siblings_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for core, pair in enumerate(("0,2", "1,3", "0,2", "1,3")):
         folder = tmp_path / f"sys/devices/system/cpu/cpu{core}/topology"
         folder.mkdir(parents=True)
         (folder / "thread_siblings_list").write_text(f"{pair}\n")
-    from flowsched_agent import catalogue
-
-    assert catalogue._has_siblings(4, tmp_path)
-    assert not catalogue._has_siblings(6, tmp_path)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    assert machine_here((0, 1), tmp_path).smt
+    assert not machine_here((0, 5), tmp_path).smt

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from flowsched_agent.actuator import LinuxActuator
 from flowsched_agent.commands.agent import agent
 from flowsched_agent.configuration import Find
-from flowsched_agent.controls.control import ControlError
+from flowsched_agent.controls.refusals import ControlError
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 

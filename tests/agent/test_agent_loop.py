@@ -13,7 +13,7 @@ from agent_fakes import COMMAND, SERVICE, TASK, FakeControl, FakeCounters, alloc
 from flowsched.node import LOWEST_WEIGHT, Deadline, TaskGrant, TaskState
 from flowsched.node.flow_node import FlowNode
 from flowsched_agent.configuration import Find, TaskDeadline, TaskSpec
-from flowsched_agent.controls.control import ControlError
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.state_file import StateFile
 
 

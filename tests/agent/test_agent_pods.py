@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from flowsched_agent.configuration import ServiceSpec, TaskSpec
-from flowsched_agent.controls.control import ControlError
 from flowsched_agent.controls.hierarchies import find_hierarchies
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.kubernetes.pod_groups import groups_of_pod, pod_paths
-from flowsched_agent.kubernetes.pods import NodePod, PodWorkload, Read, read_pod
+from flowsched_agent.kubernetes.pods import NodePod, PodWorkload, read_pod
 from flowsched_agent.kubernetes.reporting import Reporter, load_text
 from flowsched_agent.status import ServiceStatus, Status, TaskStatus
 from flowsched_agent.system import System
@@ -60,14 +60,14 @@ def pod(**annotations: str | None) -> dict[str, Any]:
     return made
 
 
-def looked_at(given: dict[str, Any], catalogue: Catalogue = CATALOGUE) -> Read:
+def looked_at(given: dict[str, Any], catalogue: Catalogue = CATALOGUE) -> PodWorkload | str | None:
     return read_pod(msgspec.convert(given, NodePod), catalogue, ("flowsched",))
 
 
 def read(given: dict[str, Any]) -> PodWorkload:
     got = looked_at(given)
-    assert got.workload is not None, got.problem
-    return got.workload
+    assert isinstance(got, PodWorkload), got
+    return got
 
 
 def test_a_service_pod() -> None:
@@ -91,8 +91,8 @@ def test_a_batch_pod() -> None:
 def test_a_name_that_is_a_job_and_a_service_is_what_its_class_says() -> None:
     both = type(CATALOGUE)({**CATALOGUE.jobs, "memcached": CATALOGUE.jobs["vips"]}, CATALOGUE.services, {})
     for said, kind in (("latency-sensitive", ServiceSpec), ("batch", TaskSpec), (None, TaskSpec)):
-        got = looked_at(pod(workload_class=said), both).workload
-        assert got is not None and isinstance(got.spec, kind)
+        got = looked_at(pod(workload_class=said), both)
+        assert isinstance(got, PodWorkload) and isinstance(got.spec, kind)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,7 @@ def test_a_name_that_is_a_job_and_a_service_is_what_its_class_says() -> None:
 def test_pods_that_are_none_of_ours_are_left_alone_in_silence(change: Any) -> None:
     given = copy.deepcopy(POD)
     change(given)
-    got = looked_at(given)
-    assert (got.workload, got.problem) == (None, None)
+    assert looked_at(given) is None
 
 
 @pytest.mark.parametrize(
@@ -125,8 +124,7 @@ def test_pods_that_are_none_of_ours_are_left_alone_in_silence(change: Any) -> No
 )
 def test_what_users_wrote_wrongly_is_one_sentence(annotations: dict[str, str | None], expected: str) -> None:
     got = looked_at(pod(**annotations))
-    assert got.workload is None
-    assert got.problem is not None and "pod shop/mc-0 is left alone" in got.problem and expected in got.problem
+    assert isinstance(got, str) and "pod shop/mc-0 is left alone" in got and expected in got
 
 
 def test_a_container_that_is_started_anew_is_another_workload() -> None:

@@ -12,9 +12,9 @@ from fake_machine import OWN_PID, FakeMachine
 from flowsched.node.allocation import LOWEST_WEIGHT
 from flowsched_agent.controls.choice import control_of_container
 from flowsched_agent.controls.container import ContainerControl
-from flowsched_agent.controls.control import ControlError
 from flowsched_agent.controls.detected import detect
 from flowsched_agent.controls.hierarchies import find_hierarchies, groups_of_container
+from flowsched_agent.controls.refusals import ControlError
 
 ID = "4f0c8d2b91aa17e36b5d" + "0" * 44
 POD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1f2e.slice"

@@ -11,8 +11,8 @@ from fake_machine import FakeMachine
 from flowsched.node.allocation import LOWEST_WEIGHT
 from flowsched_agent.controls.cgroup_v1 import GroupV1
 from flowsched_agent.controls.cgroup_v2 import GroupV2
-from flowsched_agent.controls.control import ControlError
 from flowsched_agent.controls.core_list import cores_of
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.controls.weights import kubelet_v2_of, nice_of, shares_of, v2_of, weight_of_nice
 from flowsched_models.quantity import format_cores
 

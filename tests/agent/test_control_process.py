@@ -15,10 +15,10 @@ from fake_machine import FakeMachine
 from flowsched.node.allocation import LOWEST_WEIGHT
 from flowsched.node.deadline import Deadline
 from flowsched_agent.controls.choice import control_of_process
-from flowsched_agent.controls.control import ControlError
 from flowsched_agent.controls.detected import detect
 from flowsched_agent.controls.own_group import own_folders, remove_empty_groups
 from flowsched_agent.controls.process import ProcessControl
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.original_groups import origin_of, restore
 from flowsched_agent.system import RESET_ON_FORK, Attributes, Policy
 

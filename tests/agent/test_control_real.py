@@ -19,9 +19,9 @@ from benchmarks.isolation_bench.first import set_first
 from flowsched.node.allocation import LOWEST_WEIGHT
 from flowsched.node.deadline import Deadline
 from flowsched_agent.controls.choice import control_of_container, control_of_process
-from flowsched_agent.controls.control import ControlError
 from flowsched_agent.controls.detected import Ability, Detected, detect
 from flowsched_agent.controls.process import ProcessControl
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.controls.saved import restore_saved
 from flowsched_agent.controls.scheduling import reserve, set_affinity
 from flowsched_agent.sensors.process import read_process, threads, tree

@@ -55,31 +55,31 @@ def everything(metrics: Metrics) -> Metrics:
     """One call of each kind."""
     metrics.attempt("scheduled", 0.2, "flowsched")
     metrics.bound(created_s=10.0, attempts=2, now=10.5)
-    metrics.queue_sizes({"active": 3, "backoff": 1})
-    metrics.incoming("active", "PodAdd", 4)
+    metrics.gauge("scheduler_pending_pods", "active").set(3)
+    metrics.counter("scheduler_queue_incoming_pods_total", "active", "PodAdd").inc(4)
     metrics.unschedulable({("NodeResourcesFit", "flowsched"): 2})
-    metrics.postponed(5)
-    metrics.gangs_waiting(1)
+    metrics.gauge("flowsched_postponed_pods").set(5)
+    metrics.gauge("flowsched_gang_waiting").set(1)
     metrics.preemption(3)
-    metrics.moved("room", "sent", 2)
-    metrics.kubelet_rejected("OutOfcpu")
-    metrics.decided(0.1)
-    metrics.phase("solve", 0.1)
-    metrics.solved("ortools", "full", 0.05)
+    metrics.counter("flowsched_rebalancing_moves_total", "room", "sent").inc(2)
+    metrics.kubelet_rejected("OutOfcpu", 1)
+    metrics.histogram("scheduler_scheduling_algorithm_duration_seconds").observe(0.1)
+    metrics.histogram("flowsched_round_duration_seconds", "solve").observe(0.1)
+    metrics.histogram("flowsched_solve_duration_seconds", "ortools", "full").observe(0.05)
     metrics.graph({"class": 4}, {"class to machine": 9})
-    metrics.graph_rebuilt("profiles changed")
-    metrics.fell_back("time limit")
-    metrics.placement_cost(12.5)
-    metrics.bind_sent("bound")
+    metrics.counter("flowsched_graph_rebuilds_total", "profiles changed").inc()
+    metrics.counter("flowsched_solver_fallbacks_total", "time limit").inc()
+    metrics.gauge("flowsched_placement_cost").set(12.5)
+    metrics.counter("flowsched_binds_total", "bound").inc()
     metrics.request("POST", 201)
     metrics.request("GET", None)
-    metrics.events_dropped(7)
-    metrics.records_dropped("memory", 2)
-    metrics.reconcile_differences("pods", 1)
-    metrics.watch_restarted("nodes", "expired")
-    metrics.leader("flowsched", True)
-    metrics.cache_size(10, 100, 5)
-    metrics.stale_nodes(2)
+    metrics.counter("flowsched_events_dropped_total").inc(7)
+    metrics.counter("flowsched_records_dropped_total", "memory").inc(2)
+    metrics.counter("flowsched_reconcile_differences_total", "pods").inc(1)
+    metrics.counter("flowsched_watch_restarts_total", "nodes", "expired").inc()
+    metrics.gauge("leader_election_master_status", "flowsched").set(True)
+    metrics.gauge("scheduler_cache_size", "assumed").set(5)
+    metrics.gauge("flowsched_stale_metrics_nodes").set(2)
     return metrics
 
 
@@ -145,7 +145,7 @@ def test_calls_reach_their_series(metrics: Metrics) -> None:
     assert value(metrics, "scheduler_cache_size", type="assumed") == 5
     assert value(metrics, "leader_election_master_status", name="flowsched") == 1
     assert value(metrics, "flowsched_placement_cost") == 12.5
-    metrics.leader("flowsched", False)
+    metrics.gauge("leader_election_master_status", "flowsched").set(False)
     assert value(metrics, "leader_election_master_status", name="flowsched") == 0
 
 
@@ -181,7 +181,7 @@ def test_many_attempts_share_a_label(metrics: Metrics) -> None:
 def test_reasons_from_outside_are_bounded(reasons: list[str]) -> None:
     metrics = Metrics("1")
     for reason in reasons:
-        metrics.kubelet_rejected(reason)
+        metrics.kubelet_rejected(reason, 1)
     found = {g["reason"]: v for n, g, v in samples(metrics) if n == "flowsched_kubelet_rejections_total"}
     assert len(found) <= MOST_REASONS + 1
     assert sum(found.values()) == len(reasons)
@@ -194,7 +194,7 @@ def test_a_clock_that_goes_back_breaks_nothing(metrics: Metrics) -> None:
 
 def test_two_processes_worth_of_metrics_do_not_mix() -> None:
     one, other = Metrics("1"), Metrics("1")
-    one.postponed(3)
+    one.gauge("flowsched_postponed_pods").set(3)
     assert value(other, "flowsched_postponed_pods") == 0
 
 

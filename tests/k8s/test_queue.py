@@ -152,7 +152,7 @@ class QueueMachine(RuleBasedStateMachine):
         waiting = self.in_flight.pop(pod, None)
         if waiting is None:
             return
-        self.queue.done(pod)
+        self.queue.remove(pod)
         if restored:
             attempts = failed * (1 + waiting.failures)
             priority, created = -waiting.rank[0], waiting.rank[1]
@@ -390,7 +390,7 @@ def test_a_pod_deleted_in_flight_stays_deleted() -> None:
     queue.take(0.0)
     queue.remove(key("a"))
     queue.requeue(key("a"), 0.1, AttemptOutcome.ERROR)
-    queue.done(key("a"))
+    queue.remove(key("a"))
     assert len(queue) == 0
     assert key("a") not in queue
     assert (queue.place(key("a")), queue.attempts(key("a"))) == (None, 0)

@@ -34,7 +34,10 @@ TRUTH = ServiceProfile("kv", (ONE, TWO), {"c": 1.15}, background_slope=0.5, back
 def interval(
     group: str, qps: float, p95_us: float, cores: int | None = 2, background: float = 0.0, length_s: float = 10.0
 ) -> LoadInterval:
-    return LoadInterval(group, "kv", "m", "1", 0.0, length_s, qps, p95_us, 2, cores, background, 0.0, NOWHERE)
+    return LoadInterval(
+        "m", "kv", 0.0, length_s, qps, p95_us, NOWHERE,
+        group=group, run="1", threads=2, cores=cores, background=background, shared=0.0,
+    )  # fmt: skip
 
 
 def synthetic(behind: tuple[str, ...] = (), groups: int = 4, noise: float = 0.02) -> list[LoadInterval]:

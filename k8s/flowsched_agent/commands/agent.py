@@ -48,7 +48,7 @@ def agent(
     # Only what this command needs takes time to import.
     from flowsched.support.log_lines import set_up_logging
     from flowsched_agent.configuration_file import load_configuration
-    from flowsched_agent.process import Wish, run_agent
+    from flowsched_agent.process import run_agent
 
     configuration = load_configuration(config)
     logging = configuration.logging
@@ -60,7 +60,7 @@ def agent(
     }
     configuration = configuration.model_copy(update=changed)
     set_up_logging(configuration.logging.format, configuration.logging.verbosity)
-    return run_agent(configuration, Wish(duration, once, record))
+    return run_agent(configuration, duration_s=duration, once=once, record=record)
 
 
 @agent.command(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from flowsched_agent.controls.control import ControlError
 from flowsched_agent.controls.core_list import cores_of
 from flowsched_agent.controls.group import (
     CPUS,
@@ -20,6 +19,7 @@ from flowsched_agent.controls.group import (
     Group,
     GroupFiles,
 )
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.controls.weights import shares_of
 from flowsched_agent.system import System
 from flowsched_models.quantity import format_cores

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flowsched_agent.controls.control import ControlError
 from flowsched_agent.controls.group import (
     CPUSET_MEANINGS,
     LEAST_QUOTA_US,
@@ -14,6 +13,7 @@ from flowsched_agent.controls.group import (
     Group,
     GroupFiles,
 )
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.controls.scheduling import online
 from flowsched_agent.controls.weights import kubelet_v2_of, shares_of, v2_of
 from flowsched_agent.system import System

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 
-from flowsched_agent.controls.container import ContainerControl, group_at
-from flowsched_agent.controls.control import ControlError
+from flowsched_agent.controls.container import ContainerControl, control_at
 from flowsched_agent.controls.detected import Detected
 from flowsched_agent.controls.hierarchies import groups_of, groups_of_container
 from flowsched_agent.controls.own_group import OwnGroup
 from flowsched_agent.controls.process import ProcessControl
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.system import System
 
 
@@ -52,5 +52,4 @@ def control_of_container(
         paths = groups_of(system, detected.hierarchies, container)
     else:
         paths = groups_of_container(system, detected.hierarchies, container)
-    group = group_at(system, detected.hierarchies, name, paths)
-    return ContainerControl(system, name, group, detected.one_way)
+    return control_at(system, detected.hierarchies, name, paths, detected.one_way)

@@ -4,35 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from flowsched.node.deadline import Deadline
 from flowsched_agent.controls.cgroup_v1 import GroupV1
 from flowsched_agent.controls.cgroup_v2 import GroupV2
-from flowsched_agent.controls.control import ControlError, Saved, try_all
+from flowsched_agent.controls.control import Control, Saved, try_all
 from flowsched_agent.controls.group import UNIFIED, Group
 from flowsched_agent.controls.hierarchies import Hierarchies, groups_of
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.controls.scheduling import OneWay
 from flowsched_agent.controls.threads import Threads
-from flowsched_agent.sensors.cpu import UsedCpu
 from flowsched_agent.sensors.process import Process, living
 from flowsched_agent.system import System
 from flowsched_models.quantity import format_cores
 
 
-class ContainerControl:
-    """Steers one group."""
-
-    pid: int | None = None
-    """Whichever it has."""
+class ContainerControl(Control):
+    """Steers one group. No process of it is the first."""
 
     def __init__(self, system: System, name: str, group: Group, one_way: OneWay | None = None) -> None:
         """Notes all settings. Raises :class:`ControlError`. ``one_way``: what of its threads could not be taken back."""
-        self._system = system
-        self.name = name
+        super().__init__(system, name, Threads(system, name, self.members, one_way))
         self._group = group
-        self._threads = Threads(system, name, self.members, one_way)
         self._threads.remember()
-        self._used = UsedCpu(system)
-        self._most_s = 0.0
         self._by_threads: set[str] = set()
 
     def members(self) -> list[Process]:
@@ -41,8 +33,7 @@ class ContainerControl:
 
     def set_cores(self, cores: tuple[int, ...]) -> None:
         """Its cpuset, or else the affinity of every thread."""
-        if not cores:
-            raise ControlError(f"{self.name} was to run on the CPUs of an empty list", "it needs one at least")
+        super().set_cores(cores)
         if not self._group.has_cores:
             self._instead("cpuset", "the affinity of its threads")
             self._threads.set_cores(cores)
@@ -56,8 +47,7 @@ class ContainerControl:
 
     def set_weight(self, weight: float) -> None:
         """Its group's, or else nice values and SCHED_IDLE within it."""
-        if not weight > 0:
-            raise ControlError(f"{self.name} was to have weight {weight:g}", "weights are above 0")
+        super().set_weight(weight)
         if self._group.has_weight:
             self._group.set_weight(weight)
         else:
@@ -66,8 +56,7 @@ class ContainerControl:
 
     def set_quota(self, cpus: float | None) -> None:
         """Its group's."""
-        if cpus is not None and not cpus > 0:
-            raise ControlError(f"CPU limit of {self.name} must be > 0, got {cpus:g}", "to stop it, use pause")
+        super().set_quota(cpus)
         if self._group.has_weight:
             self._group.set_quota(cpus)
         elif cpus is not None:
@@ -97,15 +86,9 @@ class ContainerControl:
         """Whether all of it stands still."""
         return self._group.frozen() if self._group.has_freezer else self._threads.stopped()
 
-    def set_deadline(self, deadline: Deadline | None) -> None:
-        """Reserve for its busiest thread."""
-        self._threads.set_deadline(deadline)
-
-    def cpu_s(self) -> float:
+    def _used_s(self) -> float:
         """By its group, or else the sum over its processes."""
-        used = self._group.cpu_s() if self._group.counts_cpu else self._used.read(self.members())
-        self._most_s = max(self._most_s, used)
-        return self._most_s
+        return self._group.cpu_s() if self._group.counts_cpu else self._used.read(self.members())
 
     def alive(self) -> bool:
         """Whether the group is there and has a process."""
@@ -135,12 +118,6 @@ class ContainerControl:
         # A frozen thread takes new settings as well, so the order is free; the group holds the tasks, so it is first.
         try_all((self._group.restore, self._threads.restore))
 
-    def sentences(self) -> list[str]:
-        """What came out otherwise than asked."""
-        said = list(dict.fromkeys(self._threads.said))
-        self._threads.said.clear()
-        return said
-
     def _instead(self, controller: str, other: str) -> None:
         """Say once how it is done without a controller."""
         if controller not in self._by_threads:
@@ -148,8 +125,10 @@ class ContainerControl:
             self._threads.said.append(f"{self.name} has no {controller} group of its own; it is steered by {other}")
 
 
-def group_at(system: System, hierarchies: Hierarchies, name: str, paths: Mapping[str, str]) -> Group:
-    """The group at these paths by tree. Raises :class:`ControlError`.
+def control_at(
+    system: System, hierarchies: Hierarchies, name: str, paths: Mapping[str, str], one_way: OneWay | None = None
+) -> ContainerControl:
+    """Steers the group at these paths by tree. Raises :class:`ControlError`.
 
     A tree in which it is the root, or holds the agent as well, is left out: what belongs to all is not steered.
     """
@@ -166,6 +145,7 @@ def group_at(system: System, hierarchies: Hierarchies, name: str, paths: Mapping
             "it is in the root group, or in that of the agent; start it as a container, or steer it as a process",
         )
     if hierarchies.kind == "v2":
-        return GroupV2(system, folders[UNIFIED])
+        return ContainerControl(system, name, GroupV2(system, folders[UNIFIED]), one_way)
     # The v2 tree of a hybrid machine is the last resort.
-    return GroupV1(system, {tree: folders[tree] for tree in sorted(folders, key=lambda tree: (tree == UNIFIED, tree))})
+    ordered = {tree: folders[tree] for tree in sorted(folders, key=lambda tree: (tree == UNIFIED, tree))}
+    return ContainerControl(system, name, GroupV1(system, ordered), one_way)

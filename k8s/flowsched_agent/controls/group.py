@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from flowsched_agent.controls.control import ControlError, Saved
+from flowsched_agent.controls.control import Saved
 from flowsched_agent.controls.core_list import cores_of
-from flowsched_agent.controls.refusals import GONE, refusal
+from flowsched_agent.controls.refusals import GONE, ControlError, refusal
 from flowsched_agent.controls.weights import is_lowest
 from flowsched_agent.system import System
 from flowsched_models.quantity import format_cores

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from flowsched_agent.controls.control import ControlError
-from flowsched_agent.controls.refusals import GONE, refusal
+from flowsched_agent.controls.refusals import GONE, ControlError, refusal
 from flowsched_agent.system import System
 
 Kind = Literal["v2", "v1", "hybrid", "none"]

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from flowsched_agent.controls.cgroup_v1 import GroupV1
 from flowsched_agent.controls.cgroup_v2 import GroupV2
-from flowsched_agent.controls.control import ControlError, Saved
+from flowsched_agent.controls.control import Saved
 from flowsched_agent.controls.group import UNIFIED, Group
 from flowsched_agent.controls.hierarchies import Hierarchies, groups_of
-from flowsched_agent.controls.refusals import GONE, refusal
+from flowsched_agent.controls.refusals import GONE, ControlError, refusal
 from flowsched_agent.controls.scheduling import online
 from flowsched_agent.controls.threads import ROUNDS
 from flowsched_agent.controls.weights import shares_of, v2_of

@@ -6,14 +6,12 @@ import contextlib
 import re
 from collections.abc import Callable
 
-from flowsched.node.deadline import Deadline
-from flowsched_agent.controls.control import ControlError, Saved, try_all
+from flowsched_agent.controls.control import Control, Saved, try_all
 from flowsched_agent.controls.own_group import OwnGroup
-from flowsched_agent.controls.refusals import refusal
+from flowsched_agent.controls.refusals import ControlError, refusal
 from flowsched_agent.controls.scheduling import OneWay
 from flowsched_agent.controls.threads import Threads
 from flowsched_agent.controls.weights import is_lowest, nice_of
-from flowsched_agent.sensors.cpu import UsedCpu
 from flowsched_agent.sensors.process import Process, living, read_process, start_time, tree
 from flowsched_agent.system import System
 
@@ -22,7 +20,7 @@ LOOK_S = 1.0
 _AUTOGROUP_NICE = re.compile(r"nice (-?\d+)")
 
 
-class ProcessControl:
+class ProcessControl(Control):
     """Steers one tree of processes by the number of its first."""
 
     def __init__(
@@ -39,9 +37,8 @@ class ProcessControl:
         ``own``: its group, where it has one; ``autogroup``: whether the kernel gives each session a weight; ``one_way``:
         what of its threads could not be taken back.
         """
-        self._system = system
-        self.name = name
-        self.pid = pid
+        super().__init__(system, name, Threads(system, name, self.members, one_way))
+        self.pid: int = pid
         start = start_time(system, pid)
         if start is None:
             raise ControlError(f"{name} was to be steered", f"process {pid} is gone", gone=True)
@@ -49,13 +46,10 @@ class ProcessControl:
         self._own = own
         self._known: list[Process] = []
         self._looked_s = float("-inf")
-        self._threads = Threads(system, name, self.members, one_way)
         self.said = self._threads.said
         """What :meth:`sentences` will say."""
         self._threads.remember()
-        self._used = UsedCpu(system)
         self._used_before_s = self._used.read(self._known)
-        self._most_s = 0.0
         self._autogroup = self._autogroup_nice() if autogroup and own is None else None
 
     def members(self) -> list[Process]:
@@ -83,14 +77,12 @@ class ProcessControl:
 
     def set_cores(self, cores: tuple[int, ...]) -> None:
         """Affinity of every thread."""
-        if not cores:
-            raise ControlError(f"{self.name} was to run on the CPUs of an empty list", "it needs one at least")
+        super().set_cores(cores)
         self._threads.set_cores(cores)
 
     def set_weight(self, weight: float) -> None:
         """Of its group, or else nice values and SCHED_IDLE where these can be taken back."""
-        if not weight > 0:
-            raise ControlError(f"{self.name} was to have weight {weight:g}", "weights are above 0")
+        super().set_weight(weight)
         if self._own is not None:
             self._own.group.set_weight(weight)
             return
@@ -100,8 +92,7 @@ class ProcessControl:
 
     def set_quota(self, cpus: float | None) -> None:
         """Of its group; without one there is no quota."""
-        if cpus is not None and not cpus > 0:
-            raise ControlError(f"CPU limit of {self.name} must be > 0, got {cpus:g}", "to stop it, use pause")
+        super().set_quota(cpus)
         if self._own is not None:
             self._own.group.set_quota(cpus)
         elif cpus is not None:
@@ -125,23 +116,14 @@ class ProcessControl:
             return False
         return self._threads.stopped()
 
-    def set_deadline(self, deadline: Deadline | None) -> None:
-        """Reserve for its busiest thread."""
-        self._threads.set_deadline(deadline)
-
-    def cpu_s(self) -> float:
+    def _used_s(self) -> float:
         """By its group, or else the sum over its processes."""
-        used = None
-        if self._own is not None and self._own.group.there():
-            used = self._own.used_s
+        used = self._own.used_s if self._own is not None and self._own.group.there() else None
         if used is not None:
-            used += self._used_before_s
-        else:
-            if self._system.now_s() - self._looked_s >= LOOK_S:
-                self.members()
-            used = self._used.read(self._known)
-        self._most_s = max(self._most_s, used)
-        return self._most_s
+            return used + self._used_before_s
+        if self._system.now_s() - self._looked_s >= LOOK_S:
+            self.members()
+        return self._used.read(self._known)
 
     def alive(self) -> bool:
         """Whether a process of it is there."""
@@ -182,12 +164,6 @@ class ProcessControl:
         own, self._own = self._own, None
         if own is not None:
             own.leave()
-
-    def sentences(self) -> list[str]:
-        """What came out otherwise than asked."""
-        said = list(dict.fromkeys(self.said))
-        self.said.clear()
-        return said
 
     def _autogroup_nice(self) -> int | None:
         """The weight of its session, where it leads that: no other session is touched."""

@@ -6,8 +6,6 @@ import errno
 import os
 from collections.abc import Mapping
 
-from flowsched_agent.controls.control import ControlError
-
 GONE = (errno.ENOENT, errno.ESRCH, errno.ENODEV)
 """How a process or cgroup that has vanished answers."""
 _MEANING = {
@@ -24,6 +22,17 @@ _MEANING = {
     errno.EOPNOTSUPP: "this kind of group does not allow it; a threaded or invalid group must be made a domain first",
     errno.ENOSPC: "no room is left for it; a cpuset needs CPUs and memory nodes before it takes processes",
 }
+
+
+class ControlError(Exception):
+    """Something could not be set or read: one sentence with what was asked, what was found, what would help."""
+
+    def __init__(self, what: str, why: str, *, gone: bool = False) -> None:
+        """``gone``: the process or cgroup is no longer there; its caller lets go of it and goes on."""
+        super().__init__(f"{what}: {why}")
+        self.what = what
+        self.why = why
+        self.gone = gone
 
 
 def refusal(

@@ -10,11 +10,12 @@ from typing import Any
 
 from flowsched_agent.controls.cgroup_v1 import GroupV1
 from flowsched_agent.controls.cgroup_v2 import GroupV2
-from flowsched_agent.controls.control import ControlError, Saved
+from flowsched_agent.controls.control import Saved
 from flowsched_agent.controls.group import group_files
 from flowsched_agent.controls.hierarchies import find_hierarchies
 from flowsched_agent.controls.own_group import leave_group
 from flowsched_agent.controls.process import write_autogroup
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.controls.threads import Settings, Thread, restore_thread, settings_from, signal_process
 from flowsched_agent.sensors.process import Process, living, read_process, start_time, threads, tree
 from flowsched_agent.system import System

@@ -9,9 +9,8 @@ import errno
 from dataclasses import dataclass, replace
 
 from flowsched.node.deadline import Deadline
-from flowsched_agent.controls.control import ControlError
 from flowsched_agent.controls.core_list import cores_of
-from flowsched_agent.controls.refusals import refusal
+from flowsched_agent.controls.refusals import ControlError, refusal
 from flowsched_agent.controls.weights import is_lowest, nice_of
 from flowsched_agent.system import RESET_ON_FORK, Attributes, Policy, System
 from flowsched_models.isolation.admission import Bandwidth, objection

@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from flowsched.node.deadline import Deadline
-from flowsched_agent.controls.control import ControlError
-from flowsched_agent.controls.refusals import refusal
+from flowsched_agent.controls.refusals import ControlError, refusal
 from flowsched_agent.controls.scheduling import OneWay, of_weight, online, reserve, set_affinity, set_attributes
 from flowsched_agent.controls.weights import is_lowest, nice_of, weight_of_nice
 from flowsched_agent.sensors.process import GONE, Process, read_process, threads

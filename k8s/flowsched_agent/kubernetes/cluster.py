@@ -109,10 +109,10 @@ class Cluster(Workloads):
         found = {}
         for pod in self._pods.cache.values():
             read = read_pod(pod, self._catalogue, self._settings.scheduler_names)
-            if read.problem is not None:
-                self._warn(read.problem)
-            if read.workload is not None:
-                found[read.workload.spec.name] = read.workload
+            if isinstance(read, str):
+                self._warn(read)
+            elif read is not None:
+                found[read.spec.name] = read
         self._present = found
 
     async def _write(self) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from flowsched_agent.controls.container import ContainerControl, group_at
-from flowsched_agent.controls.control import ControlError
+from flowsched_agent.controls.container import ContainerControl, control_at
 from flowsched_agent.controls.hierarchies import Hierarchies, groups_of_container
+from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.controls.scheduling import OneWay
 from flowsched_agent.kubernetes.pods import PodWorkload
 from flowsched_agent.system import System
@@ -62,6 +62,5 @@ def control_of_pod(
 
     Raises ``ControlError``.
     """
-    name = f"{pod.namespace}/{pod.pod}"
-    group = group_at(system, hierarchies, name, groups_of_pod(system, hierarchies, pod))
-    return ContainerControl(system, name, group, one_way)
+    paths = groups_of_pod(system, hierarchies, pod)
+    return control_at(system, hierarchies, f"{pod.namespace}/{pod.pod}", paths, one_way)

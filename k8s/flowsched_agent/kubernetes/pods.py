@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,6 @@ from flowsched_k8s.objects import Meta, Struct
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.quantity import QuantityError, parse_cores, parse_duration_us
 
-_SLO = re.compile(r"p95\s*=\s*([^@]+)(?:@\s*([^@]+))?", re.ASCII)
 _MOST_THREADS = 4096
 _ENDED = ("Succeeded", "Failed")
 _BEING_RESIZED = "PodResizeInProgress"
@@ -47,24 +45,18 @@ class PodWorkload(Workload):
         return f"/api/v1/namespaces/{self.namespace}/pods/{self.pod}"
 
 
-@dataclass(frozen=True)
-class Read:
-    """What came of one pod."""
+def read_pod(pod: NodePod, catalogue: Catalogue, scheduler_names: Sequence[str]) -> PodWorkload | str | None:
+    """A pod as the API server gives it; None if it is not to be steered, and why not where it asks for that.
 
-    workload: PodWorkload | None = None
-    problem: str | None = None
-    """Why it is left alone, where it asks to be steered."""
-
-
-def read_pod(pod: NodePod, catalogue: Catalogue, scheduler_names: Sequence[str]) -> Read:
-    """A pod as the API server gives it. Never raises for what users write."""
+    Never raises for what users write.
+    """
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     if spec.get("schedulerName") not in scheduler_names or status.get("phase") in _ENDED:
-        return Read()
+        return None
     given = {**(metadata.labels or {}), **(metadata.annotations or {})}
     said, profile = given.get(names.WORKLOAD_CLASS), given.get(names.PROFILE)
     if said is None and profile is None:
-        return Read()
+        return None
     containers = tuple(
         str(c["containerID"]).rpartition("://")[2]
         for c in status.get("containerStatuses") or ()
@@ -74,7 +66,7 @@ def read_pod(pod: NodePod, catalogue: Catalogue, scheduler_names: Sequence[str])
     # The kernel refuses kubelet's new values in a group that is idle, so kubelet gets a job as it made it. No service is
     # idle, and its cores must be kept for it all the while.
     if not containers or (not service and _being_resized(status)):
-        return Read()
+        return None
     name = f"{metadata.namespace}/{metadata.name}"
     try:
         allowed = parse_cores(given[names.CORES]) if names.CORES in given else ()
@@ -84,18 +76,16 @@ def read_pod(pod: NodePod, catalogue: Catalogue, scheduler_names: Sequence[str])
             made = _task(name, profile, given)
     except (QuantityError, ValueError) as error:
         help = f"; {error.help}" if isinstance(error, QuantityError) and error.help else ""
-        return Read(problem=f"pod {name} is left alone: {error}{help}")
-    return Read(
-        PodWorkload(
-            spec=made,
-            key=f"{metadata.uid} {' '.join(sorted(containers))}",
-            allowed=allowed,
-            namespace=metadata.namespace,
-            pod=metadata.name,
-            uid=metadata.uid,
-            qos=str(status.get("qosClass") or "Burstable"),
-            containers=containers,
-        )
+        return f"pod {name} is left alone: {error}{help}"
+    return PodWorkload(
+        spec=made,
+        key=f"{metadata.uid} {' '.join(sorted(containers))}",
+        allowed=allowed,
+        namespace=metadata.namespace,
+        pod=metadata.name,
+        uid=metadata.uid,
+        qos=str(status.get("qosClass") or "Burstable"),
+        containers=containers,
     )
 
 
@@ -123,7 +113,7 @@ def _service(
         raise QuantityError(f"it names no profile of a service in {names.PROFILE}")
     if names.SLO not in given:
         raise QuantityError(f"it has no {names.SLO}", "write p95=1ms@30000qps")
-    match = _SLO.fullmatch(given[names.SLO].strip())
+    match = names.SLO_FORM.fullmatch(given[names.SLO].strip())
     if match is None:
         raise QuantityError(f"{names.SLO} is no latency goal", "write p95=1ms@30000qps")
     address = status.get("podIP")

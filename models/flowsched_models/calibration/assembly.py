@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -81,7 +81,8 @@ def _machine_types(
         elif not unmeasured:
             continue
         elif family_of(name) in families:
-            speed, bandwidth = _family(fitted, family_of(name))
+            level, _, bandwidth = parameters.of_family(fitted.vector, family_of(name))
+            speed = float(np.exp(level))
         else:
             speed, bandwidth = _middle(fitted), 1.0
             strangers.append(name)
@@ -138,33 +139,16 @@ def _speed(fitted: Fitted, j: int, machine_type: str) -> float | None:
             return None
         return rounded(float(fitted.values.speed[parameters.machine_types.index(machine_type), j]))
     family = family_of(machine_type)
-    names = _others(fitted)
-    if family not in names:
+    if family not in parameters.families:
         return None
-    block = fitted.vector[parameters.slices["family speed of a job"]]
-    level = fitted.vector[parameters.slices["family speed"]][names.index(family)]
-    return rounded(float(np.exp(level + block[names.index(family) * len(parameters.jobs) + j])))
+    level, of_jobs, _ = parameters.of_family(fitted.vector, family)
+    return rounded(float(np.exp(level + of_jobs[j])))
 
 
 def _middle(fitted: Fitted) -> float:
     """Geometric mean of the families' speeds, the reference's 1 among them."""
     logs = fitted.vector[fitted.parameters.slices["family speed"]]
     return float(np.exp(np.sum(logs) / (len(logs) + 1)))
-
-
-def _family(fitted: Fitted, family: str) -> tuple[float, float]:
-    names = _others(fitted)
-    if family not in names:
-        return 1.0, 1.0
-    at = names.index(family)
-    slices = fitted.parameters.slices
-    speed, bandwidth = (float(np.exp(fitted.vector[slices[n]][at])) for n in ("family speed", "bandwidth"))
-    return speed, bandwidth
-
-
-def _others(fitted: Fitted) -> Sequence[str]:
-    """Families other than the reference's, in the order of their parameters."""
-    return next(b.keys for b in fitted.parameters.blocks if b.name == "family speed")
 
 
 def rounded(value: float, digits: int = DIGITS) -> float:

@@ -119,30 +119,37 @@ class Parameters:
         """(name of the block, key, block) of every number."""
         return tuple((b.name, key, b) for b in self.blocks for key in b.keys)
 
+    @cached_property
+    def families(self) -> tuple[str, ...]:
+        """Those other than the reference's, in the order of their parameters."""
+        return next(b.keys for b in self.blocks if b.name == "family speed")
+
+    def of_family(self, vector: Floats, family: str) -> tuple[float, Floats, float]:
+        """Log of a family's speed, [J] what is added to it for each job, and bandwidth: 0, 0 and 1 of the reference's."""
+        jobs = len(self.jobs)
+        if family not in self.families:
+            return 0.0, np.zeros(jobs), 1.0
+        f = self.families.index(family)
+        level, of_jobs, bandwidth = (
+            vector[self.slices[n]] for n in ("family speed", "family speed of a job", "bandwidth")
+        )
+        return float(level[f]), of_jobs[f * jobs : (f + 1) * jobs], float(np.exp(bandwidth[f]))
+
     def values(self, vector: Floats) -> Values:
         """The parameters of a vector."""
         part = {b.name: b.plain(vector[self.slices[b.name]]) for b in self.blocks}
         logs = {b.name: vector[self.slices[b.name]] for b in self.blocks}
-        families = {key: i for i, key in enumerate(dict.fromkeys(family_of(t) for t in self.machine_types))}
         others = [t for t in self.machine_types if t != self.reference]
-        other_families = [f for f in families if f != family_of(self.reference)]
         jobs = len(self.jobs)
         speed = np.ones((len(self.machine_types), jobs))
         typical = np.ones(len(self.machine_types))
         bandwidth = np.ones(len(self.machine_types))
         for t, name in enumerate(self.machine_types):
-            family = family_of(name)
-            level = np.zeros(jobs)
-            base = 0.0
-            if family in other_families:
-                f = other_families.index(family)
-                base += logs["family speed"][f]
-                level += logs["family speed of a job"][f * jobs : (f + 1) * jobs]
-                bandwidth[t] = part["bandwidth"][f]
+            base, level, bandwidth[t] = self.of_family(vector, family_of(name))
             if name != self.reference:
                 o = others.index(name)
                 base += logs["type speed"][o]
-                level += logs["type speed of a job"][o * jobs : (o + 1) * jobs]
+                level = level + logs["type speed of a job"][o * jobs : (o + 1) * jobs]
             speed[t] = np.exp(base + level)
             typical[t] = np.exp(base)
         return Values(

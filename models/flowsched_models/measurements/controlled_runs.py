@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from flowsched_models.measurements.controlled_run import ControlledRun
 from flowsched_models.measurements.group import Group
 from flowsched_models.measurements.load_event import LoadEvent, LoadRunKey
-from flowsched_models.measurements.load_row import LoadRow
 from flowsched_models.measurements.load_runs import has_cores, load_run_events, run_name
+from flowsched_models.measurements.measurements import LoadRow
 from flowsched_models.quantity import format_cores
 
 

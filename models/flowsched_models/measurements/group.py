@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flowsched_models.measurements.load_event import LoadEvent, LoadRunKey
-from flowsched_models.measurements.load_row import LoadRow
 from flowsched_models.measurements.machines import Machines
 from flowsched_models.measurements.measurements import (
     Finding,
@@ -14,6 +13,7 @@ from flowsched_models.measurements.measurements import (
     LatencyInterference,
     LatencyPoint,
     LatencyWindow,
+    LoadRow,
     Run,
     ThreadTime,
     Where,

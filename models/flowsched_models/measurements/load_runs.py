@@ -9,8 +9,7 @@ from itertools import pairwise
 
 from flowsched_models.measurements.group import Group, flag, measured
 from flowsched_models.measurements.load_event import LoadEvent, LoadRunKey
-from flowsched_models.measurements.load_row import LoadRow
-from flowsched_models.measurements.measurements import LoadInterval, Where
+from flowsched_models.measurements.measurements import LoadInterval, LoadRow, Where
 from flowsched_models.measurements.table import MAX_THREADS, Row, Table
 
 EVENTS = ("start", "end", "pause", "unpause", "update_cores")
@@ -74,7 +73,7 @@ def read_load_runs(table: Table, group: Group) -> None:
         if not row.sound or start_s is None or end_s is None or qps is None or p95_us is None:
             continue
         service = row.text("service") or group.service
-        found = LoadRow(machine_type, service, start_s, end_s, qps, p95_us, p50_us, p99_us, row.where("p95_us"))
+        found = LoadRow(machine_type, service, start_s, end_s, qps, p95_us, row.where("p95_us"), p50_us, p99_us)
         group.load_rows.setdefault(key, []).append(found)
 
 
@@ -184,20 +183,12 @@ def _placed(row: LoadRow, group: str, run: str, threads: int, stretches: Sequenc
     for part, s in parts:
         by_count[s.cores] = by_count.get(s.cores, 0.0) + part
     return LoadInterval(
-        group,
-        row.service,
-        row.machine_type,
-        run,
-        row.t_start_s,
-        row.t_end_s,
-        row.qps,
-        row.p95_us,
-        threads,
-        next((count for count, part in by_count.items() if part >= _MOST_OF_IT), None),
-        min(1.0, sum(part * s.background for part, s in parts)),
-        min(1.0, sum(part for part, s in parts if s.shared)),
-        row.where,
-        row.p50_us,
-        row.p99_us,
-        _settled_s(row, stretches),
+        **vars(row),
+        group=group,
+        run=run,
+        threads=threads,
+        cores=next((count for count, part in by_count.items() if part >= _MOST_OF_IT), None),
+        background=min(1.0, sum(part * s.background for part, s in parts)),
+        shared=min(1.0, sum(part for part, s in parts if s.shared)),
+        settled_s=_settled_s(row, stretches),
     )

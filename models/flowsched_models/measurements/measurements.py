@@ -172,19 +172,28 @@ class LatencyWindow:
 
 
 @dataclass(frozen=True)
-class LoadInterval:
-    """p95 of a service in one interval of a run whose load changed, and perhaps its cores."""
+class LoadRow:
+    """p95 of a service in one interval of a changing load, as its client reported it."""
 
-    group: str
-    service: str
     machine_type: str
-    run: str
-    """Names the run within its group."""
+    service: str
     t_start_s: float
     t_end_s: float
     qps: float
     """Load asked for where that is known, else the achieved one."""
     p95_us: float
+    where: Where
+    p50_us: float | None = None
+    p99_us: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadInterval(LoadRow):
+    """The same beside what the service and the jobs around it had meanwhile: its cores may have changed, too."""
+
+    group: str
+    run: str
+    """Names the run within its group."""
     threads: int
     cores: int | None
     """How many it had; None where that changed within the interval."""
@@ -192,9 +201,6 @@ class LoadInterval:
     """Share of them, 0 to 1, on which jobs of the lowest CPU weight ran; mean over the interval."""
     shared: float
     """Share of the interval, 0 to 1, in which a job of another weight ran on one of them."""
-    where: Where
-    p50_us: float | None = None
-    p99_us: float | None = None
     settled_s: float = math.inf
     """Seconds to the nearest change, before or after, of its cores or of who runs on them; 0 within, infinite if none.
 

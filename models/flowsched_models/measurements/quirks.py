@@ -43,16 +43,15 @@ def _runs(group: Group, known: Known) -> None:
     for run in group.runs:
         same = first.setdefault(tuple(_placed_times(run)), run)
         if same is not run and len(run.executions) >= COPY_JOBS:
-            _leave_out(
-                group, run, run.executions[0].where, f"all its times equal those of run '{same.name}', so it is a copy"
-            )
+            text = f"all its times equal those of run '{same.name}', so it is a copy"
+            group.leave_out_run((run.schedule, run.run), run.executions[0].where, text)
         else:
             kept.append(run)
     group.runs = kept
     for run in kept:
         if reason := _missing(group, run) or _repeated(group, run) or _too_short(group, run, kept, known):
             where, text = reason
-            _leave_out(group, run, where, text)
+            group.leave_out_run((run.schedule, run.run), where, text)
     group.runs = [run for run in kept if (run.schedule, run.run) not in group.left_out_runs]
 
 
@@ -150,8 +149,9 @@ def _known_times(groups: Sequence[Group]) -> Known:
 def _flagged(group: Group) -> None:
     """What the data's owner says not to use, as far as it was not found already."""
     for run in group.runs:
-        if (run.schedule, run.run) in group.refused_runs:
-            _leave_out(group, run, run.executions[0].where, group.refused_runs[run.schedule, run.run])
+        key = (run.schedule, run.run)
+        if key in group.refused_runs:
+            group.leave_out_run(key, run.executions[0].where, group.refused_runs[key])
     group.runs = [run for run in group.runs if (run.schedule, run.run) not in group.left_out_runs]
     kept = []
     for time in group.thread_times:
@@ -178,7 +178,3 @@ def _only_once(group: Group) -> None:
         if len(counts.pop((time.job, time.machine_type), ())) == 1:
             text = f"{time.job} was measured on {threads_text(time.threads)} only: nothing tells its speed-up"
             group.findings.append(Finding(time.where, text, "kept", group.name))
-
-
-def _leave_out(group: Group, run: Run, where: Where, text: str) -> None:
-    group.leave_out_run((run.schedule, run.run), where, text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from flowsched_models.measuring.aggressor import AGGRESSORS
 from flowsched_models.measuring.clock import MachineClock
@@ -41,40 +41,31 @@ class MeasurementSummary:
     """Whether the warm-up succeeded; without it nothing was measured."""
 
 
+@dataclass(eq=False)
 class Measurement:
     """Runs a plan. Interrupted, it leaves the rows of all finished runs; run again, it goes on behind them."""
 
-    def __init__(
-        self,
-        plan: RunPlan,
-        subject: Subject,
-        command: Sequence[str],
-        tables: Tables,
-        runner: ProcessRunner,
-        clock: MachineClock,
-        *,
-        rest_s: float,
-        limit_s: float,
-        say: Callable[[str], None],
-        redo: bool = False,
-    ) -> None:
-        self._plan = plan
-        self._subject = subject
-        self._command = tuple(command)
-        self._tables = tables
-        self._runner = runner
-        self._clock = clock
-        self._rest_s = rest_s
-        self._limit_s = limit_s
-        self._say = say
-        self._redo = redo
-        """Whether runs that others disturbed are made again."""
-        self._given_up: set[Setup] = set()
-        self.summary = MeasurementSummary(len(plan.runs))
+    _plan: RunPlan
+    _subject: Subject
+    _command: Sequence[str]
+    _tables: Tables
+    _runner: ProcessRunner
+    _clock: MachineClock
+    _: KW_ONLY
+    rest_s: float
+    limit_s: float
+    say: Callable[[str], None]
+    redo: bool = False
+    """Whether runs that others disturbed are made again."""
+    _given_up: set[Setup] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Nothing is done yet."""
+        self.summary = MeasurementSummary(len(self._plan.runs))
 
     def open_runs(self) -> list[PlannedRun]:
         """The runs that have no rows yet, or disturbed ones that are to be made again."""
-        return [r for r in self._plan.runs if (noise := self._noise(r)) is None or (self._redo and noise >= NOISE_CPUS)]
+        return [r for r in self._plan.runs if (noise := self._noise(r)) is None or (self.redo and noise >= NOISE_CPUS)]
 
     def runs_there(self) -> int:
         """How many of the runs have rows."""
@@ -92,26 +83,26 @@ class Measurement:
         summary.done = self.runs_there()
         if not runs:
             return summary
-        time = RemainingTime(self._rest_s)
+        time = RemainingTime(self.rest_s)
         outcome, took_s = self._make(self._plan.warm_up)
         if trouble := _trouble(outcome):
             summary.failures.append(f"warm-up ({self._plan.warm_up}): {trouble}")
             summary.warmed_up = False
             return summary
         time.note(self._plan.warm_up, took_s)
-        self._say(f"warm-up, {self._plan.warm_up}: {outcome.programs[0].real_s:.2f} s")
+        self.say(f"warm-up, {self._plan.warm_up}: {outcome.programs[0].real_s:.2f} s")
         for position, planned in enumerate(runs):
             if planned.setup in self._given_up:
                 summary.failures.append(f"{planned}: not tried, because an earlier one took too long")
                 continue
-            self._clock.sleep(self._rest_s)
+            self._clock.sleep(self.rest_s)
             outcome, took_s = self._make(planned.setup)
             time.note(planned.setup, took_s)
             self._keep(planned, outcome)
             left = time.left_s(runs[position + 1 :])
             counter = f"[{position + 1}/{len(runs)}]"
             rest = f"; about {in_words(left)} left" if position + 1 < len(runs) else ""
-            self._say(f"{counter} {planned}: {_result(outcome)}{rest}")
+            self.say(f"{counter} {planned}: {_result(outcome)}{rest}")
         summary.advice += self._advice()
         return summary
 
@@ -123,7 +114,7 @@ class Measurement:
         core = setup.aggressor_core
         disturbance = None if core is None else Disturbance(AGGRESSORS[setup.interference], core)
         begin_s = self._clock.now()
-        outcome = self._runner.run(programs, disturbance, self._limit_s)
+        outcome = self._runner.run(programs, disturbance, self.limit_s)
         return outcome, self._clock.now() - begin_s
 
     def _keep(self, planned: PlannedRun, outcome: Outcome) -> None:

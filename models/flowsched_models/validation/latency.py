@@ -31,15 +31,15 @@ def score_windows(
     for window in windows:
         placed = [s for s in whole.services if window.service in ("", s.profile)]
         if not placed:
-            not_scored.add("windows", "executions do not tell where their service was")
+            not_scored["windows", "executions do not tell where their service was"] += 1
         elif len(placed) > 1:
-            not_scored.add(
+            not_scored[
                 "windows", f"several services '{placed[0].profile}' in one run: nothing tells whose they are"
-            )
+            ] += 1
         elif placed[0] not in run.services:
-            not_scored.add("windows", "their service was on a machine that cannot be played")
+            not_scored["windows", "their service was on a machine that cannot be played"] += 1
         elif window.t_end_s <= window.t_start_s or window.p95_us <= 0.0:
-            not_scored.add("windows", "they have no length, or a p95 of 0")
+            not_scored["windows", "they have no length, or a p95 of 0"] += 1
         else:
             service = placed[0]
             machine = machines.get(service.node)

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.measurements.measurements import MeasuredExecution, Run
 
-
-@dataclass
-class NotScored:
-    """Counts what could not be scored: what it is (``executions``, ``runs``, ``windows``), and why."""
-
-    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-    def add(self, what: str, why: str, count: int = 1) -> None:
-        """Count some more."""
-        if count:
-            self.counts[what, why] += count
-
-    def rows(self) -> tuple[tuple[str, str, int], ...]:
-        """What, why and how many, sorted."""
-        return tuple((what, why, count) for (what, why), count in sorted(self.counts.items()))
+NotScored = Counter[tuple[str, str]]
+"""How much could not be scored, by what it is (``executions``, ``runs``, ``windows``) and why."""
 
 
 def playable(run: Run, catalogue: Catalogue, not_scored: NotScored) -> Run:
@@ -39,15 +26,15 @@ def playable(run: Run, catalogue: Catalogue, not_scored: NotScored) -> Run:
         jobs = sorted({e.job for e in executions} - set(catalogue.jobs))
         strangers = sorted({s.profile for s in services} - set(catalogue.services))
         if machine_type not in catalogue.machine_types:
-            not_scored.add("executions", f"machine type '{machine_type}' is not in the profiles", len(executions))
+            not_scored["executions", f"machine type '{machine_type}' is not in the profiles"] += len(executions)
         elif strangers:
-            not_scored.add("executions", f"service '{strangers[0]}' on their machine has no profile", len(executions))
+            not_scored["executions", f"service '{strangers[0]}' on their machine has no profile"] += len(executions)
         elif jobs:
             _count_jobs(executions, jobs, not_scored)
         else:
             kept.add(node)
     if not kept >= {e.node for e in run.executions}:
-        not_scored.add("runs", "some of their executions cannot be played, so the makespan is not known")
+        not_scored["runs", "some of their executions cannot be played, so the makespan is not known"] += 1
     return replace(
         run,
         executions=tuple(e for e in run.executions if e.node in kept),
@@ -58,6 +45,6 @@ def playable(run: Run, catalogue: Catalogue, not_scored: NotScored) -> Run:
 def _count_jobs(executions: Sequence[MeasuredExecution], unknown: Sequence[str], not_scored: NotScored) -> None:
     for execution in executions:
         if execution.job in unknown:
-            not_scored.add("executions", f"job '{execution.job}' has no profile")
+            not_scored["executions", f"job '{execution.job}' has no profile"] += 1
         else:
-            not_scored.add("executions", f"beside '{unknown[0]}', which has no profile")
+            not_scored["executions", f"beside '{unknown[0]}', which has no profile"] += 1

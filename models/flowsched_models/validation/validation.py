@@ -93,7 +93,8 @@ def validate(measurements: Measurements, catalogue: Catalogue, question: Questio
     for parts in question.without:
         player = Player(without(catalogue, parts), clients, 0, shared=Part.SHARING not in parts)
         compared.append((parts, tuple(_scores(measurements, player, question, NotScored()))))
-    return Validation(catalogue.source, clients, scores, tuple(compared), not_scored.rows(), measurements.findings)
+    told = tuple((what, why, count) for (what, why), count in sorted((+not_scored).items()))
+    return Validation(catalogue.source, clients, scores, tuple(compared), told, measurements.findings)
 
 
 def _clients(catalogue: Catalogue, asked: str | None) -> dict[str, str]:
@@ -130,7 +131,7 @@ def _scores(measurements: Measurements, player: Player, question: Question, not_
         run = playable(whole, player.catalogue, not_scored)
         own = windows.get((whole.group, whole.schedule, whole.run), [])
         if not run.executions:
-            not_scored.add("windows", "no machine of their run can be played", len(own))
+            not_scored["windows", "no machine of their run can be played"] += len(own)
             continue
         played = tuple(player.machines(run))
         for machine in played:
@@ -139,7 +140,7 @@ def _scores(measurements: Measurements, player: Player, question: Question, not_
             yield _makespan(run, played)
         yield from score_windows(run, whole, own, player, not_scored)
     strays = sum(len(found) for key, found in windows.items() if key not in known)
-    not_scored.add("windows", "their run is not among the executions", strays)
+    not_scored["windows", "their run is not among the executions"] += strays
 
 
 def _durations(
@@ -152,7 +153,7 @@ def _durations(
         if jobs and execution.job not in jobs:
             continue
         if execution.duration_s <= 0.0:
-            not_scored.add("executions", "they ended in the instant of their start: the clock is too coarse")
+            not_scored["executions", "they ended in the instant of their start: the clock is too coarse"] += 1
             continue
         others = [e for e in machine.executions if e is not execution]
         start_s, end_s = execution.start_s, execution.end_s

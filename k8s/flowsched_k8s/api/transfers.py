@@ -10,7 +10,7 @@ _IDLE_FOR = 60
 """Seconds after which an idle connection is not used again; API servers close theirs after 90."""
 _BUFFER = 1 << 18
 """Bytes that are read at once."""
-CONNECT_WITHIN = 10.0
+_CONNECT_WITHIN = 10.0
 """Seconds."""
 _SUPPRESS_CONNECT_HEADERS = 265
 """CURLOPT_SUPPRESS_CONNECT_HEADERS of curl/curl.h, which pycurl has no name for: a proxy's answer is not the server's."""
@@ -24,7 +24,7 @@ def new_handle(proxy: str | None = None) -> pycurl.Curl:
         (pycurl.NOSIGNAL, 1),
         (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
         (pycurl.BUFFERSIZE, _BUFFER),
-        (pycurl.CONNECTTIMEOUT_MS, round(CONNECT_WITHIN * 1000)),
+        (pycurl.CONNECTTIMEOUT_MS, round(_CONNECT_WITHIN * 1000)),
         (pycurl.MAXAGE_CONN, _IDLE_FOR),
         (pycurl.TCP_KEEPALIVE, 1),
         (_SUPPRESS_CONNECT_HEADERS, 1),

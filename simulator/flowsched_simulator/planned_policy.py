@@ -12,20 +12,14 @@ from dataclasses import replace
 from flowsched.cluster.decision import Decisions, Placement, Postponement, Scheduler
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.snapshot import Machine, PlannedStart, Service, Snapshot
-from flowsched.planner import (
-    PlannedTask,
-    PlanRules,
-    from_flow,
-    greedy_start,
-    outside,
-    problem_of,
-    read_plan,
-    search_plan,
-)
 from flowsched.planner.evaluation import Evaluator
-from flowsched.planner.problem import Problem, Seat
-from flowsched.planner.search import default_evaluations
-from flowsched.planner.start import carried
+from flowsched.planner.plan import PlannedTask
+from flowsched.planner.problem import Problem, Seat, problem_of
+from flowsched.planner.result import read_plan
+from flowsched.planner.rules import PlanRules
+from flowsched.planner.scope import outside
+from flowsched.planner.search import default_evaluations, search_plan
+from flowsched.planner.start import carried, from_flow, greedy_start
 from flowsched.round.scheduler import FlowScheduler
 from flowsched_models.runtime import HostFactory
 

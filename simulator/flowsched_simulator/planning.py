@@ -8,26 +8,17 @@ from dataclasses import dataclass, replace
 
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
-from flowsched.planner import (
-    Bound,
-    Draws,
-    Plan,
-    PlanRules,
-    Played,
-    Problem,
-    Progress,
-    Searched,
-    from_flow,
-    from_played,
-    greedy_start,
-    lower_bound,
-    problem_of,
-    read_plan,
-    search_plan,
-)
+from flowsched.planner.bound import Bound, lower_bound
 from flowsched.planner.draft import Draft
 from flowsched.planner.evaluation import Evaluator
 from flowsched.planner.objective import Objective as Costs
+from flowsched.planner.plan import Plan
+from flowsched.planner.problem import Problem, problem_of
+from flowsched.planner.result import read_plan
+from flowsched.planner.robust import Draws
+from flowsched.planner.rules import PlanRules
+from flowsched.planner.search import Progress, Searched, search_plan
+from flowsched.planner.start import Played, from_flow, from_played, greedy_start
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import make_solver
 from flowsched_models import document

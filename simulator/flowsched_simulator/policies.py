@@ -18,7 +18,7 @@ from flowsched.disaggregation.registry import (
     own_settings,
 )
 from flowsched.disaggregation.scheduler import DisaggregationScheduler, forbid_unknown
-from flowsched.planner import PlanRules
+from flowsched.planner.rules import PlanRules
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale import choice
 from flowsched.scale.policies import COST_MODELS, describe_cost_model

@@ -25,7 +25,7 @@ from benchmarks.bulk_workload import MIB, cluster, many_classes
 from benchmarks.machine import describe_machine
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.settings import Settings
-from flowsched.inspector.page import render_page
+from flowsched.inspector.page.page import render_page
 from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.source import open_folder
 from flowsched.records.record import record_head

@@ -195,7 +195,7 @@ def _network(recorded: RecordView, network: str, number: int) -> tuple[Part, Gra
 
 
 def _page(records: list[RecordView], others: list[RecordView]) -> str:
-    from flowsched.inspector.page import render_page
+    from flowsched.inspector.page.page import render_page
 
     return render_page(records, others)
 

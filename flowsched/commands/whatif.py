@@ -102,6 +102,6 @@ def whatif(
 
 
 def _page(before: RecordView, after: RecordView) -> str:
-    from flowsched.inspector.page import render_page
+    from flowsched.inspector.page.page import render_page
 
     return render_page([before], [after])

@@ -17,7 +17,7 @@ from flowsched_simulator.commands.results_folder import write_results
 from flowsched_simulator.commands.run_progress import RunProgress
 from flowsched_simulator.node.comparison import compare_on_node, node_result
 from flowsched_simulator.node.policies import FLOW_NODE, NODE_POLICIES, check_node_policies, flow_node_settings
-from flowsched_simulator.node.report import render_node_report
+from flowsched_simulator.node.report.page import render_node_report
 from flowsched_simulator.node.scenario import NodeScenario
 from flowsched_simulator.node.scenario_file import read_node_scenario
 from flowsched_simulator.node.scenario_form import LEAST_INTERVAL_S

@@ -29,12 +29,7 @@ from flowsched.solvers.limited import limited
 from flowsched_models.document import InputError, Problem, name_help
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator.baseline_record import RecordedBaseline
-from flowsched_simulator.baselines import (
-    BASELINES,
-    COMPARED,
-    make_baseline,
-    variants_of,
-)
+from flowsched_simulator.baselines.registry import BASELINES, COMPARED, make_baseline, variants_of
 from flowsched_simulator.plan_rules_form import PLAN_NAMES, apart, apply_plan_rules
 from flowsched_simulator.planned_policy import PlannedScheduler
 from flowsched_simulator.scenario import Scenario

@@ -27,7 +27,7 @@ from flowsched.inspector.graph import Graph, read_graph
 from flowsched.inspector.graphml import render_graphml
 from flowsched.inspector.layout import NOTE, Rect, lay_out
 from flowsched.inspector.record_view import RecordView
-from flowsched.inspector.source import open_folder
+from flowsched.inspector.source import open_records
 from flowsched.network.network import Network, NetworkBuilder
 from flowsched.records.record_file import write_record
 from flowsched.solvers import Status, make_solver
@@ -48,7 +48,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> list[RecordView]:
         "--set", "exact_limit=0", "--records", "records", "--json",
     ]  # fmt: skip
     subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=120)
-    return open_folder(folder / "records")
+    return open_records(folder / "records")[0]
 
 
 def all_graphs(records: list[RecordView]) -> list[tuple[RecordView, Graph, str]]:

@@ -17,7 +17,8 @@ from flowsched.disaggregation.registry import DISAGGREGATION_POLICIES
 from flowsched_models.command_line import Seconds, StrictCommand
 from flowsched_models.document import InputError, Problem
 from flowsched_models.output import default_folder, make_folder
-from flowsched_simulator.baselines import BASELINES, variant_label, variants_of
+from flowsched_simulator.baselines.granting import variant_label
+from flowsched_simulator.baselines.registry import BASELINES, variants_of
 from flowsched_simulator.commands.results_folder import write_results
 from flowsched_simulator.commands.run_progress import RunProgress
 from flowsched_simulator.commands.simulate_events import simulate_events

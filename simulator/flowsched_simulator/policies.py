@@ -132,17 +132,21 @@ def describe(name: str) -> Description:
         return _describe_network(name)
     if name in BASELINES:
         return _describe_baseline(name)
+    code: type
     if name in DISAGGREGATION_POLICIES:
-        return _describe_disaggregation(name)
-    code: type = FlowScheduler if is_flow(name) else PlannedScheduler
+        code, kind = DisaggregationScheduler, "disaggregation"
+        settings = tuple((f"{name}.{setting}", default) for setting, default in own_settings())
+    else:
+        code, kind = FlowScheduler if is_flow(name) else PlannedScheduler, "search"
+        settings = () if name in TOPOLOGY_POLICIES else _search_settings(name)
     return Description(
         name,
-        "search",
+        kind,
         {**POLICIES, **ON_REQUEST}[name],
         name in ON_REQUEST,
         OUR_PACKAGE,
         f"{code.__module__}:{code.__name__}",
-        () if name in TOPOLOGY_POLICIES else _search_settings(name),
+        settings,
         knowledge_of(code),
     )
 
@@ -150,13 +154,6 @@ def describe(name: str) -> Description:
 def all_policies() -> tuple[Description, ...]:
     """All of them, in the order of lists."""
     return tuple(describe(name) for name in _names())
-
-
-def _describe_disaggregation(name: str) -> Description:
-    code = DisaggregationScheduler
-    place = f"{code.__module__}:{code.__name__}"
-    settings = tuple((f"{name}.{setting}", default) for setting, default in own_settings())
-    return Description(name, "disaggregation", ON_REQUEST[name], True, OUR_PACKAGE, place, settings, knowledge_of(code))
 
 
 def _describe_baseline(name: str) -> Description:

@@ -105,7 +105,7 @@ def inspect(
         return
     if html is not None:
         with told_as_damage(*records, *others):
-            _write(places, {"--html": lambda: _page(records, others)})
+            _write(places, {"--html": lambda: page_of(records, others)})
         return
     if against is not None:
         _print_difference(_only(records, "--against", record), _only(others, "--against", against), everything)
@@ -157,7 +157,7 @@ def _renders(
 ) -> dict[str, Render]:
     """How to make each file that was asked for."""
     if not places.keys() - {"--html"}:
-        return {"--html": lambda: _page(records, others)}
+        return {"--html": lambda: page_of(records, others)}
     part, graph = _network(recorded, network, number)
     from flowsched.inspector.dimacs import render_dimacs
     from flowsched.inspector.dot import render_dot
@@ -165,7 +165,7 @@ def _renders(
     from flowsched.inspector.graphml import render_graphml
 
     return {
-        "--html": lambda: _page(records, others),
+        "--html": lambda: page_of(records, others),
         "--dot": lambda: render_dot(recorded, graph, all_arcs),
         "--graphml": lambda: render_graphml(recorded, graph),
         "--dimacs": lambda: render_dimacs(recorded, graph, network),
@@ -194,7 +194,8 @@ def _network(recorded: RecordView, network: str, number: int) -> tuple[Part, Gra
     return part, graph
 
 
-def _page(records: list[RecordView], others: list[RecordView]) -> str:
+def page_of(records: list[RecordView], others: list[RecordView]) -> str:
+    """The page of these records, beside others that they are compared with."""
     from flowsched.inspector.page.page import render_page
 
     return render_page(records, others)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -19,7 +18,7 @@ from flowsched_models.document import InputError, Problem
 from flowsched_models.output import default_folder, make_folder
 from flowsched_simulator.baselines.granting import variant_label
 from flowsched_simulator.baselines.registry import BASELINES, variants_of
-from flowsched_simulator.commands.results_folder import write_results
+from flowsched_simulator.commands.results_folder import tell_results
 from flowsched_simulator.commands.run_progress import RunProgress
 from flowsched_simulator.commands.simulate_events import simulate_events
 from flowsched_simulator.commands.simulate_isolation import simulate_isolation
@@ -253,11 +252,8 @@ def simulate(
         out = default_folder(loaded.name, "scenario")
         if schedule is not None:
             out = out.with_name(f"{out.name}-schedule")
-    if out is not None:
-        write_results(out, render_report(outcome), outcome)
-    click.echo(
-        json.dumps(outcome, allow_nan=False) if as_json else render_table(outcome["table"], best=variant is None)
-    )
+    table = None if as_json else lambda told: render_table(told["table"], best=variant is None)
+    tell_results(outcome, out, render_report, table)
     for run in runs:
         if stopped := sum(r.stopped > 0 for r in run.rounds):
             text = f"note: {run.policy}: the time limit struck in {stopped} of {len(run.rounds)} rounds"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import click
 
 from flowsched_models.document import Document
 from flowsched_models.output import make_folder
-from flowsched_simulator.commands.results_folder import write_results
+from flowsched_simulator.commands.results_folder import tell_results
 from flowsched_simulator.isolation.comparison import run
 from flowsched_simulator.isolation.page import render_report
 from flowsched_simulator.isolation.policies import check_isolation_policies
@@ -35,6 +34,4 @@ def simulate_isolation(
     if out is not None:
         make_folder(out)
     outcome = run(scenario, names, seed, lambda line: click.echo(line, err=True))
-    if out is not None:
-        write_results(out, render_report(outcome), outcome)
-    click.echo(json.dumps(outcome, allow_nan=False) if as_json else render_table(outcome))
+    tell_results(outcome, out, render_report, None if as_json else render_table)

@@ -13,7 +13,7 @@ import click
 from flowsched_models.document import Document, InputError, Problem
 from flowsched_models.output import make_folder, write_whole
 from flowsched_models.quantity import parse_words
-from flowsched_simulator.commands.results_folder import write_results
+from flowsched_simulator.commands.results_folder import tell_results
 from flowsched_simulator.commands.run_progress import RunProgress
 from flowsched_simulator.node.comparison import compare_on_node, node_result
 from flowsched_simulator.node.policies import FLOW_NODE, NODE_POLICIES, check_node_policies, flow_node_settings
@@ -89,9 +89,7 @@ def simulate_on_node(
     for sentence in notes:
         click.echo(f"note: {sentence}", err=True)
     outcome = node_result(scenario, runs)
-    if out is not None:
-        write_results(out, render_node_report(outcome), outcome, indent=None)
-    click.echo(json.dumps(outcome, allow_nan=False) if as_json else render_node_table(outcome))
+    tell_results(outcome, out, render_node_report, None if as_json else render_node_table, indent=None)
     return [(run.policy, job.job, job.reason) for run in runs for job in run.unfinished]
 
 

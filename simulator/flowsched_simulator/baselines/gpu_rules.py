@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from flowsched.cluster.gpus import fullest
 from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.snapshot import Snapshot, Task
 from flowsched.gpu.shapes import shape_arrays
@@ -16,7 +15,7 @@ from flowsched.support.arrays import IntArray
 from flowsched_simulator.baselines.baseline import Baseline
 from flowsched_simulator.baselines.granting import Granting
 from flowsched_simulator.baselines.greedy_round import Round
-from flowsched_simulator.baselines.room import Room
+from flowsched_simulator.baselines.room import Room, fullest_devices
 
 
 class _GpuRuleBaseline(Baseline):
@@ -77,10 +76,9 @@ class _GpuRuleBaseline(Baseline):
         return ranked[row]
 
     def _devices(self, room: Room, task: Task) -> tuple[int, ...]:
-        if task.gpus is None:
-            return ()
         device = self._device.get(task.name, -1)
-        return (device,) if task.gpus.is_share and device >= 0 else fullest(room.devices, task.gpus)
+        is_share = task.gpus is not None and task.gpus.is_share
+        return (device,) if is_share and device >= 0 else fullest_devices(room, task)
 
 
 class GpuFgd(_GpuRuleBaseline):

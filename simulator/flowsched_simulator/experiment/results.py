@@ -15,7 +15,6 @@ from flowsched_models.text_table import counted
 from flowsched_simulator.experiment.gathering import ABOUT, RESULTS, TIMINGS
 from flowsched_simulator.experiment.metric import METRICS, SHOWN
 from flowsched_simulator.experiment.paired import paired_difference
-from flowsched_simulator.experiment.plots import plot_against_load, plot_cdf, plot_gain, plot_over_time
 from flowsched_simulator.experiment.policy_comparison import PolicyComparison, adjusted
 from flowsched_simulator.experiment.seed_statistics import Interval, mean_of, quantile_of
 
@@ -152,22 +151,32 @@ class Results(ShortRepr):
 
     def plot_cdf(self, column: str = "slowdown", case: str | None = None) -> Plot:
         """Share of jobs at or below each slowdown (or ``waiting_s``, ``completion_s``), a line per policy."""
+        from flowsched_simulator.experiment.plots import plot_cdf
+
         return plot_cdf(self, column, self._case(case))
 
     def plot_utilisation(self, case: str | None = None) -> Plot:
         """Share of batch cores that running jobs request, over time, the mean over seeds."""
+        from flowsched_simulator.experiment.plots import plot_over_time
+
         return plot_over_time(self, "utilisation", self._case(case))
 
     def plot_queue(self, case: str | None = None) -> Plot:
         """Jobs that wait, over time, the mean over seeds."""
+        from flowsched_simulator.experiment.plots import plot_over_time
+
         return plot_over_time(self, "queue", self._case(case))
 
     def plot_against_load(self, metric: str | None = None) -> Plot:
         """A metric (default: violations, where there are any) against load, with intervals."""
+        from flowsched_simulator.experiment.plots import plot_against_load
+
         return plot_against_load(self, metric)
 
     def plot_gain(self, factor: str = "model_error", metric: str | None = None) -> Plot:
         """By how much the reference is better than each policy, against a factor, with intervals."""
+        from flowsched_simulator.experiment.plots import plot_gain
+
         return plot_gain(self, factor, self._metric(metric))
 
     def _metric(self, metric: str | None) -> str:

@@ -13,7 +13,7 @@ import click
 from benchmarks.engine_text import aligned, bar, bar_lines, mean, number, ratio, spread
 from benchmarks.engine_trees import Tree
 from benchmarks.engine_workloads import Crowd, crowd_document, digest, write
-from flowsched_simulator.baselines import COMPARED
+from flowsched_simulator.baselines.registry import COMPARED
 
 FLOW, OLD = "flow", "old"
 COST_MODELS = ("load-spreading", "flow-network")

@@ -25,8 +25,8 @@ from flowsched.scale.choice import chosen
 from flowsched.scale.scheduler import NetworkScheduler
 from flowsched.solvers import make_solver
 from flowsched_models.runtime import HostFactory
-from flowsched_simulator.baselines import variants_of
 from flowsched_simulator.baselines.kube_default import KubeDefault
+from flowsched_simulator.baselines.registry import variants_of
 
 WORLDS = ((1000, 20, 1), (5000, 20, 1), (12_500, 20, 1), (12_500, 150, 10))
 """Machines, kinds of task that wait, and equal tasks of each kind."""

@@ -25,9 +25,9 @@ from benchmarks.bulk_workload import MIB, cluster, many_classes
 from benchmarks.machine import describe_machine
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.settings import Settings
-from flowsched.inspector.page import render_page
+from flowsched.inspector.page.page import render_page
 from flowsched.inspector.record_view import RecordView
-from flowsched.inspector.source import open_folder
+from flowsched.inspector.source import open_records
 from flowsched.records.record import record_head
 from flowsched.scale.bulk_round import place
 from flowsched.scale.demand import Demand
@@ -141,7 +141,7 @@ def demo(folder: Path) -> list[RecordView]:
     records = folder / "records"
     arguments = ["simulate", "parsec-memcached-2024", "--policy", "flow", "--records", records, "--out", folder / "out"]
     subprocess.run([flowsched, *arguments], check=True, capture_output=True)
-    return open_folder(records)
+    return open_records(records)[0]
 
 
 def bulk_record(fleet: Fleet, demands: list[Demand], source: str = "round-0007.npz") -> RecordView:

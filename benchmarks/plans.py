@@ -16,12 +16,16 @@ import numpy as np
 
 from benchmarks.machine import describe_machine
 from benchmarks.variations import NAMES
-from flowsched.planner import PlanRules, Progress, greedy_start, problem_of, read_plan
 from flowsched.planner.draft import make_draft
 from flowsched.planner.evaluation import Evaluator
 from flowsched.planner.moves import Neighbourhood
 from flowsched.planner.objective import Objective
+from flowsched.planner.problem import problem_of
 from flowsched.planner.random_buffer import RandomBuffer
+from flowsched.planner.result import read_plan
+from flowsched.planner.rules import PlanRules
+from flowsched.planner.search import Progress
+from flowsched.planner.start import greedy_start
 from flowsched_simulator import Scenario, load_scenario, load_schedule, replay
 from flowsched_simulator.plan_schedule import schedule_of
 from flowsched_simulator.planning import make_plan, snapshot_of

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.inspector_page import RESULTS, find_browser
 from benchmarks.machine import describe_machine, measured_on
-from flowsched_simulator.report import render_report
+from flowsched_simulator.report.page import render_report
 from flowsched_simulator.run import JobRun, LatencyWindow, RoundSummary, Run
 
 CORES = 8

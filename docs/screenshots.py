@@ -19,7 +19,7 @@ sys.path.insert(0, str(HOUSE))
 
 from benchmarks.inspector_page import bulk_record, data_centre, demo, find_browser  # noqa: E402
 from flowsched import Settings, load_snapshot, solve  # noqa: E402
-from flowsched.inspector.page import render_page  # noqa: E402
+from flowsched.inspector.page.page import render_page  # noqa: E402
 from flowsched.inspector.record_view import RecordView  # noqa: E402
 
 IMAGES = HOUSE / "docs" / "images"

@@ -33,11 +33,13 @@ from flowsched.solvers import make_solver
 from flowsched_models import profiles
 from flowsched_models.document import InputError
 from flowsched_models.form import Form
-from flowsched_simulator import isolation, load_scenario, load_schedule, replay, scenario_form, schedule_file, simulate
+from flowsched_simulator import load_scenario, load_schedule, replay, scenario_form, schedule_file, simulate
 from flowsched_simulator.comparison import result
 from flowsched_simulator.experiment import experiment_form, load_experiment
 from flowsched_simulator.isolation import scenario_form as isolation_form
+from flowsched_simulator.isolation.comparison import run as isolated
 from flowsched_simulator.isolation.policies import POLICIES as ISOLATIONS
+from flowsched_simulator.isolation.scenario_file import load_isolation_scenario
 from flowsched_simulator.node import scenario_form as node_form
 from flowsched_simulator.node.comparison import compare_on_node, node_result
 from flowsched_simulator.node.policies import NODE_POLICIES
@@ -151,7 +153,7 @@ def test_every_yaml_example_is_a_file_that_loads(example_files: dict[str, str]) 
         elif kind == "Experiment":
             assert len(load_experiment(Path(name)).plan.cases) > 1
         elif kind == "IsolationScenario":
-            assert isolation.load_isolation_scenario(Path(name)).tasks
+            assert load_isolation_scenario(Path(name)).tasks
         else:
             snapshot = load_snapshot(name)
             assert len(solve(snapshot).reservations) == len(snapshot.reservations)
@@ -620,7 +622,7 @@ def test_every_key_of_the_result_of_one_machine_is_listed(example_files: dict[st
 
 def test_every_key_of_the_result_of_isolation_is_listed(example_files: dict[str, str]) -> None:
     text = text_about_files()
-    outcome = isolation.run(isolation.load_isolation_scenario(LOOP), ("deadline",))
+    outcome = isolated(load_isolation_scenario(LOOP), ("deadline",))
     run, own = outcome["runs"][0], "\nA run of isolation has the same keys, and these:"
     head = "## Of an isolation scenario"
     assert keys_of(text, "| Key | Value |", head) == set(outcome)

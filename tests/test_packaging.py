@@ -22,9 +22,9 @@ BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(
 READ_ALL = """
 import flowsched, flowsched_models, flowsched_simulator
 from flowsched_models.profiles import load_catalogue
-from flowsched_simulator.node.report import render_node_report
+from flowsched_simulator.node.report.page import render_node_report
 from flowsched_simulator.node.scenario_file import load_node_scenario
-from flowsched_simulator.report import render_report
+from flowsched_simulator.report.page import render_report
 from flowsched_simulator.scenario_file import bundled_scenarios, load_scenario
 from flowsched_simulator.schedule_file import bundled_schedules, load_schedule
 

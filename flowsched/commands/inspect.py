@@ -105,7 +105,7 @@ def inspect(
         return
     if html is not None:
         with told_as_damage(*records, *others):
-            _write(places, {"--html": lambda: _page(records, others)})
+            _write(places, {"--html": lambda: page_of(records, others)})
         return
     if against is not None:
         _print_difference(_only(records, "--against", record), _only(others, "--against", against), everything)
@@ -157,42 +157,20 @@ def _renders(
 ) -> dict[str, Render]:
     """How to make each file that was asked for."""
     if not places.keys() - {"--html"}:
-        return {"--html": lambda: _page(records, others)}
+        return {"--html": lambda: page_of(records, others)}
     part, graph = _network(recorded, network, number)
-
-    # Only what is asked for takes time to import.
-    def to_dot() -> str:
-        from flowsched.inspector.dot import render_dot
-
-        return render_dot(recorded, graph, all_arcs)
-
-    def to_graphml() -> str:
-        from flowsched.inspector.graphml import render_graphml
-
-        return render_graphml(recorded, graph)
-
-    def to_dimacs() -> str:
-        from flowsched.inspector.dimacs import render_dimacs
-
-        return render_dimacs(recorded, graph, network)
-
-    def to_svg() -> bytes:
-        from flowsched.inspector.drawing import render_svg
-
-        return render_svg(recorded, part, graph, network, all_arcs)
-
-    def to_png() -> bytes:
-        from flowsched.inspector.drawing import render_png
-
-        return render_png(recorded, part, graph, network, all_arcs)
+    from flowsched.inspector.dimacs import render_dimacs
+    from flowsched.inspector.dot import render_dot
+    from flowsched.inspector.drawing import render_drawing
+    from flowsched.inspector.graphml import render_graphml
 
     return {
-        "--html": lambda: _page(records, others),
-        "--dot": to_dot,
-        "--graphml": to_graphml,
-        "--dimacs": to_dimacs,
-        "--svg": to_svg,
-        "--png": to_png,
+        "--html": lambda: page_of(records, others),
+        "--dot": lambda: render_dot(recorded, graph, all_arcs),
+        "--graphml": lambda: render_graphml(recorded, graph),
+        "--dimacs": lambda: render_dimacs(recorded, graph, network),
+        "--svg": lambda: render_drawing(recorded, part, graph, network, "svg", all_arcs),
+        "--png": lambda: render_drawing(recorded, part, graph, network, "png", all_arcs),
     }
 
 
@@ -216,8 +194,9 @@ def _network(recorded: RecordView, network: str, number: int) -> tuple[Part, Gra
     return part, graph
 
 
-def _page(records: list[RecordView], others: list[RecordView]) -> str:
-    from flowsched.inspector.page import render_page
+def page_of(records: list[RecordView], others: list[RecordView]) -> str:
+    """The page of these records, beside others that they are compared with."""
+    from flowsched.inspector.page.page import render_page
 
     return render_page(records, others)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
+from flowsched.commands.inspect import page_of
 from flowsched.inspector.change import parse_changes
 from flowsched.inspector.consistency import told_as_damage
 from flowsched.inspector.difference import SHOWN, difference
-from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.source import open_record, refuse_overwriting
 from flowsched.inspector.whatif import what_if
 from flowsched.records.record import RECORD_VERSION
@@ -90,7 +90,7 @@ def whatif(
             lines = [f"what if: {text}" for text in made or ("nothing is changed",)]
             lines += [f"note: {note}" for note in notes]
             text = "\n".join(map(printable, [*lines, *told.lines(None if everything else SHOWN)]))
-        page = None if html is None else _page(recorded, after)
+        page = None if html is None else page_of([recorded], [after])
         if out is not None:
             write_record(after.plain, out)
         if html is not None and page is not None:
@@ -99,9 +99,3 @@ def whatif(
     for what, path in (("record", out), ("page", html)):
         if path is not None:
             click.echo(f"{what}: {path}", err=True)
-
-
-def _page(before: RecordView, after: RecordView) -> str:
-    from flowsched.inspector.page import render_page
-
-    return render_page([before], [after])

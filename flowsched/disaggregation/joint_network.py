@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from flowsched.cluster.snapshot import Task
 from flowsched.disaggregation.coupled import CoupledJob
 from flowsched.disaggregation.free_room import FreeRoom
-from flowsched.disaggregation.phase_network import demand
+from flowsched.disaggregation.phase_network import demand, flow_of, handed_out
 from flowsched.disaggregation.prices import Prices
 from flowsched.network.network import NetworkBuilder
 from flowsched.solvers.solver import Solver
@@ -89,19 +89,12 @@ def solved_jointly(jobs: Sequence[CoupledJob], room: FreeRoom, prices: Prices, s
                 builder.arc(gpus[m.name][1], cpu, len(jobs))
     for name, (_, given) in gpus.items():
         outward.append((builder.arc(given, aggregator, len(jobs), surcharge), name))
-    solution = solver.solve(builder.build(sink))
-    if not solution.status.has_flow:
-        raise RuntimeError(f"{solver.name} found no flow in a network that has one: {solution.report}")
-    flow = solution.flow
-    at: dict[tuple[object, ...], list[str]] = {}
-    for arc, kind, name in entering:
-        at.setdefault(kind, []).extend([name] * int(flow[arc]))
+    flow = flow_of(builder.build(sink), solver)
+    at = handed_out(entering, flow)
     by_gpu: dict[str, list[CoupledJob]] = {}
-    used: dict[tuple[object, ...], int] = {}
     for arc, job, kind in leaving:
         if flow[arc]:
-            by_gpu.setdefault(at[kind][used.get(kind, 0)], []).append(job)
-            used[kind] = used.get(kind, 0) + 1
+            by_gpu.setdefault(next(at[kind]), []).append(job)
     remote_of = {name: int(flow[arc]) for arc, name in outward}
     afar = [name for arc, name in inward for _ in range(int(flow[arc]))]
     pairs: list[Pair] = []

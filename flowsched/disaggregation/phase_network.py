@@ -10,13 +10,17 @@ relative to the most that a machine has, its equation 10; such a flow may stand 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from flowsched.cluster.snapshot import Task
 from flowsched.disaggregation.free_room import FreeRoom
-from flowsched.network.network import NetworkBuilder
+from flowsched.network.network import Network, NetworkBuilder
 from flowsched.solvers.solver import Solver
+from flowsched.support.arrays import IntArray
+
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -87,16 +91,24 @@ def solved_phase(
             if most:
                 arc = builder.arc(kind, machine(place.name, task), most, price(task, place.name))
                 onward.append((arc, kind, place.name))
-    solution = solver.solve(builder.build(sink))
+    flow = flow_of(builder.build(sink), solver)
+    found = {wish.task.name: wish.preferred[0] for arc, wish in direct if wish.preferred and flow[arc]}
+    places = handed_out(onward, flow)
+    found |= {wish.task.name: next(places[kind]) for arc, wish, kind in shared if flow[arc]}
+    return found
+
+
+def flow_of(network: Network, solver: Solver) -> IntArray:
+    """The flow of a network in which every task may wait. Raises ``RuntimeError`` if the solver finds none."""
+    solution = solver.solve(network)
     if not solution.status.has_flow:
         raise RuntimeError(f"{solver.name} found no flow in a network that has one: {solution.report}")
-    found = {wish.task.name: wish.preferred[0] for arc, wish in direct if wish.preferred and solution.flow[arc]}
-    places: dict[int, list[str]] = {}
+    return solution.flow
+
+
+def handed_out(onward: Iterable[tuple[int, K, str]], flow: IntArray) -> dict[K, Iterator[str]]:
+    """Machines one by one for the tasks of each kind, as ``(arc, kind, machine)`` of its arcs to machines carry flow."""
+    places: dict[K, list[str]] = {}
     for arc, kind, name in onward:
-        places.setdefault(kind, []).extend([name] * int(solution.flow[arc]))
-    used: dict[int, int] = {}
-    for arc, wish, kind in shared:
-        if solution.flow[arc]:
-            found[wish.task.name] = places[kind][used.get(kind, 0)]
-            used[kind] = used.get(kind, 0) + 1
-    return found
+        places.setdefault(kind, []).extend([name] * int(flow[arc]))
+    return {kind: iter(names) for kind, names in places.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from flowsched.cluster.decision import NO_BOUND, proves_nothing
 from flowsched.inspector.machine_forecasts import ServiceForecast, forecasts_of
@@ -24,8 +24,11 @@ from flowsched.inspector.task_changes import (
     without_trades,
 )
 from flowsched.records.record_types import RecordedCertificate
+from flowsched_models.picked_fields import picked
 from flowsched_models.quantity import format_duration_us
 
+K = TypeVar("K")
+V = TypeVar("V")
 _CERTIFIED: Final = ("method", "primal", "bound", "unconstrained", "gap_absolute", "gap_relative")
 SHOWN = 20
 """Tasks of a kind that are told to people, unless they ask for more."""
@@ -38,6 +41,15 @@ _PRICES = (
 """Settings that change what things cost."""
 
 
+_TITLES = {
+    "moved": "moved",  # on a machine in both, on another one, at another width or on other cores
+    "placed": "newly placed",  # on a machine now, waiting before
+    "unplaced": "newly waiting",  # on a machine before
+    "waits_otherwise": "waiting for another reason",  # in both
+    "came": "only after",
+    "gone": "only before",
+}
+"""How tasks may stand elsewhere, and what people are told of it."""
 _REST_TITLES = {
     RUNNING_COST: "what runs already",
     TWICE: "counted twice above, what the round's own tasks do to each other",
@@ -102,44 +114,19 @@ class Difference:
     """Of all parts, equal ones too."""
     notes: tuple[str, ...]
     """What to bear in mind when comparing."""
+    changes: Mapping[str, tuple[TaskChange, ...]]
+    """Tasks that stand elsewhere, by how: a key of ``_TITLES``, in that order."""
     traded: int = 0
     """Tasks that only take the places of tasks of their class, as nothing tells them apart: they are not listed."""
-    moved: tuple[TaskChange, ...] = ()
-    """On a machine in both, on another one, at another width or on other cores."""
-    placed: tuple[TaskChange, ...] = ()
-    """On a machine now, waiting before."""
-    unplaced: tuple[TaskChange, ...] = ()
-    """Waiting now, on a machine before."""
-    waits_otherwise: tuple[TaskChange, ...] = ()
-    """Waiting in both, for another reason."""
-    came: tuple[TaskChange, ...] = ()
-    """Only the second record has them."""
-    gone: tuple[TaskChange, ...] = ()
-    """Only the first record has them."""
     dearer: tuple[TaskChange, ...] = ()
     """Same place, another cost: what others do to it, and it to them, has changed."""
 
     @property
     def same(self) -> bool:
         """Whether the decisions and what they cost are the same, to the bit."""
-        tasks = (
-            self.moved, self.placed, self.unplaced, self.waits_otherwise, self.came, self.gone, self.dearer,
-        )  # fmt: skip
-        others = (self.conditions, self.machines, self.reservations, self.services)
+        listed = (*self.changes.values(), self.dearer, self.conditions, self.machines, self.reservations, self.services)
         equal = all(c.before == c.after for c in self.counts) and all(c.before == c.after for c in self.certificates)
-        return not (self.traded or any(map(len, (*tasks, *others)))) and equal and self.before == self.after
-
-    @property
-    def changes(self) -> Mapping[str, tuple[TaskChange, ...]]:
-        """Tasks that stand elsewhere, by how."""
-        return {
-            "moved": self.moved,
-            "placed": self.placed,
-            "unplaced": self.unplaced,
-            "waits_otherwise": self.waits_otherwise,
-            "came": self.came,
-            "gone": self.gone,
-        }
+        return not (self.traded or any(listed)) and equal and self.before == self.after
 
     def lines(self, most: int | None = SHOWN) -> list[str]:
         """The difference as text; of each kind the first ``most`` (None: all)."""
@@ -194,18 +181,10 @@ class Difference:
             unit = " s" if c.what.endswith("_s") else ""
             name = {"placed": "placed now", "waiting": "waiting", "last_end_s": "last completion"}[c.what]
             yield f"{name}: {_number(c.before)}{unit} -> {_number(c.after)}{unit}"
-        titles = {
-            "moved": "moved",
-            "placed": "newly placed",
-            "unplaced": "newly waiting",
-            "waits_otherwise": "waiting for another reason",
-            "came": "only after",
-            "gone": "only before",
-        }
         for name, changes in self.changes.items():
             # Those who matter first; equal ones in the order of the record.
             ordered = sorted(changes, key=lambda change: -abs(change.cost_delta or 0.0))
-            yield from _section(titles[name], [change.line() for change in ordered], most)
+            yield from _section(_TITLES[name], [change.line() for change in ordered], most)
         if self.traded:
             yield (
                 f"only trading places with tasks of their class: {_tasks(self.traded)}; "
@@ -225,33 +204,37 @@ def difference(before: RecordView, after: RecordView) -> Difference:
     """What differs between two records. Raises :class:`InputError` for a damaged one."""
     stands = [stands_of(recorded) for recorded in (before, after)]
     stands[1], traded = without_trades(stands[0], stands[1], classes_of(before), classes_of(after))
-    groups: dict[str, list[TaskChange]] = {}
-    for key in dict.fromkeys((*stands[0], *stands[1])):
-        change = TaskChange(key, stands[0].get(key), stands[1].get(key))
-        kind = kind_of_change(change)
-        if kind is not None:
-            groups.setdefault(kind, []).append(change)
+    groups: dict[str | None, list[TaskChange]] = {}
+    for change in (TaskChange(*each) for each in _matched(*stands)):
+        groups.setdefault(kind_of_change(change), []).append(change)
     futures = [forecasts_of(recorded) for recorded in (before, after)]
-    services = [
-        ServiceChange(name, futures[0].services.get(name), futures[1].services.get(name))
-        for name in dict.fromkeys((*futures[0].services, *futures[1].services))
-        # The models are asked about rounds of flow only.
-        if before.policy == after.policy == POLICY
-    ]
+    # The models are asked about rounds of flow only.
+    asked = before.policy == after.policy == POLICY
+    services = [ServiceChange(*each) for each in _matched(*(f.services for f in futures)) if asked]
     counts = [_counts(stand, future.last_end_s) for stand, future in zip(stands, futures, strict=True)]
     return Difference(
         before=costs_of(before),
         after=costs_of(after),
         conditions=_conditions(before, after),
         machines=_machines(before, after),
-        counts=tuple(Change(what, counts[0][what], counts[1][what]) for what in counts[0]),
-        **{kind: tuple(changes) for kind, changes in groups.items()},
+        counts=tuple(Change(*each) for each in _matched(*counts)),
+        changes={kind: tuple(groups.get(kind, ())) for kind in _TITLES},
+        dearer=tuple(groups.get("dearer", ())),
         reservations=_reservations(before, after),
         services=tuple(c for c in services if c.before != c.after),
         certificates=_certificates(before, after),
         notes=_notes(before, after),
         traded=traded,
     )
+
+
+def _matched(before: Mapping[K, V], after: Mapping[K, V]) -> Iterator[tuple[K, V | None, V | None]]:
+    """What both sides have under each key; None where one has nothing."""
+    return ((key, before.get(key), after.get(key)) for key in dict.fromkeys((*before, *after)))
+
+
+def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Change, ...]:
+    return tuple(Change(what, a, b) for what, a, b in _matched(before, after) if a != b)
 
 
 def _counts(stands: Mapping[str, Stand], last_end_s: float | None) -> dict[str, Any]:
@@ -267,9 +250,7 @@ def _terms(before: Costs, after: Costs) -> list[Change]:
 def _certificates(before: RecordView, after: RecordView) -> tuple[CertificateChange, ...]:
     sides = [{_part_key(recorded, part): part.certificate for part in recorded.parts} for recorded in (before, after)]
     return tuple(
-        CertificateChange(_part_title(key), sides[0].get(key), sides[1].get(key))
-        for key in dict.fromkeys((*sides[0], *sides[1]))
-        if sides[0].get(key) is not None or sides[1].get(key) is not None
+        CertificateChange(_part_title(key), a, b) for key, a, b in _matched(*sides) if a is not None or b is not None
     )
 
 
@@ -285,12 +266,14 @@ def _part_title(key: tuple[str, int | None, int]) -> str:
 
 
 def _conditions(before: RecordView, after: RecordView) -> tuple[Change, ...]:
-    facts = [{"round": a.round, "now_s": a.now_s, "policy": a.policy, "solver": a.solver} for a in (before, after)]
-    settings = [dict(a.settings) for a in (before, after)]
-    found = [Change(name, facts[0][name], facts[1][name]) for name in facts[0]]
-    names = dict.fromkeys((*settings[0], *settings[1]))
-    found += [Change(f"settings.{name}", settings[0].get(name), settings[1].get(name)) for name in names]
-    return tuple(c for c in found if c.before != c.after)
+    facts = [
+        {
+            **picked(a, "round", "now_s", "policy", "solver"),
+            **{f"settings.{name}": value for name, value in a.settings.items()},
+        }
+        for a in (before, after)
+    ]
+    return _differing(*facts)
 
 
 def _machines(before: RecordView, after: RecordView) -> tuple[Change, ...]:
@@ -303,8 +286,7 @@ def _machines(before: RecordView, after: RecordView) -> tuple[Change, ...]:
 
 def _reservations(before: RecordView, after: RecordView) -> tuple[Change, ...]:
     sides = [{a.title(r["task"]): dict(r) for part in a.parts for r in part.reservations} for a in (before, after)]
-    found = [Change(t, sides[0].get(t), sides[1].get(t)) for t in dict.fromkeys((*sides[0], *sides[1]))]
-    return tuple(c for c in found if c.before != c.after)
+    return _differing(*sides)
 
 
 def _notes(before: RecordView, after: RecordView) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flowsched.inspector.graph import Graph
 from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.summary import moves_left
+from flowsched.network.dimacs_file import render_network
 from flowsched_models.text_table import printable, when
 
 LAST = "last"
@@ -30,12 +31,4 @@ def render_dimacs(recorded: RecordView, graph: Graph, which: str) -> str:
     ]
     supplies = graph.supplies.tolist()
     lines += [f"c node {i + 1} {supplies[i]} {printable(graph.label(i))}" for i in range(graph.node_count)]
-    lines.append(f"p min {graph.node_count} {graph.arc_count}")
-    lines += [f"n {i + 1} {supply}" for i, supply in enumerate(supplies) if supply]
-    lines.append("c arcs: tail, head, lower bound, capacity, cost")
-    columns = (graph.tails, graph.heads, graph.capacities, graph.unit_costs)
-    lines += [
-        f"a {tail + 1} {head + 1} 0 {capacity} {cost}"
-        for tail, head, capacity, cost in zip(*(column.tolist() for column in columns), strict=True)
-    ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + render_network(graph, "arcs: tail, head, lower bound, capacity, cost")

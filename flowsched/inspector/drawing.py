@@ -6,7 +6,7 @@ Needs matplotlib (the extra ``plots``). Same record, same bytes; readable in bla
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from flowsched.inspector.condensed_graph import condense, shortened
 from flowsched.inspector.graph import Graph
@@ -32,17 +32,10 @@ _LARGEST_DOTS = 12_000
 """Dots along the longer side of a PNG at most."""
 
 
-def render_svg(recorded: RecordView, part: Part, graph: Graph, which: str, all_arcs: bool = False) -> bytes:
-    """The drawing as SVG, its text as paths: the same everywhere. Raises :class:`InputError` without matplotlib."""
-    return _render(recorded, part, graph, which, all_arcs, "svg")
-
-
-def render_png(recorded: RecordView, part: Part, graph: Graph, which: str, all_arcs: bool = False) -> bytes:
-    """The same as PNG."""
-    return _render(recorded, part, graph, which, all_arcs, "png")
-
-
-def _render(recorded: RecordView, part: Part, graph: Graph, which: str, all_arcs: bool, form: str) -> bytes:
+def render_drawing(
+    recorded: RecordView, part: Part, graph: Graph, which: str, form: Literal["svg", "png"], all_arcs: bool = False
+) -> bytes:
+    """The drawing, in SVG with its text as paths: the same everywhere. Raises :class:`InputError` without matplotlib."""
     try:
         import matplotlib
         from matplotlib.figure import Figure

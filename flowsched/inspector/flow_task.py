@@ -96,8 +96,4 @@ def find_task(recorded: RecordView, part: Part, task: str) -> FlowTask:
         opened = restore(recorded, part)
     except RestoreError as reason:
         closed_because = str(reason)
-    placed = next((p for p in part.placements if p.task == task), None)
-    waits = next((w for w in part.waiting if w.task == task), None)
-    if placed is None and waits is None:
-        raise ValueError(f"it does not say what became of {task}")
-    return FlowTask(recorded, part, task, opened, closed_because, placed, waits)
+    return FlowTask(recorded, part, task, opened, closed_because, *part.outcome_of(task))

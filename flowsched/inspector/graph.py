@@ -28,56 +28,36 @@ LAYERS: Mapping[str, int] = {
 """Where a drawing puts each kind of node, from left to right."""
 
 
-@dataclass(frozen=True, eq=False)
-class Graph:
-    """Arrays by node and by arc; arc k runs from node ``tails[k]`` to node ``heads[k]``."""
+@dataclass(frozen=True, kw_only=True)
+class Graph(Network):
+    """A network with the flow that solved it: arrays by node and by arc."""
 
-    kinds: tuple[str, ...]
-    """Kind of each node: a key of ``LAYERS``."""
-    names: tuple[str, ...]
-    """The rest of its label, unique within its kind; empty for the sink and for stay."""
-    supplies: IntArray
-    tails: IntArray
-    heads: IntArray
-    capacities: IntArray
-    unit_costs: IntArray
-    """Whole numbers, ``cost_scale`` per unit of cost."""
-    flow: IntArray
-    units: IntArray
-    """Units of flow that one task is on each arc."""
     terms: Mapping[str, FloatArray]
     """By term, its part of the true cost of one task on each arc; all terms of an arc add up to its cost."""
-    cost_scale: float
+    units: IntArray
+    flow: IntArray
     columns: Mapping[str, IntArray]
     """``slot`` and ``width_milli`` of each move, -1 where an arc is none; empty for networks of groups."""
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """Kind of each node: a key of ``LAYERS``."""
+        return tuple(label.partition(":")[0] for label in self.nodes)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The rest of its label, unique within its kind; empty for the sink and for stay."""
+        return tuple(label.partition(":")[2] for label in self.nodes)
 
     @property
     def node_count(self) -> int:
         """Number of nodes."""
-        return len(self.kinds)
-
-    @property
-    def arc_count(self) -> int:
-        """Number of arcs."""
-        return len(self.tails)
-
-    @cached_property
-    def network(self) -> Network:
-        """The same as a solver takes it."""
-        return Network(
-            self.tails,
-            self.heads,
-            self.capacities,
-            self.unit_costs,
-            self.supplies,
-            self.cost_scale,
-            tuple(self.label(i) for i in range(self.node_count)),
-        )
+        return len(self.nodes)
 
     @cached_property
     def potentials(self) -> IntArray:
         """Dual price of every node, in solver units; raises ``ValueError`` if the flow is not optimal."""
-        return potentials(self.network, self.flow)
+        return potentials(self, self.flow)
 
     @cached_property
     def reduced_costs(self) -> IntArray:
@@ -90,7 +70,7 @@ class Graph:
     @cached_property
     def optimum(self) -> int:
         """Cost of the flow, in solver units; exact."""
-        return self.network.cost_of(self.flow)
+        return self.cost_of(self.flow)
 
     def label(self, node: int) -> str:
         """``kind:name``, as the record has it."""
@@ -184,22 +164,20 @@ def _by_node(ends: IntArray) -> dict[int, IntArray]:
 
 def read_graph(plain: RecordedNetwork) -> Graph:
     """A network of a record."""
-    labels = [str(label).partition(":") for label in plain["nodes"]]
 
     def whole(values: Wholes) -> IntArray:
         return np.asarray(values, dtype=np.int64)
 
     return Graph(
-        tuple(kind for kind, _, _ in labels),
-        tuple(name for _, _, name in labels),
-        whole(plain["supplies"]),
         whole(plain["tails"]),
         whole(plain["heads"]),
         whole(plain["capacities"]),
         whole(plain["unit_costs"]),
-        whole(plain["flow"]),
-        whole(plain["units"]),
-        {name: np.asarray(values, dtype=np.float64) for name, values in plain["terms"].items()},
+        whole(plain["supplies"]),
         float(plain["cost_scale"]),
-        {name: np.asarray(values, dtype=np.int64) for name, values in plain.get("columns", {}).items()},
+        tuple(map(str, plain["nodes"])),
+        terms={name: np.asarray(values, dtype=np.float64) for name, values in plain["terms"].items()},
+        units=whole(plain["units"]),
+        flow=whole(plain["flow"]),
+        columns={name: whole(values) for name, values in plain.get("columns", {}).items()},
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from flowsched.inspector.graph import Graph
 from flowsched.inspector.record_view import RecordView
 from flowsched.records.record import RECORD_VERSION
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 _UNPRINTABLE = re.compile("[^ -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML cannot hold, and line ends, which it would change."""
@@ -22,6 +24,8 @@ def to_networkx(recorded: RecordView, graph: Graph) -> nx.MultiDiGraph[str]:
     solver units, of which ``cost_scale`` are one unit of cost; ``cost`` and the terms ``term_...`` are those of one task,
     which is ``units`` units of flow. Raises ``ValueError`` if the flow is not optimal.
     """
+    import networkx as nx  # takes a tenth of a second
+
     net: nx.MultiDiGraph[str] = nx.MultiDiGraph(
         version=RECORD_VERSION,
         round=recorded.round,
@@ -60,6 +64,8 @@ def to_networkx(recorded: RecordView, graph: Graph) -> nx.MultiDiGraph[str]:
 
 def render_graphml(recorded: RecordView, graph: Graph) -> str:
     """The network as GraphML text. Whole numbers stay exact. Raises ``ValueError`` if the flow is not optimal."""
+    import networkx as nx
+
     lines = nx.generate_graphml(to_networkx(recorded, graph), named_key_ids=True)
     return "\n".join(('<?xml version="1.0" encoding="UTF-8"?>', *lines)) + "\n"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flowsched.inspector.comparison import differences, plain_terms
+from flowsched.inspector.comparison import other_row
 from flowsched.inspector.flow_task import FlowTask
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
@@ -29,17 +29,9 @@ class OtherOption:
     terms: Mapping[str, float]
 
     def plain(self, here: float, here_terms: Mapping[str, float]) -> dict[str, Any]:
-        """The same beside what the task costs now: ``more`` is the difference, ``differences`` its terms."""
-        return {
-            "kind": "waiting" if self.machine is None else "place",
-            "machine": self.machine,
-            "slot": self.slot,
-            "width_milli": self.width_milli,
-            "cost": self.cost,
-            "more": self.cost - here,
-            "terms": plain_terms(self.terms),
-            "differences": differences(self.terms, here_terms),
-        }
+        """The same beside what the task costs now, as :func:`other_row` has it."""
+        at = {"slot": self.slot, "width_milli": self.width_milli}
+        return other_row(self.machine, self.cost, self.terms, here, here_terms, **at)
 
 
 def moves_of(task: FlowTask) -> tuple[OtherOption, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from flowsched.inspector import pod_facts, refusals
 from flowsched.inspector.class_facts import class_facts, dual_price
-from flowsched.inspector.comparison import differences, plain_terms
+from flowsched.inspector.comparison import other_row, plain_terms
 from flowsched.inspector.record_view import Part, Placed, RecordView, Waits
 from flowsched.inspector.wait_cause import WaitCause
 from flowsched.inspector.waiting_bound import pod_bound
@@ -88,10 +88,7 @@ class NetworkCase:
         self.recorded = recorded
         self.part = part
         self.name = task
-        self.placed: Placed | None = next((p for p in part.placements if p.task == task), None)
-        self.waits: Waits | None = next((w for w in part.waiting if w.task == task), None)
-        if self.placed is None and self.waits is None:
-            raise ValueError(f"it does not say what became of {task}")
+        self.placed, self.waits = part.outcome_of(task)
         self.class_name = part.class_of[task]
         self.demand: RecordedDemand = part.demands[self.class_name]
 
@@ -248,14 +245,7 @@ class NetworkCase:
         if self._any_place:
             return None
         cost = self._leaving()
-        return {
-            "kind": "waiting",
-            "machine": None,
-            "cost": cost,
-            "more": cost - here,
-            "terms": plain_terms({"waiting": cost}),
-            "differences": differences({"waiting": cost}, terms),
-        }
+        return other_row(None, cost, {"waiting": cost}, here, terms)
 
     def _when_placed(self, placed: Placed) -> dict[str, Any]:
         """What its place cost when it was chosen; in a bulk round when its turn came, with terms."""
@@ -429,15 +419,7 @@ class NetworkCase:
 
     def _place(self, row: int, here: float, here_terms: Mapping[str, float]) -> dict[str, Any]:
         terms = self.stage.terms_at(row)
-        cost = sum(terms.values())
-        return {
-            "kind": "place",
-            "machine": self.stage.names[row],
-            "cost": cost,
-            "more": cost - here,
-            "terms": plain_terms(terms),
-            "differences": differences(terms, here_terms),
-        }
+        return other_row(self.stage.names[row], sum(terms.values()), terms, here, here_terms)
 
     def _cheapest(self, where: BoolArray, most: int) -> list[int]:
         """The cheapest machines; of equal ones those first that the round would choose."""

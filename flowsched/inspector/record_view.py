@@ -184,6 +184,14 @@ class Part:
             for p in self.search["postponements"]
         )
 
+    def outcome_of(self, task: str) -> tuple[Placed | None, Waits | None]:
+        """What became of a task: one of the two. Raises ``ValueError`` if the record does not say it."""
+        placed = next((p for p in self.placements if p.task == task), None)
+        waits = next((w for w in self.waiting if w.task == task), None)
+        if placed is None and waits is None:
+            raise ValueError(f"it does not say what became of {task}")
+        return placed, waits
+
     @property
     def reservations(self) -> Sequence[RecordedHeldMachine]:
         """``task``, ``machine``, ``start_s``, and in a round of flow ``width_milli``."""

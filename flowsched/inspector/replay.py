@@ -41,6 +41,10 @@ class Mismatch:
     """JSON."""
     now: str
 
+    def plain(self) -> dict[str, Any]:
+        """The same as data."""
+        return {"where": self.where, "recorded": _value(self.recorded), "now": _value(self.now)}
+
 
 @dataclass(frozen=True)
 class PartReplay:
@@ -108,14 +112,11 @@ class Replay:
 
     def plain(self) -> dict[str, Any]:
         """The verdict as data."""
-        parts = []
-        for part in self.parts:
-            data = asdict(part)
-            data["mismatches"] = [
-                {"where": m.where, "recorded": _value(m.recorded), "now": _value(m.now)} for m in part.mismatches
-            ]
-            parts.append({"same": part.same, **data})
-        changed = [{"where": m.where, "recorded": _value(m.recorded), "now": _value(m.now)} for m in self.changes]
+        parts = [
+            {"same": part.same, **asdict(part), "mismatches": [m.plain() for m in part.mismatches]}
+            for part in self.parts
+        ]
+        changed = [m.plain() for m in self.changes]
         return {
             "same": self.same,
             "notes": list(self.notes),

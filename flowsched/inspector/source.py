@@ -37,14 +37,6 @@ def open_record(path: Path) -> RecordView:
     return RecordView(load_record(path), str(path))
 
 
-def open_folder(folder: Path) -> list[RecordView]:
-    """All records of a folder, in the order of their names, numbers in them as numbers; other files are left out.
-
-    Raises :class:`InputError` if there is none, or with a problem for each that is broken.
-    """
-    return _open_all(folder, find_records(folder)[0])
-
-
 def find_records(folder: Path) -> tuple[list[Path], list[Path]]:
     """Files of a folder (``*.npz``, ``*.json``) that are records or claim to be, and those that are something else."""
     try:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flowsched.cluster.snapshot import MILLI
 from flowsched.inspector.comparison import plain_terms
-from flowsched.inspector.core_price import core_price
 from flowsched.inspector.flow_refusals import Refused, refused
 from flowsched.inspector.flow_task import FlowTask
 from flowsched.inspector.moves import cheapest, cheapest_open, moves_of
-from flowsched.inspector.record_view import option_of
+from flowsched.inspector.record_view import Part, option_of
 from flowsched.inspector.sharing import shared_services
 from flowsched.inspector.wait_cause import WaitCause
 from flowsched.inspector.waiting_bound import waiting_bound
@@ -43,7 +43,7 @@ def waiting_facts(task: FlowTask) -> dict[str, Any]:
         "planned": planned,
         "closest": closest,
         "better_gpus": _better_gpus(task, closest) if cause == WaitCause.COST else None,
-        "core_price": None if nearest is None else core_price(part, nearest["machine"], task.width_milli),
+        "core_price": None if nearest is None else _core_price(part, nearest["machine"], task.width_milli),
         "shared": [] if later is None else _shared_later(task, later[0]),
         "needed_waiting": _needed_waiting(task, closest, cause),
         "refusals": found.table,
@@ -109,6 +109,18 @@ def _closest(task: FlowTask) -> dict[str, Any] | None:
     assert waits is not None, "it waits"
     best = cheapest(m for m in moves_of(task) if m.machine is not None and m.slot == 0) or cheapest_open(task)
     return None if best is None or waits.cost is None else best.plain(waits.cost, waits.terms)
+
+
+def _core_price(part: Part, machine: str, width_milli: int) -> dict[str, Any] | None:
+    """What the certificate says that a machine's cores are worth: ``machine``, ``group``, ``per_core``, ``per_task`` (of a
+    task of this width), in units of cost; None where it says nothing.
+    """
+    group = part.group_of.get(machine)
+    certificate = part.certificate
+    price = 0.0 if group is None or certificate is None else float(certificate.get("prices", {}).get(group, 0.0))
+    if not price:
+        return None
+    return {"machine": machine, "group": group, "per_core": price * MILLI, "per_task": price * width_milli}
 
 
 def _better_gpus(task: FlowTask, closest: Mapping[str, Any] | None) -> dict[str, Any] | None:

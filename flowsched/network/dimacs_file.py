@@ -72,10 +72,11 @@ def parse_dimacs(text: str, source: str = "text") -> Network:
     return Network(tails, heads, capacities, costs, np.array(supplies, dtype=np.int64), 1.0)
 
 
-def render_network(network: Network) -> str:
-    """The text of a network."""
+def render_network(network: Network, about_arcs: str = "") -> str:
+    """The text of a network; ``about_arcs`` is a comment before its arcs."""
     lines = [f"p min {len(network.supplies)} {network.arc_count}"]
     lines += [f"n {i + 1} {supply}" for i, supply in enumerate(network.supplies.tolist()) if supply]
+    lines += [f"c {about_arcs}"] if about_arcs else []
     columns = (network.tails + 1, network.heads + 1, network.capacities, network.unit_costs)
     lines += [f"a {t} {h} 0 {u} {c}" for t, h, u, c in zip(*(x.tolist() for x in columns), strict=True)]
     return "\n".join(lines) + "\n"

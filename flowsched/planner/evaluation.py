@@ -50,8 +50,6 @@ class Evaluator:
     def __init__(self, problem: Problem, draws: Draws | None = None) -> None:
         """``draws``: evaluate for all of them; else once, as the models say."""
         self.problem = problem
-        self.runs = 0
-        """Machines run forward so far; the rest was remembered."""
         self._draws = draws
         self._memory: dict[Hashable, MachineOutcome] = {}
         delay = problem.start_delay.after_waiting_s
@@ -120,7 +118,6 @@ class Evaluator:
         for attempt in range(_SETTLING):
             entries = [self._entry(seats[i], -1 if after[i] < 0 else place[after[i]]) for i in order]
             outcome = self._lookaheads[s].run(entries, factors)
-            self.runs += 1
             ends = outcome.ends_s[:, place] if seats else outcome.ends_s
             if self.problem.rules.share_cores:
                 break

@@ -7,8 +7,8 @@ shortest first where the sum of ends does.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Collection, Sequence
+from functools import cache, lru_cache
 from itertools import product
 
 from flowsched.planner.evaluation import Evaluator
@@ -44,14 +44,20 @@ def packed_starts(
     ]
     cuts = [ways or ((),) for ways in cuts]
     among = problem.free if jobs is None else tuple(sorted(jobs))
-    alone = _Alone(problem, evaluator)
+
+    @cache
+    def alone_s(j: int, s: int, block: tuple[int, ...]) -> float:
+        seat = Seat(j, problem.threads_of(j, len(block)), block, problem.widths_of[j][0])
+        part = evaluator.part(s, (seat,))
+        return float(part.ends_s[0, 0]) - problem.jobs[j].ready_s if part.violation == 0.0 else math.inf
+
     if math.prod(len(ways) for ways in cuts) <= _MOST_CUTS:
         chosen = list(product(*cuts))
     else:
         chosen = [tuple(rng.pick(ways) for ways in cuts) for _ in range(_MOST_CUTS)]
     found = []
     for k, blocks in enumerate(chosen):
-        value, seated = _list_schedule(problem, alone, among, blocks, rng)
+        value, seated = _list_schedule(problem, alone_s, among, blocks, rng)
         if seated is not None:
             found.append((value, k, seated))
     found.sort(key=lambda item: item[:2])
@@ -89,29 +95,17 @@ def _sizes(total: int, most: int, largest: int) -> tuple[tuple[int, ...], ...]:
     )
 
 
-class _Alone:
-    """Run times of jobs alone on a block, by machine."""
-
-    def __init__(self, problem: Problem, evaluator: Evaluator) -> None:
-        self._problem = problem
-        self._evaluator = evaluator
-        self._known: dict[tuple[int, int, tuple[int, ...]], float] = {}
-
-    def seconds(self, j: int, s: int, block: tuple[int, ...]) -> float:
-        found = self._known.get((j, s, block))
-        if found is None:
-            problem = self._problem
-            seat = Seat(j, problem.threads_of(j, len(block)), block, problem.widths_of[j][0])
-            part = self._evaluator.part(s, (seat,))
-            found = float(part.ends_s[0, 0]) - problem.jobs[j].ready_s if part.violation == 0.0 else math.inf
-            self._known[j, s, block] = found
-        return found
-
-
 def _list_schedule(
-    problem: Problem, alone: _Alone, jobs: Sequence[int], blocks: Sequence[Blocks], rng: RandomBuffer
+    problem: Problem,
+    alone_s: Callable[[int, int, tuple[int, ...]], float],
+    jobs: Sequence[int],
+    blocks: Sequence[Blocks],
+    rng: RandomBuffer,
 ) -> tuple[float, Seated | None]:
-    """Each job in turn to the block where it ends first; None where some job has no block at all."""
+    """Each job in turn to the block where it ends first; None where some job has no block at all.
+
+    ``alone_s``: how long a job runs alone on a block of a machine.
+    """
     delay = problem.start_delay.after_waiting_s
     until = [[0.0] * len(mine) for mine in blocks]
     for job in problem.jobs:
@@ -131,7 +125,7 @@ def _list_schedule(
         for s in problem.sites_of[j]:
             for b, block in enumerate(blocks[s]):
                 begin = max(until[s][b] + delay if until[s][b] > 0.0 else 0.0, problem.jobs[j].ready_s)
-                end = begin + alone.seconds(j, s, block)
+                end = begin + alone_s(j, s, block)
                 if best is None or end < best[0]:
                     best = (end, s, b)
         if best is None or math.isinf(best[0]):

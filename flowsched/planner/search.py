@@ -64,8 +64,6 @@ class Searched:
     """The first start, as the rules allow it."""
     evaluations: int
     """Plans looked at."""
-    runs: int
-    """Machines run forward for them."""
     seconds: float
     interrupted: bool
     quantile_s: float | None = None
@@ -152,7 +150,7 @@ def search_plan(
             annealer.run_apart(drafts, legs)
         best = annealer.best
     if not robust:
-        return Searched(best, first, budget.used, plain.runs, budget.seconds, budget.interrupted)
+        return Searched(best, first, budget.used, budget.seconds, budget.interrupted)
     assert rules.quantile is not None
     with_draws = Evaluator(problem, Draws(problem, rules.draws, rules.seed, rules.quantile))
     objective = Objective(rules.objective, rules.quantile, len(problem.jobs))
@@ -172,7 +170,6 @@ def search_plan(
         chosen,
         again[1],
         budget.used + second.used,
-        plain.runs + with_draws.runs,
         budget.seconds,
         budget.interrupted or second.interrupted,
         objective.value_s(chosen.parts),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import numpy as np
 
-from flowsched.cluster.decision import Decisions
+from flowsched.cluster.decision import Decisions, Placement
 from flowsched.planner.evaluation import Evaluator
+from flowsched.planner.plan import PlannedTask
 from flowsched.planner.problem import Problem, Seat
 
 Seated = list[tuple[int, Seat]]
@@ -39,20 +39,9 @@ def from_flow(problem: Problem, evaluator: Evaluator, decisions: Decisions) -> S
     return greedy_start(problem, evaluator, seated)
 
 
-@dataclass(frozen=True)
-class Played:
-    """How a task went in a run; seconds on the clock of the snapshot."""
-
-    task: str
-    machine: str
-    cores: tuple[int, ...]
-    threads: int
-    width_milli: int
-    bound_s: float
-
-
-def from_played(problem: Problem, evaluator: Evaluator, played: Iterable[Played]) -> Seated:
+def from_played(problem: Problem, evaluator: Evaluator, played: Iterable[tuple[float, Placement]]) -> Seated:
     """The plan that is nearest to a run: machine, cores, threads and width as there, bound when it was bound there.
+    ``played`` has this moment, in seconds on the clock of the snapshot, and the place.
 
     A plan binds a task as soon as it is submitted or after a task on its machine. A run also binds after an end
     elsewhere or an arrival; then it waits for the end that is nearest to that moment. Only what can be carried out is taken.
@@ -60,7 +49,7 @@ def from_played(problem: Problem, evaluator: Evaluator, played: Iterable[Played]
     index = {problem.jobs[j].task.name: j for j in problem.free}
     sites = {site.machine.name: s for s, site in enumerate(problem.sites)}
     seated: Seated = []
-    for task in sorted(played, key=lambda p: (p.bound_s, p.task)):
+    for bound_s, task in sorted(played, key=lambda pair: (pair[0], pair[1].task)):
         j, s = index[task.task], sites[task.machine]
         here = _on(problem, s, seated)
         plain = mended(problem, s, Seat(j, task.threads, task.cores, task.width_milli))
@@ -70,7 +59,7 @@ def from_played(problem: Problem, evaluator: Evaluator, played: Iterable[Played]
             part = evaluator.part(s, (*here, seat))
             if part.violation > 0.0:
                 continue
-            off = abs(problem.now_s + float(part.bound_s[0, -1]) - task.bound_s)
+            off = abs(problem.now_s + float(part.bound_s[0, -1]) - bound_s)
             if best is None or off < best[0] - _AT_ONCE_S:
                 best = (off, seat)
         if best is not None:
@@ -78,17 +67,17 @@ def from_played(problem: Problem, evaluator: Evaluator, played: Iterable[Played]
     return greedy_start(problem, evaluator, seated)
 
 
-def carried(problem: Problem, evaluator: Evaluator, places: Mapping[str, tuple[str, Seat, str | None]]) -> Seated:
-    """A plan made earlier, by task name: machine, seat, and the name of whom it waits for; the rest added."""
+def carried(problem: Problem, evaluator: Evaluator, plan: Iterable[PlannedTask]) -> Seated:
+    """What still waits of a plan made earlier, in the order of starts; the rest added."""
     index = {job.task.name: j for j, job in enumerate(problem.jobs)}
     sites = {site.machine.name: s for s, site in enumerate(problem.sites)}
     seated: Seated = []
-    for name, (machine, seat, after) in places.items():
-        j, s = index.get(name), sites.get(machine)
+    for planned in sorted(plan, key=lambda p: p.bound_s):
+        j, s = index.get(planned.task), sites.get(planned.machine)
         if j is None or s is None or problem.jobs[j].site is not None or s not in problem.sites_of[j]:
             continue
-        waits = -1 if after is None else index.get(after, -1)
-        seated.append((s, mended(problem, s, seat._replace(job=j, after=waits))))
+        waits = -1 if planned.after is None else index.get(planned.after, -1)
+        seated.append((s, mended(problem, s, Seat(j, planned.threads, planned.cores, planned.width_milli, waits))))
     return greedy_start(problem, evaluator, _untangled(problem, seated))
 
 

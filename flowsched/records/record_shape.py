@@ -44,11 +44,6 @@ def check_shape(record: Any) -> Record:
     return found
 
 
-def record_schema() -> dict[str, Any]:
-    """The JSON Schema of a record in JSON."""
-    return _adapter().json_schema()
-
-
 @cache
 def _adapter() -> TypeAdapter[Record]:
     # Made when it is needed: that takes longer than to check a record.

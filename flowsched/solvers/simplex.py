@@ -67,22 +67,27 @@ class SpanningTree:
         self._arcs = m
         self._order = spread(m)
         tails, heads = network.tails[self._order], network.heads[self._order]
-        self._tails = np.concatenate([tails, np.where(up, nodes, n)])
-        self._heads = np.concatenate([heads, np.where(up, n, nodes)])
-        self._capacities = np.concatenate([network.capacities[self._order], np.full(n, np.iinfo(np.int64).max)])
-        self._costs = np.concatenate([network.unit_costs[self._order], np.where(up, 0, artificial_cost)])
         self._flow = np.concatenate([np.zeros(m, dtype=np.int64), np.abs(network.supplies)])
-        # 1: empty, 0: in the tree, -1: full.
-        self._state = np.concatenate([np.ones(m, dtype=np.int8), np.zeros(n, dtype=np.int8)])
         self._potentials = np.concatenate([np.where(up, 0, artificial_cost), [0]])
-        self._parent = np.append(np.full(n, n), -1)
-        self._arc = np.append(m + nodes, -1)
-        self._depth = np.append(np.ones(n, dtype=np.int64), 0)
-        # Children of a node are a list, linked both ways; it begins at ``child``.
-        self._child = np.append(np.full(n, -1), 0 if n else -1)
-        self._next = np.append(np.where(nodes + 1 < n, nodes + 1, -1), -1)
-        self._previous = np.append(nodes - 1, -1)
-        self._place = np.zeros(1, dtype=np.int64)
+        # As `_pivot` takes them.
+        self._tree = (
+            np.concatenate([tails, np.where(up, nodes, n)]),
+            np.concatenate([heads, np.where(up, n, nodes)]),
+            np.concatenate([network.capacities[self._order], np.full(n, np.iinfo(np.int64).max)]),
+            np.concatenate([network.unit_costs[self._order], np.where(up, 0, artificial_cost)]),
+            self._flow,
+            # 1: empty, 0: in the tree, -1: full.
+            np.concatenate([np.ones(m, dtype=np.int8), np.zeros(n, dtype=np.int8)]),
+            self._potentials,
+            np.append(np.full(n, n), -1),
+            np.append(m + nodes, -1),
+            np.append(np.ones(n, dtype=np.int64), 0),
+            # Children of a node are a list, linked both ways; it begins at `child`.
+            np.append(np.full(n, -1), 0 if n else -1),
+            np.append(np.where(nodes + 1 < n, nodes + 1, -1), -1),
+            np.append(nodes - 1, -1),
+            np.zeros(1, dtype=np.int64),
+        )
         self.work = 0
 
     @classmethod
@@ -93,24 +98,7 @@ class SpanningTree:
 
     def pivot(self, work: int) -> bool:
         """Improve the tree by about so much work (arcs and nodes looked at); whether it is optimal."""
-        used, done = _pivot(
-            self._tails,
-            self._heads,
-            self._capacities,
-            self._costs,
-            self._flow,
-            self._state,
-            self._potentials,
-            self._parent,
-            self._arc,
-            self._depth,
-            self._child,
-            self._next,
-            self._previous,
-            self._place,
-            self._arcs,
-            work,
-        )
+        used, done = _pivot(*self._tree, self._arcs, work)
         self.work += int(used)
         return bool(done)
 

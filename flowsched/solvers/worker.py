@@ -16,14 +16,13 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from flowsched.network.network import IntArray, Network
+from flowsched.network.network import Network
 from flowsched.solvers.feasible import stopped
 from flowsched.solvers.solver import Solution, Status, without_flow
 
@@ -119,9 +118,8 @@ class _Process:
         stdin = self._process.stdin
         if not self.alive or stdin is None:
             return
-        arrays = (network.tails, network.heads, network.capacities, network.unit_costs, network.supplies)
         try:
-            pickle.dump((arrays, network.cost_scale), stdin, protocol=5)
+            pickle.dump(replace(network, nodes=(), terms=(), units=()), stdin, protocol=5)
             stdin.flush()
         except OSError:
             self.alive = False
@@ -160,11 +158,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
                 stream.close()
 
 
-def _network(arrays: Sequence[IntArray], cost_scale: float) -> Network:
-    tails, heads, capacities, unit_costs, supplies = arrays
-    return Network(tails, heads, capacities, unit_costs, supplies, cost_scale)
-
-
 def serve(name: str) -> None:
     """Answer networks from standard input on standard output, until there are no more."""
     from flowsched.solvers import make_solver
@@ -173,16 +166,15 @@ def serve(name: str) -> None:
     os.dup2(2, 1)  # what libraries print must not end up among the answers
     solver = make_solver(name)
     # The first solve loads the library.
-    tiny = [np.array(a, dtype=np.int64) for a in ([0], [1], [1], [0], [1, -1])]
-    solution = solver.solve(_network(tiny, 1.0))
+    tail, head, capacity, cost, supplies = (np.array(a, dtype=np.int64) for a in ([0], [1], [1], [0], [1, -1]))
+    solution = solver.solve(Network(tail, head, capacity, cost, supplies, 1.0))
     asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_hear, args=(sys.stdin.buffer, asked), daemon=True).start()
     while True:
         with suppress(BrokenPipeError):  # the other end is closed, which the other thread is about to hear
             pickle.dump(solution, answers, protocol=5)
             answers.flush()
-        arrays, scale = asked.get()
-        solution = solver.solve(_network(arrays, scale))
+        solution = solver.solve(asked.get())
 
 
 def _hear(stream: Any, asked: queue.SimpleQueue[Any]) -> None:

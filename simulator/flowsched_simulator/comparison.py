@@ -10,7 +10,8 @@ from typing import Any
 from flowsched.cluster.snapshot import Machine
 from flowsched_models.picked_fields import picked
 from flowsched_models.runtime import HostFactory
-from flowsched_simulator.baselines import BASELINES, variant_label, variants_of
+from flowsched_simulator.baselines.granting import variant_label
+from flowsched_simulator.baselines.registry import BASELINES, variants_of
 from flowsched_simulator.policies import EngineOptions, check_devices, check_policies, schedulers
 from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Objective, Scenario
@@ -72,12 +73,7 @@ def simulate_variants(
     for variant, scheduler in schedulers(policy, scenario, options.seed, engine or EngineOptions(), hosts):
         if variants is not None and variant not in variants:
             continue
-        progress = None
-        if report is not None:
-
-            def progress(t: float, ended: int, count: int, variant: str = variant) -> None:
-                report(policy, variant, t, ended, count)
-
+        progress = None if report is None else partial(report, policy, variant)
         runs.append(Simulation(scenario, scheduler, options, hosts=hosts, variant=variant, progress=progress).run())
     return tuple(runs)
 

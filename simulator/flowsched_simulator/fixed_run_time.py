@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.profile import JobProfile, PhaseOrder
@@ -25,31 +26,18 @@ def fixed_profile(catalogue: Catalogue, base: str | None) -> JobProfile:
     What it suffers from neighbours and does to them, and its memory, are those of the profile ``base``; without one it
     does and suffers nothing. It keeps one virtual CPU busy.
     """
-    name = f"{base or FIXED}{GIVEN_RUN_TIME}"
-    speed = dict.fromkeys(catalogue.machine_types, 1.0)
-    if base is None:
-        return JobProfile(
-            name,
-            work_s=1.0,
-            serial_fraction=_SERIAL,
-            phase_order=PhaseOrder.SERIAL_FIRST,
-            smt_gain=1.0,
-            sensitivity=0.0,
-            pressure=0.0,
-            memory_mib=_LEAST_MEMORY_MIB,
-            speed=speed,
-            error=0.0,
-        )
-    return replace(
-        catalogue.jobs[base],
-        name=name,
-        work_s=1.0,
-        serial_fraction=_SERIAL,
-        phase_order=PhaseOrder.SERIAL_FIRST,
-        oversubscription=0.0,
-        speed=speed,
-        error=0.0,
-    )
+    fixed: dict[str, Any] = {
+        "name": f"{base or FIXED}{GIVEN_RUN_TIME}",
+        "work_s": 1.0,
+        "serial_fraction": _SERIAL,
+        "phase_order": PhaseOrder.SERIAL_FIRST,
+        "oversubscription": 0.0,
+        "speed": dict.fromkeys(catalogue.machine_types, 1.0),
+        "error": 0.0,
+    }
+    if base is not None:
+        return replace(catalogue.jobs[base], **fixed)
+    return JobProfile(smt_gain=1.0, sensitivity=0.0, pressure=0.0, memory_mib=_LEAST_MEMORY_MIB, **fixed)
 
 
 def has_fixed_run_time(profile: JobProfile) -> bool:

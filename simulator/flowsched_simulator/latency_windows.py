@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -46,16 +47,9 @@ def windows_of(stretches: Sequence[LatencySpan], first_s: float, last_s: float) 
 
     There are never more of them than twice the stretches, however long these are.
     """
-    held: EqualWindows | None = None
-    for each in _windows(stretches, first_s, last_s):
-        if held is not None and held.p95_us == each.p95_us:
-            held = EqualWindows(held.begin_s, each.end_s, held.p95_us, held.windows + each.windows)
-            continue
-        if held is not None:
-            yield held
-        held = each
-    if held is not None:
-        yield held
+    for p95_us, equal in groupby(_windows(stretches, first_s, last_s), key=lambda each: each.p95_us):
+        each = list(equal)
+        yield EqualWindows(each[0].begin_s, each[-1].end_s, p95_us, sum(one.windows for one in each))
 
 
 def _windows(stretches: Sequence[LatencySpan], first_s: float, last_s: float) -> Iterator[EqualWindows]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from flowsched.planner import PlanRules
+from flowsched.planner.rules import PlanRules
 from flowsched_models.document import InputError, Problem, nearest
 
 PREFIX = "plan."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowsched.cluster.snapshot import MILLI
-from flowsched.planner import Plan
+from flowsched.planner.plan import Plan
 from flowsched_models.quantity import format_cores
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.schedule import Schedule, ScheduledTask, place_of

@@ -12,20 +12,14 @@ from dataclasses import replace
 from flowsched.cluster.decision import Decisions, Placement, Postponement, Scheduler
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.snapshot import Machine, PlannedStart, Service, Snapshot
-from flowsched.planner import (
-    PlannedTask,
-    PlanRules,
-    from_flow,
-    greedy_start,
-    outside,
-    problem_of,
-    read_plan,
-    search_plan,
-)
 from flowsched.planner.evaluation import Evaluator
-from flowsched.planner.problem import Problem, Seat
-from flowsched.planner.search import default_evaluations
-from flowsched.planner.start import carried
+from flowsched.planner.plan import PlannedTask
+from flowsched.planner.problem import problem_of
+from flowsched.planner.result import read_plan
+from flowsched.planner.rules import PlanRules
+from flowsched.planner.scope import outside
+from flowsched.planner.search import default_evaluations, search_plan
+from flowsched.planner.start import carried, from_flow, greedy_start
 from flowsched.round.scheduler import FlowScheduler
 from flowsched_models.runtime import HostFactory
 
@@ -108,7 +102,7 @@ class PlannedScheduler:
         evaluator = Evaluator(problem)
         starts = [from_flow(problem, evaluator, decisions)]
         if again:
-            starts.append(carried(problem, evaluator, self._places(problem)))
+            starts.append(carried(problem, evaluator, self._plan.values()))
         starts.append(greedy_start(problem, evaluator))
         found = search_plan(problem, starts, clock=time.perf_counter, evaluator=evaluator)
         plan = read_plan(problem, found.draft)
@@ -118,15 +112,6 @@ class PlannedScheduler:
         self._ended = set()
         self._sound = True
         return None
-
-    def _places(self, problem: Problem) -> dict[str, tuple[str, Seat, str | None]]:
-        waiting = {problem.jobs[j].task.name for j in problem.free}
-        ordered = sorted(self._plan.values(), key=lambda p: p.bound_s)
-        return {
-            p.task: (p.machine, Seat(-1, p.threads, p.cores, p.width_milli), p.after)
-            for p in ordered
-            if p.task in waiting
-        }
 
     def _read_off(self, snapshot: Snapshot) -> Decisions:
         """Bind what starts now, in the plan's order; say of the others what they wait for."""

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from flowsched.cluster.decision import Placement
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
-from flowsched.planner import (
-    Bound,
-    Draws,
-    Plan,
-    PlanRules,
-    Played,
-    Problem,
-    Progress,
-    Searched,
-    from_flow,
-    from_played,
-    greedy_start,
-    lower_bound,
-    problem_of,
-    read_plan,
-    search_plan,
-)
+from flowsched.planner.bound import Bound, lower_bound
 from flowsched.planner.draft import Draft
-from flowsched.planner.evaluation import Evaluator
+from flowsched.planner.evaluation import Evaluator, MachineOutcome
 from flowsched.planner.objective import Objective as Costs
+from flowsched.planner.plan import Plan
+from flowsched.planner.problem import problem_of
+from flowsched.planner.result import read_plan
+from flowsched.planner.robust import Draws
+from flowsched.planner.rules import PlanRules
+from flowsched.planner.search import Progress, Searched, search_plan
+from flowsched.planner.start import from_flow, from_played, greedy_start
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import make_solver
 from flowsched_models import document
@@ -121,38 +113,30 @@ def make_plan(scenario: Scenario, rules: PlanRules, report: Callable[[Progress],
         played_s = run.makespan_s if rules.objective == "makespan" else _completion_s(run)
     searched = search_plan(problem, starts, clock=time.perf_counter, report=report, evaluator=evaluator)
     draws = Draws(problem, rules.draws, rules.seed, rules.quantile or 0.5)
-    chosen, quantile_s = _never_worse(problem, searched)
-    best = read_plan(problem, chosen, draws=draws, quantile_s=quantile_s)
-    start_quantile = _quantile(problem, searched) if rules.quantile is not None else None
-    start = read_plan(problem, searched.start, quantile_s=start_quantile)
+    value_s = Costs(rules.objective, rules.quantile, len(problem.jobs)).value_s
+    chosen = _never_worse(searched, value_s)
+    quantiles_s = [None if rules.quantile is None else value_s(draft.parts) for draft in (chosen, searched.start)]
+    best = read_plan(problem, chosen, draws=draws, quantile_s=quantiles_s[0])
+    start = read_plan(problem, searched.start, quantile_s=quantiles_s[1])
     bound = lower_bound(problem, draws if rules.quantile is not None else None)
     return Outcome(scenario, rules, best, start, bound, searched, played_s)
 
 
-def _played(run: Run) -> tuple[Played, ...]:
-    """Jobs that started in a run."""
-    return tuple(
-        Played(j.name, j.machine, j.cores, j.threads, j.width_milli, j.bound_s)
+def _played(run: Run) -> list[tuple[float, Placement]]:
+    """When and where jobs started in a run."""
+    return [
+        (j.bound_s, Placement(j.name, j.machine, j.width_milli, j.threads, j.cores))
         for j in run.jobs
         if j.machine is not None and j.bound_s is not None
-    )
+    ]
 
 
 def _completion_s(run: Run) -> float:
     return sum(j.completion_s for j in run.jobs if j.completion_s is not None)
 
 
-def _never_worse(problem: Problem, searched: Searched) -> tuple[Draft, float | None]:
+def _never_worse(searched: Searched, value_s: Callable[[Sequence[MachineOutcome]], float]) -> Draft:
     """What was found, or the start: costs have a slope towards the other objective, which may be worth a little of this."""
-    rules = problem.rules
-    value_s = Costs(rules.objective, rules.quantile, len(problem.jobs)).value_s
     found, start = searched.draft, searched.start
     sound = all(part.violation == 0.0 for part in start.parts)
-    if sound and value_s(start.parts) < value_s(found.parts):
-        found = start
-    return found, None if rules.quantile is None else value_s(found.parts)
-
-
-def _quantile(problem: Problem, searched: Searched) -> float:
-    rules = problem.rules
-    return Costs(rules.objective, rules.quantile, len(problem.jobs)).value_s(searched.start.parts)
+    return start if sound and value_s(start.parts) < value_s(found.parts) else found

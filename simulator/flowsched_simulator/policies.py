@@ -18,7 +18,7 @@ from flowsched.disaggregation.registry import (
     own_settings,
 )
 from flowsched.disaggregation.scheduler import DisaggregationScheduler, forbid_unknown
-from flowsched.planner import PlanRules
+from flowsched.planner.rules import PlanRules
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale import choice
 from flowsched.scale.policies import COST_MODELS, describe_cost_model
@@ -29,12 +29,7 @@ from flowsched.solvers.limited import limited
 from flowsched_models.document import InputError, Problem, name_help
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator.baseline_record import RecordedBaseline
-from flowsched_simulator.baselines import (
-    BASELINES,
-    COMPARED,
-    make_baseline,
-    variants_of,
-)
+from flowsched_simulator.baselines.registry import BASELINES, COMPARED, make_baseline, variants_of
 from flowsched_simulator.plan_rules_form import PLAN_NAMES, apart, apply_plan_rules
 from flowsched_simulator.planned_policy import PlannedScheduler
 from flowsched_simulator.scenario import Scenario
@@ -137,17 +132,21 @@ def describe(name: str) -> Description:
         return _describe_network(name)
     if name in BASELINES:
         return _describe_baseline(name)
+    code: type
     if name in DISAGGREGATION_POLICIES:
-        return _describe_disaggregation(name)
-    code: type = FlowScheduler if is_flow(name) else PlannedScheduler
+        code, kind = DisaggregationScheduler, "disaggregation"
+        settings = tuple((f"{name}.{setting}", default) for setting, default in own_settings())
+    else:
+        code, kind = FlowScheduler if is_flow(name) else PlannedScheduler, "search"
+        settings = () if name in TOPOLOGY_POLICIES else _search_settings(name)
     return Description(
         name,
-        "search",
+        kind,
         {**POLICIES, **ON_REQUEST}[name],
         name in ON_REQUEST,
         OUR_PACKAGE,
         f"{code.__module__}:{code.__name__}",
-        () if name in TOPOLOGY_POLICIES else _search_settings(name),
+        settings,
         knowledge_of(code),
     )
 
@@ -155,13 +154,6 @@ def describe(name: str) -> Description:
 def all_policies() -> tuple[Description, ...]:
     """All of them, in the order of lists."""
     return tuple(describe(name) for name in _names())
-
-
-def _describe_disaggregation(name: str) -> Description:
-    code = DisaggregationScheduler
-    place = f"{code.__module__}:{code.__name__}"
-    settings = tuple((f"{name}.{setting}", default) for setting, default in own_settings())
-    return Description(name, "disaggregation", ON_REQUEST[name], True, OUR_PACKAGE, place, settings, knowledge_of(code))
 
 
 def _describe_baseline(name: str) -> Description:

@@ -105,13 +105,8 @@ def _columns(table: str) -> dict[str, tuple[str, Callable[[Any], Any]]]:
     """Kind and reader of every column of a table."""
     made = _members({"jobs": JobRun, "windows": LatencyWindow, "rounds": RoundSummary}[table])
     if table == "jobs":
-        found = {}
-        for name, column in made.items():
-            if name == "width_milli":
-                found["request"] = "float64", lambda job: job.width_milli / MILLI
-            else:
-                found[name] = column
-        return found
+        made["width_milli"] = "float64", lambda job: job.width_milli / MILLI
+        return {"request" if name == "width_milli" else name: column for name, column in made.items()}
     if table == "rounds":
         del made["solve_ms"], made["certificate"]
         for name, kind in _OF_CERTIFICATES.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from flowsched.cluster.cluster_state import service_load
@@ -54,17 +54,16 @@ class Draws:
         return EstimatedRunTimes(self._scenario.run_time_factors, _Factors(jobs, machines))
 
 
+@dataclass(frozen=True)
 class _Factors:
     """Run-time factors of one draw."""
 
+    jobs: Mapping[str, float]
+    machines: Mapping[str, float]
     by_machine = True
 
-    def __init__(self, jobs: Mapping[str, float], machines: Mapping[str, float]) -> None:
-        self._jobs = jobs
-        self._machines = machines
-
     def factor(self, task: str, machine: str) -> float:
-        return self._jobs[task] * self._machines[machine]
+        return self.jobs[task] * self.machines[machine]
 
 
 def true_world(scenario: Scenario, tasks: Sequence[Task], hosts: HostFactory, error: Error, seed: int) -> World:

@@ -13,26 +13,21 @@ from hypothesis import strategies as st
 
 from builders import HUNGRY, LARGE, SCALING, SERIAL, SMALL, catalogue, machine, running, service, snapshot, task
 from flowsched.cluster.snapshot import Snapshot, StartDelay
-from flowsched.planner import (
-    Draws,
-    PlanRules,
-    Problem,
-    Searched,
-    greedy_start,
-    lower_bound,
-    outside,
-    problem_of,
-    read_plan,
-    search_plan,
-)
 from flowsched.planner.assignment import Assigner
+from flowsched.planner.bound import lower_bound
 from flowsched.planner.draft import make_draft
 from flowsched.planner.evaluation import Evaluator
 from flowsched.planner.moves import Neighbourhood
 from flowsched.planner.objective import Objective
 from flowsched.planner.packing import cut_up, packed_starts
-from flowsched.planner.problem import Seat
+from flowsched.planner.problem import Problem, Seat, problem_of
 from flowsched.planner.random_buffer import RandomBuffer
+from flowsched.planner.result import read_plan
+from flowsched.planner.robust import Draws
+from flowsched.planner.rules import PlanRules
+from flowsched.planner.scope import outside
+from flowsched.planner.search import Searched, search_plan
+from flowsched.planner.start import greedy_start
 from flowsched_models.execution import Execution
 from flowsched_models.machine import MachineType
 from flowsched_models.profile import JobProfile

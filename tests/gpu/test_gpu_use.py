@@ -23,7 +23,7 @@ from flowsched_simulator.baselines.gpu.rule import GpuOutlook
 from flowsched_simulator.baselines.gpu.starts import fragmentation_tables, typical_shapes
 from flowsched_simulator.comparison import result
 from flowsched_simulator.gpu_use import GpuUse
-from flowsched_simulator.report import render_report
+from flowsched_simulator.report.page import render_report
 from flowsched_simulator.run import Run
 
 POLICIES = ("flow", "best-fit", "gpu-fgd", "srpt", "las")

@@ -21,8 +21,9 @@ from flowsched_models.gpu_profile import Contention, GpuProfile
 from flowsched_models.machine import MachineType
 from flowsched_models.profiles import load_catalogue
 from flowsched_simulator import make_scenario, simulate
-from flowsched_simulator.baselines import BASELINES, Granting
+from flowsched_simulator.baselines import Granting
 from flowsched_simulator.baselines.recursive_bipartition import RecursiveBipartition
+from flowsched_simulator.baselines.registry import BASELINES
 from flowsched_simulator.fixed_run_time import fixed_profile
 
 TOPOLOGIES = load_catalogue().gpu_topologies

@@ -29,8 +29,8 @@ def test_every_task_of_either_record_is_told_once_or_unchanged(first: Snapshot, 
     changed = [change.task for changes in told.changes.values() for change in changes]
     assert len(changed) == len(set(changed))
     tasks = [{t.name for t in s.pending} | {r.task.name for r in s.running} for s in (first, second)]
-    assert {c.task for c in told.came} == tasks[1] - tasks[0]
-    assert {c.task for c in told.gone} == tasks[0] - tasks[1]
+    assert {c.task for c in told.changes["came"]} == tasks[1] - tasks[0]
+    assert {c.task for c in told.changes["gone"]} == tasks[0] - tasks[1]
     assert told.lines()
     json.dumps(told.plain(), allow_nan=False)
 
@@ -75,7 +75,7 @@ def test_other_cores_on_the_same_machine_are_a_change() -> None:
     cluster = snapshot([light], services=[service()], share_service_cores=True)
     recorded = search_record(cluster)
     told = difference(recorded, what_if(recorded, parse_changes(recorded, settings=["share_service_cores=False"])))
-    (change,) = told.moved
+    (change,) = told.changes["moved"]
     assert change.before is not None
     assert change.after is not None
     assert (change.before.cores, change.after.cores) == ((0, 1, 2, 3), (1, 2, 3))
@@ -87,7 +87,7 @@ def test_who_waits_now_is_told_with_the_reason() -> None:
     cluster = snapshot([task("a", cores=4, widths_milli=(4000,))], machines(2), running=[running(task("r"), "m1")])
     recorded = search_record(cluster)
     told = difference(recorded, what_if(recorded, parse_changes(recorded, drain=["m2"])))
-    (change,) = told.unplaced
+    (change,) = told.changes["unplaced"]
     assert (change.before.machine, change.after.machine) == ("m2", None)
     assert change.after.reason
     assert any(change.after.reason in line and "it was on m2" in line for line in told.lines())
@@ -99,7 +99,7 @@ def test_tasks_with_titles_are_matched_by_them() -> None:
     second = search_record(snapshot([task("uid-2")], machines(2)))
     named = [RecordView({**a.plain, "titles": {uid: "ns/web"}}) for a, uid in ((first, "uid-1"), (second, "uid-2"))]
     assert difference(*named).same
-    assert {c.task for c in difference(first, second).came} == {"uid-2"}
+    assert {c.task for c in difference(first, second).changes["came"]} == {"uid-2"}
 
 
 def test_two_tasks_with_one_title_are_kept_apart() -> None:
@@ -115,8 +115,8 @@ def test_waiting_in_a_bulk_round_costs_what_the_network_said() -> None:
     told = difference(recorded, fewer)
     assert told.before.terms["waiting"] == 0.75
     assert told.after.terms.get("waiting", 0.0) == 0.0
-    assert [c.task for c in told.placed] == ["k-1"]
-    assert [c.task for c in told.gone] == ["k-0"]
+    assert [c.task for c in told.changes["placed"]] == ["k-1"]
+    assert [c.task for c in told.changes["gone"]] == ["k-0"]
 
 
 def test_rounds_one_after_the_other_are_compared_by_where_tasks_are() -> None:
@@ -132,9 +132,9 @@ def test_rounds_one_after_the_other_are_compared_by_where_tasks_are() -> None:
         round=1,
     )
     told = difference(first, search_record(later))
-    assert [c.task for c in told.gone] == ["b"]
-    assert [c.task for c in told.came] == ["c"]
-    assert told.moved == ()
+    assert [c.task for c in told.changes["gone"]] == ["b"]
+    assert [c.task for c in told.changes["came"]] == ["c"]
+    assert told.changes["moved"] == ()
     assert {c.what for c in told.conditions} == {"round", "now_s"}
 
 
@@ -173,7 +173,7 @@ def test_tasks_of_a_class_that_trade_places_are_counted_and_not_told() -> None:
     swapped = [{**p, "machine": machine_of["b" if p["task"] == "a" else "a"]} for p in part["placements"]]
     told = difference(recorded, RecordView({**recorded.plain, "parts": [{**part, "placements": swapped}]}))
     assert told.traded == 2
-    assert told.moved == ()
+    assert told.changes["moved"] == ()
     assert not told.same
     assert any(line.startswith("only trading places with tasks of their class: 2 tasks;") for line in told.lines())
 
@@ -189,9 +189,9 @@ def test_what_is_told_of_a_class_is_how_many_left_and_came(world: World, data: s
     class_of = recorded.parts[0].class_of
     before = Counter((class_of[p.task], p.machine) for p in recorded.parts[0].placements)
     after = Counter((class_of[p.task], p.machine) for p in again.parts[0].placements)
-    for c in (*told.moved, *told.placed, *told.unplaced):
+    for c in (*told.changes["moved"], *told.changes["placed"], *told.changes["unplaced"]):
         before[class_of[c.task], c.before.machine] -= 1
         before[class_of[c.task], c.after.machine] += 1
     assert {k: n for k, n in before.items() if n and k[1]} == {k: n for k, n in after.items() if n}
     moves = sum((Counter((class_of[p.task], p.machine) for p in recorded.parts[0].placements) - after).values())
-    assert len(told.moved) + len(told.unplaced) == moves
+    assert len(told.changes["moved"]) + len(told.changes["unplaced"]) == moves

@@ -22,12 +22,12 @@ from inspected import bulk, on_kubernetes, searched
 from flowsched.inspector.condensed_graph import ROWS, STACKS, condense
 from flowsched.inspector.dimacs import render_dimacs
 from flowsched.inspector.dot import render_dot
-from flowsched.inspector.drawing import draw_up, render_png, render_svg
+from flowsched.inspector.drawing import draw_up, render_drawing
 from flowsched.inspector.graph import Graph, read_graph
 from flowsched.inspector.graphml import render_graphml
 from flowsched.inspector.layout import NOTE, Rect, lay_out
 from flowsched.inspector.record_view import RecordView
-from flowsched.inspector.source import open_folder
+from flowsched.inspector.source import open_records
 from flowsched.network.network import Network, NetworkBuilder
 from flowsched.records.record_file import write_record
 from flowsched.solvers import Status, make_solver
@@ -48,7 +48,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> list[RecordView]:
         "--set", "exact_limit=0", "--records", "records", "--json",
     ]  # fmt: skip
     subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=120)
-    return open_folder(folder / "records")
+    return open_records(folder / "records")[0]
 
 
 def all_graphs(records: list[RecordView]) -> list[tuple[RecordView, Graph, str]]:
@@ -242,7 +242,7 @@ def test_odd_names_break_no_format() -> None:
     assert resolved(net) == graph.optimum
     assert {'class:quo"te', 'class:quo"te (2)', "class:Umlaut-Ärger", "class:<b>&amp;</b>"} <= set(net)
     assert parse_dimacs(render_dimacs(recorded, graph, "first"))[1] == graph.optimum
-    ElementTree.fromstring(render_svg(recorded, part, graph, "first"))
+    ElementTree.fromstring(render_drawing(recorded, part, graph, "first", "svg"))
     svg = drawn_by_dot(render_dot(recorded, graph))
     texts = {"".join(t.itertext()) for t in svg.iter("{http://www.w3.org/2000/svg}text")}
     assert {'quo"te', "back\\slash\\N", "<b>&amp;</b>", "Umlaut-Ärger", "}; node", "%s"} <= texts
@@ -400,10 +400,10 @@ def test_a_drawing_shows_all_flow_and_counts_what_it_leaves_out(graph: Graph, al
 def test_drawings_are_what_they_say() -> None:
     for recorded, graph, name in samples()[:3]:
         part = recorded.parts[0]
-        svg = render_svg(recorded, part, graph, name)
+        svg = render_drawing(recorded, part, graph, name, "svg")
         assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
         assert b"<dc:date>" not in svg
-        assert render_png(recorded, part, graph, name).startswith(b"\x89PNG\r\n")
+        assert render_drawing(recorded, part, graph, name, "png").startswith(b"\x89PNG\r\n")
 
 
 def test_an_empty_round_can_be_drawn_and_exported() -> None:
@@ -412,7 +412,7 @@ def test_an_empty_round_can_be_drawn_and_exported() -> None:
     built = net.build(sink)
     graph = read_graph(built.to_plain(np.zeros(0, dtype=np.int64)))
     recorded = RecordView(searched(), "sample")
-    render_svg(recorded, recorded.parts[0], graph, "first")
+    render_drawing(recorded, recorded.parts[0], graph, "first", "svg")
     assert nx.parse_graphml(render_graphml(recorded, graph)).number_of_nodes() == 1
     assert parse_dimacs(render_dimacs(recorded, graph, "first"))[1] == 0
     assert shapes(drawn_by_dot(render_dot(recorded, graph, all_arcs=True)))["node"] == 1
@@ -422,7 +422,7 @@ def test_without_matplotlib_a_drawing_says_what_to_install(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     recorded = RecordView(searched(), "sample")
     with pytest.raises(InputError, match=re.escape(install_extra("plots"))) as refused:
-        render_svg(recorded, recorded.parts[0], recorded.parts[0].first, "first")
+        render_drawing(recorded, recorded.parts[0], recorded.parts[0].first, "first", "svg")
     assert str(refused.value).startswith("--svg: drawing needs matplotlib")
 
 

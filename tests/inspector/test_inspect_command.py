@@ -96,7 +96,7 @@ def test_a_page_gets_all_records_and_those_to_compare_with(say: Say, monkeypatch
         asked.append(([a.source for a in records], [a.source for a in others]))
         return "<!doctype html>"
 
-    monkeypatch.setattr(flowsched.commands.inspect, "_page", page)
+    monkeypatch.setattr(flowsched.commands.inspect, "page_of", page)
     code, out, err = say("run", "--html", "out/run.html", "--against", "bulk.npz")
     assert (code, out, err) == (0, "", "html: out/run.html\n")
     assert asked == [(["run/one.json", "run/other.json"], ["bulk.npz"])]

@@ -12,7 +12,7 @@ from builders import HUNGRY, machines, running, service, snapshot, task
 from flowsched.cli import flowsched
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.inspector.explanation import explain
-from flowsched.inspector.page import render_page
+from flowsched.inspector.page.page import render_page
 from flowsched.inspector.page.page_data import page_data
 from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.summary import render_summary

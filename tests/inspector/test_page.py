@@ -18,8 +18,7 @@ from round_records import chained_record
 
 from engine.bulk_world import worlds
 from flowsched.inspector.page import page_data as page_data_module
-from flowsched.inspector.page import render_page
-from flowsched.inspector.page.page import SCRIPTS
+from flowsched.inspector.page.page import SCRIPTS, render_page
 from flowsched.inspector.page.page_data import page_data
 from flowsched.inspector.record_view import RecordView
 from flowsched_models.page_style import scroll_style

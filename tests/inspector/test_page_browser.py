@@ -17,7 +17,7 @@ from test_page import HOSTILE, renamed, running_like
 
 from flowsched.inspector.device_facts import machine_devices
 from flowsched.inspector.link_layout import link_layout
-from flowsched.inspector.page import render_page
+from flowsched.inspector.page.page import render_page
 from flowsched.inspector.record_view import RecordView
 from flowsched_simulator import Options, make_scenario, simulate
 from flowsched_simulator.policies import EngineOptions

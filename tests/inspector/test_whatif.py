@@ -208,7 +208,7 @@ def test_a_drained_task_begins_again_as_if_submitted_now() -> None:
     again = after(recorded, drain=["m1"])
     (pending,) = snapshot_of(again).pending
     assert (pending.name, pending.submit_s, pending.rounds_waited) == ("r", 900.0, 0)
-    (change,) = difference(recorded, again).moved
+    (change,) = difference(recorded, again).changes["moved"]
     assert (change.before.state, change.before.machine) == ("running", "m1")
     assert (change.after.state, change.after.machine) == ("placed", "m2")
 

@@ -13,9 +13,10 @@ from builders import CATALOGUE, HUNGRY, lasting, machine, machines, running, sna
 from flowsched.cluster.decision import Decisions
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
-from flowsched_simulator.baselines import BASELINES, Granting
+from flowsched_simulator.baselines import Granting
 from flowsched_simulator.baselines.availability import Availability
 from flowsched_simulator.baselines.expectation import left_s
+from flowsched_simulator.baselines.registry import BASELINES
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.simulation import Simulation
 

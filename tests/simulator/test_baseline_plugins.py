@@ -15,7 +15,7 @@ from builders import read_anew
 from flowsched.cluster.knowledge import knowledge_text
 from flowsched_models.document import InputError
 from flowsched_simulator import load_scenario, simulate
-from flowsched_simulator.baselines import BASELINES
+from flowsched_simulator.baselines.registry import BASELINES
 from flowsched_simulator.commands.policies import policies
 from flowsched_simulator.commands.simulate import simulate as simulate_command
 from flowsched_simulator.policies import all_policies, describe

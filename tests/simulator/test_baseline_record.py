@@ -16,7 +16,9 @@ from flowsched.round.scheduler import FlowScheduler, solve
 from flowsched.solvers import make_solver
 from flowsched_simulator import EngineOptions, Options, load_scenario, simulate
 from flowsched_simulator.baseline_record import NO_SOLVER, RecordedBaseline
-from flowsched_simulator.baselines import BASELINES, VARIANTS, Granting, variants_of
+from flowsched_simulator.baselines import Granting
+from flowsched_simulator.baselines.granting import VARIANTS
+from flowsched_simulator.baselines.registry import BASELINES, variants_of
 
 SETTINGS = Settings(exact_limit=0)
 SHARED = Granting("declared", "shared")

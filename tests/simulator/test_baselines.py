@@ -26,11 +26,13 @@ from builders import (
 )
 from flowsched.cluster.decision import Decisions, Scheduler
 from flowsched.cluster.snapshot import MILLI, Snapshot
-from flowsched_simulator.baselines import BASELINES, VARIANTS, Granting, variants_of
+from flowsched_simulator.baselines import Granting
 from flowsched_simulator.baselines.expectation import effective_cores, load_s, run_time_alone_s, spread
+from flowsched_simulator.baselines.granting import VARIANTS
 from flowsched_simulator.baselines.greedy_round import Round, cores_text
 from flowsched_simulator.baselines.kube_default import KubeDefault, balanced_score
 from flowsched_simulator.baselines.most_allocated import MostAllocated
+from flowsched_simulator.baselines.registry import BASELINES, variants_of
 from flowsched_simulator.baselines.room import pick_cores
 from flowsched_simulator.policies import describe
 

@@ -25,7 +25,8 @@ from builders import (
 from flowsched.cluster.decision import Decisions, Scheduler
 from flowsched.cluster.snapshot import Snapshot, StartDelay
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
-from flowsched_simulator.baselines import BASELINES, Granting
+from flowsched_simulator.baselines import Granting
+from flowsched_simulator.baselines.registry import BASELINES
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.simulation import Simulation
 

@@ -8,7 +8,7 @@ import pytest
 
 from flowsched_simulator import Options, Scenario, load_scenario, simulate
 from flowsched_simulator.comparison import result
-from flowsched_simulator.report import render_report
+from flowsched_simulator.report.page import render_report
 from flowsched_simulator.run import Run
 from flowsched_simulator.table import render_table
 

@@ -9,15 +9,12 @@ from typing import Any
 import pytest
 
 from flowsched_models.document import InputError, parse_document
-from flowsched_simulator.isolation import (
-    POLICIES,
-    IsolationForm,
-    load_isolation_scenario,
-    read_isolation_scenario,
-    render_report,
-    render_table,
-    run,
-)
+from flowsched_simulator.isolation.comparison import run
+from flowsched_simulator.isolation.page import render_report
+from flowsched_simulator.isolation.policies import POLICIES
+from flowsched_simulator.isolation.scenario_file import load_isolation_scenario, read_isolation_scenario
+from flowsched_simulator.isolation.scenario_form import IsolationForm
+from flowsched_simulator.isolation.table import render_table
 
 TEXT = """apiVersion: flowsched/v1
 kind: IsolationScenario

@@ -18,8 +18,8 @@ from flowsched.node import (
     TaskState,
 )
 from flowsched_models.document import InputError
-from flowsched_simulator.node.baselines import LowWeight, LowWeightAll, Static
-from flowsched_simulator.node.baselines.low_weight import PUBLISHED_ORDER, PUBLISHED_THREADS
+from flowsched_simulator.node.baselines.low_weight import PUBLISHED_ORDER, PUBLISHED_THREADS, LowWeight, LowWeightAll
+from flowsched_simulator.node.baselines.static import Static
 
 NODE = Node(CATALOGUE, "small", (0, 1, 2, 3))
 ALL = (0, 1, 2, 3)

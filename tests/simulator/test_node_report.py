@@ -12,9 +12,9 @@ from node_world import Scripted, memcached, run, run_all, scenario
 
 from flowsched.node import Allocation, Reading, ServiceGrant, TaskGrant
 from flowsched_simulator.node.comparison import node_result
-from flowsched_simulator.node.report import render_node_report
 from flowsched_simulator.node.report.cores import core_steps
 from flowsched_simulator.node.report.jobs import pieces
+from flowsched_simulator.node.report.page import render_node_report
 from flowsched_simulator.node.simulation import NodeOptions
 from flowsched_simulator.node.table import render_node_table
 

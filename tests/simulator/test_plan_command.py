@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from flowsched.cli import flowsched
-from flowsched.planner import PlanRules
+from flowsched.planner.rules import PlanRules
 from flowsched_models.document import InputError
 from flowsched_simulator import POLICIES, EngineOptions, Scenario, load_scenario, load_schedule, replay, simulate
 from flowsched_simulator.plan_rules_form import apart, apply_plan_rules

@@ -13,7 +13,9 @@ from builders import CATALOGUE, LARGE, SERIAL, SMALL, lasting, machine, machines
 from flowsched.cluster.decision import Decisions
 from flowsched.cluster.snapshot import Snapshot, StartDelay
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
-from flowsched_simulator.baselines import BASELINES, VARIANTS, Granting
+from flowsched_simulator.baselines import Granting
+from flowsched_simulator.baselines.granting import VARIANTS
+from flowsched_simulator.baselines.registry import BASELINES
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.simulation import Simulation
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowsched_simulator.report import render_report
 from flowsched_simulator.report.colour import job_colours
 from flowsched_simulator.report.drawn_data import MOVED, PREEMPTED, UNFINISHED
 from flowsched_simulator.report.lane import Occupant, shares, split_lanes
 from flowsched_simulator.report.number import compact, core_list, fixed
+from flowsched_simulator.report.page import render_report
 from flowsched_simulator.report.scale import LEFT, RIGHT, WIDTH, TimeScale, even_ticks
 from flowsched_simulator.report.verdict import verdict
 from flowsched_simulator.table import render_table

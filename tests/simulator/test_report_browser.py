@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from matplotlib.image import imread
 
-from flowsched_simulator.report import render_report
+from flowsched_simulator.report.page import render_report
 from requirements_on_machine import needs
 
 POLICIES = ("flow", "fcfs", "best-fit", "lpt")

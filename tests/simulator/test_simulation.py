@@ -17,7 +17,8 @@ from flowsched.cluster.cluster_state import service_load
 from flowsched.cluster.decision import Decisions, Placement, Scheduler
 from flowsched.cluster.snapshot import Machine, Service, Snapshot, StartDelay, Task
 from flowsched_models.runtime import HostFactory, Resident
-from flowsched_simulator.baselines import BASELINES, Granting
+from flowsched_simulator.baselines import Granting
+from flowsched_simulator.baselines.registry import BASELINES
 from flowsched_simulator.latency_windows import LatencySpan, LatencySpans, median, windows_of
 from flowsched_simulator.run import JobRun, LatencyWindow, RoundSummary, Run
 from flowsched_simulator.scenario import Arrivals, Scenario

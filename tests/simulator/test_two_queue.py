@@ -20,12 +20,16 @@ from flowsched.node import (
     TaskState,
 )
 from flowsched_models.document import InputError
-from flowsched_simulator.node.baselines.clock import Every
-from flowsched_simulator.node.baselines.core_queue import CoreQueue
-from flowsched_simulator.node.baselines.core_sample import CoreSample
-from flowsched_simulator.node.baselines.cpu_quota import CpuQuota
-from flowsched_simulator.node.baselines.query_rate import LONG, SHORT, QueryRate
-from flowsched_simulator.node.baselines.stability import Stability
+from flowsched_simulator.node.baselines.queue_parts import (
+    LONG,
+    SHORT,
+    CoreQueue,
+    CoreSample,
+    CpuQuota,
+    Every,
+    QueryRate,
+    Stability,
+)
 from flowsched_simulator.node.baselines.two_queue import (
     PUBLISHED_HIGH,
     PUBLISHED_LOW,

@@ -3,21 +3,6 @@
 from __future__ import annotations
 
 from flowsched_simulator.baselines.baseline import Baseline
-from flowsched_simulator.baselines.granting import VARIANTS, Granting, variant_label
-from flowsched_simulator.baselines.registry import (
-    BASELINES,
-    COMPARED,
-    make_baseline,
-    variants_of,
-)
+from flowsched_simulator.baselines.granting import Granting
 
-__all__ = [
-    "BASELINES",
-    "COMPARED",
-    "VARIANTS",
-    "Baseline",
-    "Granting",
-    "make_baseline",
-    "variant_label",
-    "variants_of",
-]
+__all__ = ["Baseline", "Granting"]

@@ -7,16 +7,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from flowsched.cluster.gpus import fullest
 from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.snapshot import Snapshot, Task
-from flowsched.gpu.shapes import GpuShape, shape_arrays
+from flowsched.gpu.shapes import shape_arrays
 from flowsched.pricing.gpu_prices import as_devices, expected_demand
 from flowsched.support.arrays import IntArray
 from flowsched_simulator.baselines.baseline import Baseline
 from flowsched_simulator.baselines.granting import Granting
 from flowsched_simulator.baselines.greedy_round import Round
-from flowsched_simulator.baselines.room import Room
+from flowsched_simulator.baselines.room import Room, fullest_devices
 
 
 class _GpuRuleBaseline(Baseline):
@@ -46,7 +45,8 @@ class _GpuRuleBaseline(Baseline):
         from flowsched_simulator.baselines.gpu.rule import GpuOutlook
 
         rule = GPU_RULES[self.rule]
-        rank = {name: i for i, name in enumerate(self._order(tuple(r.name for r in this.rooms)))}
+        order = np.random.default_rng([self.seed, 7]).permutation(len(this.rooms))
+        rank = {this.rooms[room].name: i for i, room in enumerate(order)}
         ranked = sorted(rooms, key=lambda r: rank[r.name])
         models = tuple(sorted({m.gpus.model for m in this.snapshot.machines if m.gpus is not None}))
         mine = task.at_least(width_milli).gpu_shape
@@ -66,8 +66,8 @@ class _GpuRuleBaseline(Baseline):
         arrays = shape_arrays(shapes, models)
         state = rule.start(outlook)
         for row, room in enumerate(ranked):
-            for shape in self._hosted(room, this):
-                if shape in demand:
+            for resident in this.residents(room):
+                if resident.task.gpus is not None and (shape := resident.task.gpu_shape) in demand:
                     rule.placed(row, shapes.index(shape), outlook.machines, arrays, state)
         row, device = rule.choose(shapes.index(mine), outlook.machines, arrays, state)
         if row < 0:
@@ -76,16 +76,9 @@ class _GpuRuleBaseline(Baseline):
         return ranked[row]
 
     def _devices(self, room: Room, task: Task) -> tuple[int, ...]:
-        if task.gpus is None:
-            return ()
         device = self._device.get(task.name, -1)
-        return (device,) if task.gpus.is_share and device >= 0 else fullest(room.devices, task.gpus)
-
-    def _order(self, names: tuple[str, ...]) -> list[str]:
-        return [names[i] for i in np.random.default_rng([self.seed, 7]).permutation(len(names))]
-
-    def _hosted(self, room: Room, this: Round) -> list[GpuShape]:
-        return [r.task.gpu_shape for r in this.residents(room) if r.task.gpus is not None]
+        is_share = task.gpus is not None and task.gpus.is_share
+        return (device,) if is_share and device >= 0 else fullest_devices(room, task)
 
 
 class GpuFgd(_GpuRuleBaseline):

@@ -51,16 +51,9 @@ class Granting:
         return task.request_milli if self.request == "declared" else self.request * MILLI
 
 
-VARIANTS: tuple[Granting, ...] = (
-    Granting("declared", "own"),
-    Granting("declared", "shared"),
-    Granting(1, "own"),
-    Granting(1, "shared"),
-    Granting(2, "own"),
-    Granting(2, "shared"),
-    Granting(4, "own"),
-    Granting(4, "shared"),
-)
+_REQUESTS: tuple[Literal["declared"] | int, ...] = ("declared", 1, 2, 4)
+_CORES: tuple[Literal["own", "shared"], ...] = ("own", "shared")
+VARIANTS = tuple(Granting(request, cores) for request in _REQUESTS for cores in _CORES)
 """What a baseline may grant. It cannot choose for itself: a fair comparison gives it the best of these."""
 
 

@@ -13,13 +13,10 @@ import click
 
 from flowsched.cluster.decision import NO_BOUND, proves_nothing
 from flowsched.cluster.snapshot import MILLI
-from flowsched.planner import (
-    LEVEL,
-    PlanRules,
-    Progress,
-    Spread,
-    outside,
-)
+from flowsched.planner.plan import LEVEL, Spread
+from flowsched.planner.rules import PlanRules
+from flowsched.planner.scope import outside
+from flowsched.planner.search import Progress
 from flowsched_models.command_line import Seconds, StrictCommand
 from flowsched_models.document import InputError
 from flowsched_models.document import Problem as Mistake

@@ -15,7 +15,7 @@ from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, Problem, name_help
 from flowsched_models.picked_fields import picked
 from flowsched_models.text_table import text_table
-from flowsched_simulator import isolation
+from flowsched_simulator.isolation import comparison as isolation
 from flowsched_simulator.isolation.policies import SUMMARIES
 from flowsched_simulator.node.policies import NODE_POLICIES, describe_node_policy
 from flowsched_simulator.policies import OUR_PACKAGE, Description, all_policies, describe

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -17,14 +15,16 @@ from flowsched.commands.solver_options import SOLVER, TIME_LIMIT, TIME_LIMIT_HEL
 from flowsched.disaggregation.registry import DISAGGREGATION_POLICIES
 from flowsched_models.command_line import Seconds, StrictCommand
 from flowsched_models.document import InputError, Problem
-from flowsched_models.output import default_folder, make_folder, write_whole
-from flowsched_simulator import isolation
-from flowsched_simulator.baselines import BASELINES, variant_label, variants_of
+from flowsched_models.output import default_folder, make_folder
+from flowsched_simulator.baselines.granting import variant_label
+from flowsched_simulator.baselines.registry import BASELINES, variants_of
+from flowsched_simulator.commands.results_folder import tell_results
 from flowsched_simulator.commands.run_progress import RunProgress
-from flowsched_simulator.commands.simulate_events import EventsRequest, simulate_events
+from flowsched_simulator.commands.simulate_events import simulate_events
 from flowsched_simulator.commands.simulate_isolation import simulate_isolation
-from flowsched_simulator.commands.simulate_node import NODE_ONLY, NodeRequest, deviation, simulate_on_node
+from flowsched_simulator.commands.simulate_node import NODE_ONLY, deviation, simulate_on_node
 from flowsched_simulator.comparison import compare, result
+from flowsched_simulator.isolation import scenario_file as isolation_file
 from flowsched_simulator.node import scenario_file as node_scenario_file
 from flowsched_simulator.node.policies import NODE_POLICIES
 from flowsched_simulator.plan_rules_form import apart
@@ -38,7 +38,7 @@ from flowsched_simulator.policies import (
 )
 from flowsched_simulator.record_folder import RecordFolder
 from flowsched_simulator.replay import caveats, placed_services, replay
-from flowsched_simulator.report import render_report
+from flowsched_simulator.report.page import render_report
 from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.scenario_file import BUNDLED, find_document, load_scenario, read_scenario
@@ -162,10 +162,7 @@ def simulate(
         _refuse(context, _NOT_OF_EVENTS, f"has no meaning for events that were recorded, as in {scenario}")
         if not policies:
             _refuse(context, _OF_OTHERS, f"is for other policies: the rounds of {scenario} are decided as recorded")
-        asked = EventsRequest(policies, seed, settings, solver, time_limit, as_json)
-        text, code = simulate_events(Path(scenario), asked, lambda note: click.echo(f"note: {note}", err=True))
-        click.echo(text)
-        context.exit(code)
+        context.exit(simulate_events(Path(scenario), policies, seed, settings, solver, time_limit, as_json))
     document = find_document(scenario, BUNDLED, "scenario")
     kind = document.data.get("kind")
 
@@ -174,21 +171,28 @@ def simulate(
 
     if kind == node_scenario_file.KIND:
         _refuse(context, _CLUSTER_ONLY, f"has no meaning on one machine, and {document.source} is one")
-        request = NodeRequest(policies, seed, folder, as_json, error, settings, qps_interval, load_seed, noise, records)
-        with RunProgress() as progress:
-            answer = simulate_on_node(document, request, progress.show)
-        for sentence in answer.notes:
-            click.echo(f"note: {sentence}", err=True)
-        _print(answer.text, answer.report)
-        _end(answer.unfinished)
+        unfinished = simulate_on_node(
+            document,
+            policies,
+            seed,
+            folder,
+            as_json,
+            model_error=error,
+            settings=settings,
+            qps_interval=qps_interval,
+            load_seed=load_seed,
+            noise=noise,
+            records=records,
+        )
+        _end(unfinished)
         return
-    if kind == isolation.KIND:
+    if kind == isolation_file.KIND:
         _refuse(
             context,
             (*_CLUSTER_ONLY, *NODE_ONLY, "records", "settings", "model_error"),
             f"has no meaning where tasks are isolated, as in {document.source}",
         )
-        _print(*simulate_isolation(document, policies, seed, folder, as_json, lambda line: click.echo(line, err=True)))
+        simulate_isolation(document, policies, seed, folder, as_json)
         return
     message = f"is for scenarios of one machine (kind {node_scenario_file.KIND}), and {document.source} is none"
     _refuse(context, NODE_ONLY, message)
@@ -248,11 +252,8 @@ def simulate(
         out = default_folder(loaded.name, "scenario")
         if schedule is not None:
             out = out.with_name(f"{out.name}-schedule")
-    if out is not None:
-        _write(out, outcome)
-    click.echo(
-        json.dumps(outcome, allow_nan=False) if as_json else render_table(outcome["table"], best=variant is None)
-    )
+    table = None if as_json else lambda told: render_table(told["table"], best=variant is None)
+    tell_results(outcome, out, render_report, table)
     for run in runs:
         if stopped := sum(r.stopped > 0 for r in run.rounds):
             text = f"note: {run.policy}: the time limit struck in {stopped} of {len(run.rounds)} rounds"
@@ -283,12 +284,6 @@ _CLUSTER_ONLY = (
     "solver",
     "time_limit",
 )
-
-
-def _print(text: str, report: Path | None) -> None:
-    if report is not None:
-        click.echo(f"report: {report}", err=True)
-    click.echo(text)
 
 
 def _of_clusters(policies: tuple[str, ...]) -> tuple[str, ...]:
@@ -353,11 +348,3 @@ def _replayed(
         click.echo(f"note: {sentence}", err=True)
     run = replay(scenario, plan, options)
     return replace(scenario, services=placed_services(scenario, plan)), (run,)
-
-
-def _write(out: Path, outcome: dict[str, Any]) -> None:
-    make_folder(out)
-    report = out / "report.html"
-    write_whole(report, render_report(outcome))
-    write_whole(out / "result.json", json.dumps(outcome, indent=1) + "\n")
-    click.echo(f"report: {report}", err=True)

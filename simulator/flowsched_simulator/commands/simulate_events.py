@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from pathlib import Path
+
+import click
 
 from flowsched.cluster.decision import Scheduler
 from flowsched.cluster.played_events import find_player
@@ -33,31 +35,29 @@ _TOLD = (
 )
 
 
-@dataclass(frozen=True)
-class EventsRequest:
-    """The options that matter here."""
-
-    policies: tuple[str, ...]
-    seed: int
-    settings: tuple[str, ...]
-    solver: str
-    time_limit_s: float | None
-    as_json: bool
-
-
-def simulate_events(path: Path, request: EventsRequest, note: Callable[[str], None]) -> tuple[str, int]:
-    """What to print, and the exit code. Raises :class:`InputError`."""
-    others = _others(_policies(request.policies), request) if request.policies else None
+def simulate_events(
+    path: Path,
+    policies: tuple[str, ...],
+    seed: int,
+    settings: tuple[str, ...],
+    solver: str,
+    time_limit_s: float | None,
+    as_json: bool,
+) -> int:
+    """Say what the policies decide on them; the exit code. The options are as typed. Raises :class:`InputError`."""
+    others = _others(_policies(policies), seed, settings, solver, time_limit_s) if policies else None
     played = find_player()(path, others)
-    for text in played.notes:
-        note(text)
-    code = 0 if played.same else DIFFERENT
-    if request.as_json:
-        return json.dumps({"apiVersion": VERSION, "kind": "PlayedEvents", **played.plain()}, allow_nan=False), code
-    if others is None:
-        return printable(played.verdict()), code
-    rows = [_HEADS, *(tuple(map(str, astuple(policy))) for policy in played.policies)]
-    return "\n".join([*map(printable, text_table(rows)), _TOLD]), code
+    for note in played.notes:
+        click.echo(f"note: {note}", err=True)
+    if as_json:
+        text = json.dumps({"apiVersion": VERSION, "kind": "PlayedEvents", **played.plain()}, allow_nan=False)
+    elif others is None:
+        text = printable(played.verdict())
+    else:
+        rows = [_HEADS, *(tuple(map(str, astuple(policy))) for policy in played.policies)]
+        text = "\n".join([*map(printable, text_table(rows)), _TOLD])
+    click.echo(text)
+    return 0 if played.same else DIFFERENT
 
 
 def _policies(asked: tuple[str, ...]) -> tuple[str, ...]:
@@ -74,18 +74,20 @@ def _policies(asked: tuple[str, ...]) -> tuple[str, ...]:
     return check_policies(asked)
 
 
-def _others(names: tuple[str, ...], request: EventsRequest) -> Callable[[Settings], Mapping[str, Scheduler]]:
-    own, network = choice.apart(request.settings, [name for name in names if has_own_settings(name)])
+def _others(
+    names: tuple[str, ...], seed: int, typed: tuple[str, ...], solver: str, time_limit_s: float | None
+) -> Callable[[Settings], Mapping[str, Scheduler]]:
+    own, network = choice.apart(typed, [name for name in names if has_own_settings(name)])
     known = readers(names, network)
     apply_settings(Settings(), own, readers=known)  # what is wrong with them is said before anything is read
-    options = EngineOptions(solver=request.solver, time_limit_s=request.time_limit_s, network_settings=network)
+    options = EngineOptions(solver=solver, time_limit_s=time_limit_s, network_settings=network)
 
     def made(recorded: Settings) -> Mapping[str, Scheduler]:
         settings = apply_settings(recorded, own, readers=known)
         return {
             f"{name} ({variant})" if variant else name: scheduler
             for name in names
-            for variant, scheduler in schedulers_with(name, settings, request.seed, options, None)
+            for variant, scheduler in schedulers_with(name, settings, seed, options, None)
         }
 
     return made

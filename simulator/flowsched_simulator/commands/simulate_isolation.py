@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
+import click
+
 from flowsched_models.document import Document
-from flowsched_models.output import make_folder, write_whole
-from flowsched_simulator.isolation import read_isolation_scenario, render_report, render_table, run
+from flowsched_models.output import make_folder
+from flowsched_simulator.commands.results_folder import tell_results
+from flowsched_simulator.isolation.comparison import run
+from flowsched_simulator.isolation.page import render_report
 from flowsched_simulator.isolation.policies import check_isolation_policies
+from flowsched_simulator.isolation.scenario_file import read_isolation_scenario
+from flowsched_simulator.isolation.table import render_table
 
 
 def simulate_isolation(
@@ -18,9 +23,8 @@ def simulate_isolation(
     seed: int,
     folder: Callable[[str], Path | None],
     as_json: bool,
-    report: Callable[[str], None],
-) -> tuple[str, Path | None]:
-    """What there is to say, and the report. ``folder``: where results of a scenario go, by its name; None: nowhere.
+) -> None:
+    """Run it, and say what came of it. ``folder``: where results of a scenario go, by its name; None: nowhere.
 
     Raises :class:`flowsched_models.document.InputError` before anything is written.
     """
@@ -29,9 +33,5 @@ def simulate_isolation(
     out = folder(scenario.name)
     if out is not None:
         make_folder(out)
-    outcome = run(scenario, names, seed, report)
-    if out is not None:
-        write_whole(out / "report.html", render_report(outcome))
-        write_whole(out / "result.json", json.dumps(outcome, allow_nan=False, indent=1) + "\n")
-    text = json.dumps(outcome, allow_nan=False) if as_json else render_table(outcome)
-    return text, None if out is None else out / "report.html"
+    outcome = run(scenario, names, seed, lambda line: click.echo(line, err=True))
+    tell_results(outcome, out, render_report, None if as_json else render_table)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+
+import click
 
 from flowsched_models.document import Document, InputError, Problem
 from flowsched_models.output import make_folder, write_whole
 from flowsched_models.quantity import parse_words
-from flowsched_simulator.node.comparison import Report, compare_on_node, node_result
+from flowsched_simulator.commands.results_folder import tell_results
+from flowsched_simulator.commands.run_progress import RunProgress
+from flowsched_simulator.node.comparison import compare_on_node, node_result
 from flowsched_simulator.node.policies import FLOW_NODE, NODE_POLICIES, check_node_policies, flow_node_settings
-from flowsched_simulator.node.report import render_node_report
+from flowsched_simulator.node.report.page import render_node_report
 from flowsched_simulator.node.scenario import NodeScenario
 from flowsched_simulator.node.scenario_file import read_node_scenario
 from flowsched_simulator.node.scenario_form import LEAST_INTERVAL_S
@@ -26,81 +30,67 @@ NODE_ONLY = ("qps_interval", "load_seed", "noise")
 MOST_NOISE = 1.0
 
 
-@dataclass(frozen=True)
-class NodeRequest:
-    """The options, as typed."""
+def simulate_on_node(
+    document: Document,
+    policies: tuple[str, ...],
+    seed: int,
+    folder: Callable[[str], Path | None],
+    as_json: bool,
+    *,
+    model_error: Error,
+    settings: tuple[str, ...],
+    qps_interval: str | None,
+    load_seed: int | None,
+    noise: str | None,
+    records: Path | None,
+) -> list[tuple[str, str, str]]:
+    """Run it, and say what came of it; policy, job and reason of jobs that never ended.
 
-    policies: tuple[str, ...]
-    seed: int
-    folder: Callable[[str], Path | None]
-    """Where results of a scenario go, by its name; None: nowhere."""
-    as_json: bool
-    model_error: Error
-    settings: tuple[str, ...]
-    qps_interval: str | None
-    load_seed: int | None
-    noise: str | None
-    records: Path | None = None
-    """Folder for the decisions of ``flow-node``."""
-
-
-@dataclass(frozen=True)
-class NodeAnswer:
-    """What there is to say."""
-
-    text: str
-    report: Path | None
-    unfinished: tuple[tuple[str, str, str], ...]
-    """Policy, job and reason of jobs that never ended."""
-    notes: tuple[str, ...]
-    """Who could not run such a machine, and which jobs got no deadline; why."""
-
-
-def simulate_on_node(document: Document, request: NodeRequest, report: Report) -> NodeAnswer:
-    """Run it, and write the report. Raises :class:`InputError` before anything is written."""
+    The options are as typed. ``folder``: where results of a scenario go, by its name; None: nowhere. ``records``: the
+    folder for the decisions of ``flow-node``. Raises :class:`InputError` before anything is written.
+    """
     scenario = read_node_scenario(document)
-    names = check_node_policies(request.policies or tuple(NODE_POLICIES))
-    settings = flow_node_settings(request.settings, names)
-    if request.load_seed is not None:
+    names = check_node_policies(policies or tuple(NODE_POLICIES))
+    own = flow_node_settings(settings, names)
+    if load_seed is not None:
         _check_spans(scenario)
-    noise: Noise = "measured" if request.noise is None else deviation("--noise", request.noise, MOST_NOISE)
-    options = NodeOptions(request.seed, request.load_seed, None, noise, request.model_error)
-    intervals_s = _intervals(request.qps_interval)
-    if request.records is not None:
+    spread: Noise = "measured" if noise is None else deviation("--noise", noise, MOST_NOISE)
+    options = NodeOptions(seed, load_seed, None, spread, model_error)
+    intervals_s = _intervals(qps_interval)
+    if records is not None:
         if FLOW_NODE not in names:
             message = f"are kept of {FLOW_NODE} only"
             raise InputError([Problem("--records", None, "", message, f"add --policy {FLOW_NODE}")])
-        make_folder(request.records)
-    out = request.folder(scenario.name)
+        make_folder(records)
+    out = folder(scenario.name)
     if out is not None:
         make_folder(out)
     refused: list[InputError] = []
     lines: list[str] = []
-    if request.records is not None:
+    if records is not None:
         options = replace(options, decision_sink=lambda decision: lines.append(json.dumps(decision, allow_nan=False)))
-    runs = compare_on_node(
-        scenario,
-        names,
-        intervals_s,
-        options=options,
-        settings=settings,
-        report=report,
-        # Who names a policy wants it; of all that there are, those that can.
-        left_out=None if request.policies else refused.append,
-    )
+    with RunProgress() as progress:
+        runs = compare_on_node(
+            scenario,
+            names,
+            intervals_s,
+            options=options,
+            settings=own,
+            report=progress.show,
+            # Who names a policy wants it; of all that there are, those that can.
+            left_out=None if policies else refused.append,
+        )
     if not runs:
         raise InputError([problem for error in refused for problem in error.problems])
-    if request.records is not None:
-        write_whole(request.records / f"{FLOW_NODE}.jsonl", "".join(f"{line}\n" for line in lines))
+    if records is not None:
+        write_whole(records / f"{FLOW_NODE}.jsonl", "".join(f"{line}\n" for line in lines))
+    notes = [f"left out: {p.key}: {p.message}" for error in refused for p in error.problems]
+    notes += [f"{run.policy}: no deadline for {job}: {why}" for run in runs for job, why in run.refused.items()]
+    for sentence in notes:
+        click.echo(f"note: {sentence}", err=True)
     outcome = node_result(scenario, runs)
-    if out is not None:
-        write_whole(out / "report.html", render_node_report(outcome))
-        write_whole(out / "result.json", json.dumps(outcome, allow_nan=False) + "\n")
-    unfinished = tuple((run.policy, job.job, job.reason) for run in runs for job in run.unfinished)
-    text = json.dumps(outcome, allow_nan=False) if request.as_json else render_node_table(outcome)
-    notes = tuple(f"left out: {p.key}: {p.message}" for error in refused for p in error.problems)
-    notes += tuple(f"{run.policy}: no deadline for {job}: {why}" for run in runs for job, why in run.refused.items())
-    return NodeAnswer(text, None if out is None else out / "report.html", unfinished, notes)
+    tell_results(outcome, out, render_node_report, None if as_json else render_node_table, indent=None)
+    return [(run.policy, job.job, job.reason) for run in runs for job in run.unfinished]
 
 
 def _intervals(text: str | None) -> tuple[float, ...]:

@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from flowsched_simulator.baselines import BASELINES, variant_label, variants_of
+from flowsched_simulator.baselines.granting import variant_label
+from flowsched_simulator.baselines.registry import BASELINES, variants_of
 from flowsched_simulator.policies import EngineOptions, check_policies, engine_of, readers
 
 BEST = "best"

@@ -94,8 +94,8 @@ class Results(ShortRepr):
 
     def job_values(self, case: str, policy: str, column: str) -> dict[int, Any]:
         """A column of jobs as arrays, by seed; jobs without a value (never ended) are left out."""
-        grouped = self._jobs_of.get((case, policy), {})
-        return {seed: found for seed, frame in grouped.items() if len(found := frame[column].dropna().to_numpy())}
+        jobs = self.jobs_of(case, policy)
+        return {seed: found for seed, frame in jobs.items() if len(found := frame[column].dropna().to_numpy())}
 
     def jobs_of(self, case: str, policy: str) -> Mapping[int, pd.DataFrame]:
         """The jobs of every seed."""

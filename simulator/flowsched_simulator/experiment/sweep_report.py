@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
@@ -24,31 +24,6 @@ from flowsched_simulator.experiment.verdict import verdict
 from flowsched_simulator.report.script import style
 
 _KINDS = ("svg", "pdf")
-
-
-@dataclass(frozen=True)
-class DifferenceRow:
-    """A policy against the reference: texts, and where its interval lies on the axis of the table, in per cent."""
-
-    policy: str
-    verdict: str
-    cells: tuple[str, ...]
-    low: float | None
-    middle: float | None
-    high: float | None
-
-
-@dataclass(frozen=True)
-class CaseSection:
-    """What the page says of one case."""
-
-    name: str
-    about: str
-    zero: float
-    """Where no difference lies on the axis, in per cent."""
-    differences: tuple[DifferenceRow, ...]
-    means: tuple[tuple[str, ...], ...]
-    plots: tuple[Markup, ...]
 
 
 def write_report(results: Results) -> Path:
@@ -113,7 +88,8 @@ def _extent(results: Results) -> str:
 
 def _section(
     results: Results, case: str, found: Sequence[PolicyComparison], metrics: Sequence[str], plots: Sequence[Markup]
-) -> CaseSection:
+) -> dict[str, Any]:
+    """What the page says of one case; ``zero`` is where no difference lies on the axis, in per cent."""
     zero, rows = _difference_rows(found)
     means = tuple(
         (policy, *(interval_text(results.mean(case, policy, name), name) for name in metrics))
@@ -124,11 +100,11 @@ def _section(
         for name, value in results.factors(case).items()
         if not (name.endswith("_copies") and value == 1)
     )
-    return CaseSection(case, about, zero, rows, means, tuple(plots))
+    return {"name": case, "about": about, "zero": zero, "differences": rows, "means": means, "plots": plots}
 
 
-def _difference_rows(found: Sequence[PolicyComparison]) -> tuple[float, tuple[DifferenceRow, ...]]:
-    """Rows on one axis, which has zero and every interval on it."""
+def _difference_rows(found: Sequence[PolicyComparison]) -> tuple[float, list[dict[str, Any]]]:
+    """Rows on one axis, which has zero and every interval on it: texts, and where the interval lies, in per cent."""
     ends = [0.0]
     for each in found:
         told = each.difference
@@ -140,17 +116,17 @@ def _difference_rows(found: Sequence[PolicyComparison]) -> tuple[float, tuple[Di
     def place(value: float | None) -> float | None:
         return None if value is None or not math.isfinite(value) else round(100.0 * (value - start) / span, 2)
 
-    rows = tuple(
-        DifferenceRow(
-            each.policy,
-            {OPEN: "not decided"}.get(each.verdict, each.verdict),
-            tuple(difference_cells(each)),
-            place(each.difference.low),
-            place(each.difference.mean),
-            place(each.difference.high),
-        )
+    rows = [
+        {
+            "policy": each.policy,
+            "verdict": {OPEN: "not decided"}.get(each.verdict, each.verdict),
+            "cells": difference_cells(each),
+            "low": place(each.difference.low),
+            "middle": place(each.difference.mean),
+            "high": place(each.difference.high),
+        }
         for each in found
-    )
+    ]
     return place(0.0) or 0.0, rows
 
 

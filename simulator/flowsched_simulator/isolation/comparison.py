@@ -128,23 +128,18 @@ def _run(name: str, demand: Demand, motion: Motion, scenario: IsolationForm) -> 
     # All that are at work together: a task that ends early would end the windows of the others.
     longest = max(float(demand.duration_s[k]) for k in critical)
     lasting = critical[demand.duration_s[critical] >= 0.5 * longest]
-    whole, late = steadiness(motion, lasting), delays(motion, critical)
+    whole = steadiness(motion, lasting)
     tasks: list[dict[str, Any]] = []
     for index, task in enumerate(demand.tasks):
         rows = np.flatnonzero(demand.task_of == index)
-        steady, delay = steadiness(motion, rows), delays(motion, rows)
+        steady = steadiness(motion, rows)
         tasks.append(
             {
                 "task": task.name,
                 "critical": task.critical,
                 "bandwidth_mean": _number(steady.mean),
                 "bandwidth_deviation": _number(steady.deviation),
-                "mean_delay_ms": _number(delay.mean_ms),
-                "p95_delay_ms": _number(delay.p95_ms),
-                "max_delay_ms": _number(delay.max_ms),
-                "jobs": delay.jobs,
-                "open_jobs": delay.open,
-                "late_jobs": delay.late,
+                **_lateness(motion, rows),
             }
         )
     steady_of = [t["bandwidth_deviation"] for t in tasks if t["critical"]]
@@ -156,17 +151,24 @@ def _run(name: str, demand: Demand, motion: Motion, scenario: IsolationForm) -> 
         "deviation_of_machine": _number(whole.deviation / scenario.cores),
         "interval_deviations": [_number(x) for x in whole.intervals],
         "mean_task_deviation": _number(float(np.mean(own))) if own else None,
-        "mean_delay_ms": _number(late.mean_ms),
-        "p95_delay_ms": _number(late.p95_ms),
-        "max_delay_ms": _number(late.max_ms),
-        "jobs": late.jobs,
-        "open_jobs": late.open,
-        "late_jobs": late.late,
+        **_lateness(motion, critical),
         "used_cpus": _number(float(motion.used_s.sum()) / demand.end_s),
         "switches": motion.switches,
         "moves": motion.pulls,
         "tasks": tasks,
         "bandwidth": [_number(x) for x in motion.used_s[critical].sum(axis=0) / motion.window_s * 100.0],
+    }
+
+
+def _lateness(motion: Motion, threads: npt.NDArray[np.intp]) -> dict[str, Any]:
+    found = delays(motion, threads)
+    return {
+        "mean_delay_ms": _number(found.mean_ms),
+        "p95_delay_ms": _number(found.p95_ms),
+        "max_delay_ms": _number(found.max_ms),
+        "jobs": found.jobs,
+        "open_jobs": found.open,
+        "late_jobs": found.late,
     }
 
 

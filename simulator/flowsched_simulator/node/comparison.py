@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from flowsched.node.settings import NodeSettings
@@ -31,11 +32,7 @@ def simulate_node(
     """One policy on one machine. ``settings``: of ``flow-node``; None: its defaults."""
     options = options or NodeOptions()
     variant = f"{options.qps_interval_s or scenario.qps_interval_s:g} s"
-
-    def progress(t_s: float, ended: int, count: int) -> None:
-        if report is not None:
-            report(policy, variant, t_s, ended, count)
-
+    progress = None if report is None else partial(report, policy, variant)
     controller = make_controller(policy, scenario, settings)
     return NodeSimulation(scenario, policy, controller, options, hosts=hosts, progress=progress).run()
 

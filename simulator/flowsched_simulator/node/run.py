@@ -111,11 +111,6 @@ class NodeRun:
     """Jobs that asked for a deadline and did not get it, and why; of controllers that admit deadlines."""
 
     @property
-    def variant(self) -> str:
-        """What tells it from other runs of the policy."""
-        return f"{self.qps_interval_s:g} s"
-
-    @property
     def unfinished(self) -> tuple[NodeJobRun, ...]:
         """Jobs that never ended."""
         return tuple(j for j in self.jobs if j.end_s is None)

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 _CHUNK = 4096
 """Steps that are drawn at once."""
-
-
-class Wave(Protocol):
-    """Queries per second, by interval: how long an interval is, is not its business."""
-
-    def qps(self, interval: int) -> float:
-        """The load in interval 0, 1, 2..."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -53,3 +44,7 @@ class DrawnWave:
             low, high = round(self._span.least), round(self._span.most)
             self._values += self._random.integers(low, high, size=_CHUNK, endpoint=True).tolist()
         return float(self._values[interval])
+
+
+Wave = GivenWave | DrawnWave
+"""Queries per second, by interval: how long an interval is, is not its business."""

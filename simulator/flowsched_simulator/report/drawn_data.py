@@ -30,26 +30,6 @@ class DrawnMachine:
     gpu_model: str = ""
 
 
-@dataclass(frozen=True)
-class DrawnStay:
-    """A time that a job spends on a machine."""
-
-    job: int
-    """Index in the run's jobs."""
-    machine: int
-    start_s: float
-    end_s: float
-    cores: tuple[int, ...]
-    request: float
-    """Cores."""
-    threads: int
-    ended: int
-    devices: tuple[int, ...]
-    """GPUs of the machine that it has there."""
-    gpu_share_milli: int
-    """Of each of them."""
-
-
 def machines_of(cluster: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[DrawnMachine]:
     """Return the machines in the cluster's order, then any that only a run knows."""
     order = {m["name"]: (m.get("type") or "", int(m.get("vcpus") or 0)) for m in cluster.get("machines", ())}
@@ -169,7 +149,7 @@ def _services(
 def _run(cluster: Mapping[str, Any], run: Mapping[str, Any], numbers: _Numbers) -> dict[str, Any]:
     jobs, end_s = run.get("jobs", ()), end_of(run)
     stays = [stay for n, job in enumerate(jobs) for stay in _stays(n, job, end_s, numbers.machines)]
-    stays.sort(key=lambda stay: (stay.start_s, stay.job))
+    stays.sort(key=lambda stay: (stay["start"], stay["job"]))
     finish = finish_s(run)
     return {
         "policy": run["policy"],
@@ -186,14 +166,9 @@ def _run(cluster: Mapping[str, Any], run: Mapping[str, Any], numbers: _Numbers) 
             "columns": [*_devices(jobs), *_deadlines(jobs)],
         },
         "stays": {
-            "job": [stay.job for stay in stays],
-            "machine": [stay.machine for stay in stays],
-            "start": [_short(stay.start_s) for stay in stays],
-            "end": [_short(stay.end_s) for stay in stays],
-            "cores": [numbers.cores(stay.cores) for stay in stays],
-            "request": [_short(stay.request) for stay in stays],
-            "threads": [stay.threads for stay in stays],
-            "ended": [stay.ended for stay in stays],
+            **_columns(stays, "job", "machine", "start", "end"),
+            "cores": [numbers.cores(stay["cores"]) for stay in stays],
+            **_columns(stays, "request", "threads", "ended"),
         },
         "pieces": _pieces(cluster, stays, end_s, numbers),
         **({"gpus": _gpus(run["gpus"], stays)} if run.get("gpus") else {}),
@@ -201,11 +176,11 @@ def _run(cluster: Mapping[str, Any], run: Mapping[str, Any], numbers: _Numbers) 
     }
 
 
-def _gpus(use: Mapping[str, Any], stays: Sequence[DrawnStay]) -> dict[str, Any]:
+def _gpus(use: Mapping[str, Any], stays: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What only runs with GPUs have: who has which device, and how all of them were used over time."""
     return {
-        "devices": [list(stay.devices) for stay in stays],
-        "share": [stay.gpu_share_milli for stay in stays],
+        "devices": [stay["devices"] for stay in stays],
+        "share": [stay["share"] for stay in stays],
         "pieces": _gpu_pieces(stays),
         "capacity": use["capacity_milli"],
         "time": [_short(t) for t in use["t_s"]],
@@ -239,7 +214,7 @@ def _deadlines(jobs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _stays(number: int, job: Mapping[str, Any], end_s: float, machines: Mapping[str, int]) -> list[DrawnStay]:
+def _stays(number: int, job: Mapping[str, Any], end_s: float, machines: Mapping[str, int]) -> list[dict[str, Any]]:
     """The places where a job ran, one after the other: those that it was preempted on or moved from come first."""
     ran = [stay for stay in job.get("earlier", ()) if stay["start_s"] < stay["left_s"]]
     share = int(job.get("gpu_share_milli") or 0)
@@ -258,23 +233,28 @@ def _stays(number: int, job: Mapping[str, Any], end_s: float, machines: Mapping[
 
 def _stay(
     number: int, stay: Mapping[str, Any], end_s: float, ended: int, machines: Mapping[str, int], share_milli: int
-) -> DrawnStay:
-    return DrawnStay(
-        number,
-        machines[stay["machine"]],
-        float(stay["start_s"]),
-        float(end_s),
-        tuple(sorted(set(stay.get("cores") or ()))),
-        float(stay.get("request") or 0.0),
-        int(stay.get("threads") or 0),
-        ended,
-        tuple(sorted(stay.get("devices") or ())),
-        share_milli,
-    )
+) -> dict[str, Any]:
+    """A time that a job spends on a machine; ``share`` is what it has of each GPU there, in thousandths."""
+    return {
+        "job": number,
+        "machine": machines[stay["machine"]],
+        "start": float(stay["start_s"]),
+        "end": float(end_s),
+        "cores": tuple(sorted(set(stay.get("cores") or ()))),
+        "request": float(stay.get("request") or 0.0),
+        "threads": int(stay.get("threads") or 0),
+        "ended": ended,
+        "devices": sorted(stay.get("devices") or ()),
+        "share": share_milli,
+    }
+
+
+def _columns(rows: Sequence[Mapping[str, Any]], *keys: str) -> dict[str, list[float | int | None]]:
+    return {key: [_short(row[key]) for row in rows] for key in keys}
 
 
 def _pieces(
-    cluster: Mapping[str, Any], stays: Sequence[DrawnStay], end_s: float, numbers: _Numbers
+    cluster: Mapping[str, Any], stays: Sequence[Mapping[str, Any]], end_s: float, numbers: _Numbers
 ) -> dict[str, list[Any]]:
     """The lanes of all machines; a service is the stay -1 for the first one, -2 for the second and so on."""
     by_machine: dict[int, list[tuple[int, Occupant]]] = {}
@@ -284,22 +264,21 @@ def _pieces(
         machine = by_machine.setdefault(numbers.machines[service["machine"]], [])
         machine.append((-1 - numbers.services[service["name"]], occupant))
     for n, stay in enumerate(stays):
-        occupant = Occupant(
-            stay.cores, stay.start_s, stay.end_s, stay.request or 1.0, float(stay.threads or len(stay.cores))
-        )
-        by_machine.setdefault(stay.machine, []).append((n, occupant))
+        most = float(stay["threads"] or len(stay["cores"]))
+        occupant = Occupant(stay["cores"], stay["start"], stay["end"], stay["request"] or 1.0, most)
+        by_machine.setdefault(stay["machine"], []).append((n, occupant))
     return _lanes(by_machine)
 
 
-def _gpu_pieces(stays: Sequence[DrawnStay]) -> dict[str, list[Any]]:
+def _gpu_pieces(stays: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """The lanes of all GPUs: device d of a machine lies from d to d + 1, and shares of one stack within it."""
     by_machine: dict[int, list[tuple[int, Occupant]]] = {}
     for n, stay in enumerate(stays):
-        share = stay.gpu_share_milli / WHOLE_MILLI
-        for device in stay.devices:
+        share = stay["share"] / WHOLE_MILLI
+        for device in stay["devices"]:
             # A thread of the share's size: what others leave of the device does not make its lane higher.
-            occupant = Occupant((device,), stay.start_s, stay.end_s, share, share)
-            by_machine.setdefault(stay.machine, []).append((n, occupant))
+            occupant = Occupant((device,), stay["start"], stay["end"], share, share)
+            by_machine.setdefault(stay["machine"], []).append((n, occupant))
     return _lanes(by_machine)
 
 

@@ -6,13 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from flowsched.node import Allocation, Node, Reading, ServiceGrant, TaskGrant, TaskReading
-from flowsched_simulator.node.baselines.clock import Every
-from flowsched_simulator.node.baselines.core_queue import CoreQueue
-from flowsched_simulator.node.baselines.core_sample import CoreSample
-from flowsched_simulator.node.baselines.cpu_quota import CpuQuota
 from flowsched_simulator.node.baselines.free_cores import without_services
-from flowsched_simulator.node.baselines.query_rate import QueryRate
-from flowsched_simulator.node.baselines.stability import Stability
+from flowsched_simulator.node.baselines.queue_parts import CoreQueue, CoreSample, CpuQuota, Every, QueryRate, Stability
 
 READ_S = 0.1
 """Seconds between two readings of the queries, and between two decisions."""

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from markupsafe import Markup
-
 from flowsched_simulator.node.report.cores import draw_cores
 from flowsched_simulator.node.report.jobs import draw_jobs
 from flowsched_simulator.node.report.latency import HEAD, PLOT, LatencyScale, draw_latency, latency_scale, service_rows
@@ -36,23 +34,6 @@ COLUMNS = (
     Column("service_core_changes", "Core changes", "services", lambda v: fixed(v, 0)),
     Column("job_core_changes", "Core changes", "jobs", lambda v: fixed(v, 0)),
 )
-
-
-@dataclass(frozen=True)
-class RunSection:
-    """One run: its rows in the tables, and its drawings."""
-
-    policy: str
-    variant: str
-    own: bool
-    cells: Sequence[Cell]
-    """Its row of the comparison."""
-    active: Sequence[Cell]
-    """Active seconds of its jobs."""
-    facts: str
-    drawings: tuple[Markup, ...]
-    waiting: tuple[str, ...]
-    """Jobs that never started."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +97,10 @@ def _noise(runs: Sequence[Mapping[str, Any]]) -> str:
     return f"p95 carries {noise_words(runs)}, with the same draws for every policy"
 
 
-def _section(number: int, run: Mapping[str, Any], frame: RunFrame, several: bool, cells: Sequence[Cell]) -> RunSection:
+def _section(
+    number: int, run: Mapping[str, Any], frame: RunFrame, several: bool, cells: Sequence[Cell]
+) -> dict[str, Any]:
+    """What the page says of one run; ``cells`` is its row of the comparison."""
     drawings = [draw_jobs(f"jobs-{number}", run, frame.result["machine"]["vcpus"], frame.time, frame.colours)]
     for place, service in enumerate(frame.result["services"]):
         windows = service_rows(run, service["name"])
@@ -124,16 +108,16 @@ def _section(number: int, run: Mapping[str, Any], frame: RunFrame, several: bool
         draw_load(latency, windows, frame.load, frame.time, HEAD, PLOT)
         drawings.append(latency)
         drawings.append(draw_cores(f"cores-{number}-{place}", run, service, windows, frame.load, frame.time))
-    return RunSection(
-        run["policy"],
-        f"load changes every {run['qps_interval_s']:g} s" if several else "",
-        run["policy"] == OWN_POLICY,
-        cells,
-        [_active(job) for job in run["jobs"]],
-        _facts(run),
-        tuple(svg.markup(drawing) for drawing in drawings),
-        tuple(job["job"] for job in run["jobs"] if not job["stretches"]),
-    )
+    return {
+        "policy": run["policy"],
+        "variant": f"load changes every {run['qps_interval_s']:g} s" if several else "",
+        "own": run["policy"] == OWN_POLICY,
+        "cells": cells,
+        "active": [_active(job) for job in run["jobs"]],
+        "facts": _facts(run),
+        "drawings": [svg.markup(drawing) for drawing in drawings],
+        "waiting": [job["job"] for job in run["jobs"] if not job["stretches"]],
+    }
 
 
 def _facts(run: Mapping[str, Any]) -> str:

@@ -188,7 +188,9 @@ class BulkCluster:
             raise EventError(
                 f"there are {self.machine_count} machines already; machines are loaded into an empty cluster"
             )
-        self._intern_kinds(machines.kinds)
+        found, first, kind = np.unique(machines.kind, return_index=True, return_inverse=True)
+        # Numbered by the first machine of each, as those of machines that join one by one.
+        self._intern_kinds(machines.kinds[k] for k in found[np.argsort(first)].tolist())
         for resource in machines.resources:
             if resource not in self.resources:
                 self._add_resource(resource)
@@ -198,7 +200,9 @@ class BulkCluster:
         self.names = list(machines.names)
         self._row = {name: row for row, name in enumerate(machines.names)}
         self.alive[:] = True
-        self.kind[:] = np.array([self._kind[kind] for kind in machines.kinds], dtype=np.int64)[machines.kind_of]
+        self.kind[:] = np.array([self._kind[machines.kinds[k]] for k in found.tolist()], dtype=np.int64)[
+            kind.reshape(-1)
+        ]
         columns = [self.resources.index(resource) for resource in machines.resources]
         self.allocatable[:, columns] = machines.allocatable
         self.free[:, columns] = machines.free

@@ -28,7 +28,7 @@ from flowsched.scale.restricted import coarsen
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.snapshot_adapter import places_order
 from flowsched.scale.task_class import MachineKind, TaskClass
-from flowsched.support.arrays import FloatArray, IntArray
+from flowsched.support.arrays import FloatArray
 
 _MIB = 1 << 20
 BOUND_STEPS = 20
@@ -77,23 +77,13 @@ def linear(sensitivity: float, pressure: float) -> tuple[FloatArray, FloatArray]
 
 
 @dataclass(eq=False)
-class BulkInput:
-    """Machines are in the order of their names; arrays by machine, those of the demands too. A what-if changes it."""
+class BulkInput(LoadedMachines):
+    """Machines are in the order of their names; arrays by machine, those of the demands too. A what-if changes it.
 
-    names: list[str]
-    resources: list[str]
-    allocatable: IntArray
-    """By machine and resource; ``memory`` in bytes, with a cost model beside ``flow`` in MiB."""
-    free: IntArray
-    kinds: list[MachineKind]
-    kind: IntArray
-    """By machine: its position in ``kinds``."""
-    readings: IntArray
-    """By machine, in units of 1/FIXED: the features of the cost model with all that runs there. Those of ``flow`` are
-    pressure, sensitivity, and the slope of headroom.
+    ``memory`` is in bytes, with a cost model beside ``flow`` in MiB. Readings are the features of the cost model; those of
+    ``flow`` are pressure, sensitivity, and the slope of headroom.
     """
-    limits: IntArray
-    """In the same units; ``kernels.UNLIMITED`` where there is none."""
+
     relations: dict[str, TopologyCounts]
     demands: list[Demand]
     """In an order that does not depend on chance; their names differ."""
@@ -114,7 +104,7 @@ class BulkInput:
         for group in self.groups:
             cluster.declare_group(group.name, max(1, group.minimum))
         cluster.members_elsewhere = dict(self.running_members)
-        cluster.load_machines(self._machines())
+        cluster.load_machines(self)
         for counts in self.relations.values():
             cluster.topology.put(counts, np.arange(len(self.names)), len(self.names))
         if self.model is not None:
@@ -140,21 +130,6 @@ class BulkInput:
         if self.model is None:
             coarsen(cluster)
         return cluster
-
-    def _machines(self) -> LoadedMachines:
-        # Numbered by the first machine of each, as a cluster numbers machines that join one by one.
-        found, first, kind_of = np.unique(self.kind, return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        return LoadedMachines(
-            self.names,
-            [self.kinds[kind] for kind in found[order].tolist()],
-            np.argsort(order)[kind_of.reshape(-1)],
-            self.resources,
-            self.allocatable,
-            self.free,
-            self.readings,
-            self.limits,
-        )
 
 
 def input_of_fleet(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,19 +14,18 @@ FIXED = 1 << 24
 """Features are summed in units of 1/FIXED."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class LoadedMachines:
     """Machines as arrays, in the order of their rows."""
 
-    names: Sequence[str]
-    kinds: Sequence[MachineKind]
-    """Different ones."""
-    kind_of: IntArray
-    """Of each machine, its position in ``kinds``."""
-    resources: Sequence[str]
+    names: list[str]
+    resources: list[str]
     allocatable: IntArray
     """By machine and resource."""
     free: IntArray
+    kinds: list[MachineKind]
+    kind: IntArray
+    """By machine: its position in ``kinds``."""
     readings: IntArray
     """By machine and feature, in units of 1/FIXED: with all that runs there."""
     limits: IntArray

@@ -18,7 +18,7 @@ from flowsched.scale import cluster_checks, kernels
 from flowsched.scale.machine_arrays import FIXED, LoadedMachines, fixed, longer, ties, wider
 from flowsched.scale.places import PlacesTable
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, CostModel
-from flowsched.scale.price_table import PriceTable, checked_prices, refuse
+from flowsched.scale.price_table import PriceTable, checked_prices
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.scale.topology import Role, Topology, roles_of
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -154,7 +154,7 @@ class BulkCluster:
                     raise EventError(
                         f"machine {spec.name}: policy {self.policy.name} has no feature {feature}; it has {known}"
                     )
-            refuse(cluster_checks.about_machine(spec))
+            cluster_checks.check_machine(spec)
         self._intern_kinds(spec.kind for spec in specs)
         for resource in sorted({r for spec in specs for r in spec.allocatable} - set(self.resources)):
             self._add_resource(resource)
@@ -248,7 +248,7 @@ class BulkCluster:
         if f < 0:
             known = ", ".join(self._feature) or "none"
             raise EventError(f"machine {machine}: policy {self.policy.name} has no feature {feature}; it has {known}")
-        refuse(cluster_checks.about_reading(machine, feature, value, limit))
+        cluster_checks.check_reading(machine, feature, value, limit)
         own = fixed(value)
         self.readings[row, f] += own - self._own[row, f]
         self._own[row, f] = own
@@ -261,7 +261,7 @@ class BulkCluster:
         Raises ``EventError`` for a machine that is not there, and amounts that cannot be counted.
         """
         row = self.row(machine)
-        refuse(cluster_checks.about_amounts(f"machine {machine}", allocatable))
+        cluster_checks.check_amounts(f"machine {machine}", allocatable)
         for resource in sorted(set(allocatable) - set(self.resources)):
             self._add_resource(resource)
         for i, resource in enumerate(self.resources):
@@ -283,7 +283,7 @@ class BulkCluster:
             number = None
         if number is not None:
             return number
-        refuse(cluster_checks.about_class(task_class))
+        cluster_checks.check_class(task_class)
         prices = checked_prices(self.policy, task_class, self.kinds)
         for resource, _ in task_class.needs:
             if resource not in self.resources:

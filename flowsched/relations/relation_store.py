@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flowsched.relations.entry_bounds import UNBOUNDED, EntryBounds, entry_bounds
+from flowsched.relations.entry_bounds import EntryBounds, entry_bounds
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched.relations.relation_counts import RelationCounts, compared_domains, floor_of, padded
 from flowsched.relations.topology_counts import TopologyCounts
@@ -203,25 +203,6 @@ class RelationStore:
                 return self._counts[id_].relation
         return None
 
-    def room_on(self, name: str, holds: bool, joins: bool, row: int) -> int:
-        """How many more such tasks a limit or ``apart`` lets into the domain of a row, ``UNBOUNDED`` for other kinds.
-
-        0 where the relation needs a label that the row's machine does not have. Raises ``KeyError`` for a relation that
-        was not declared.
-        """
-        (id_,) = self.ids((name,))
-        kind = self._counts[id_].relation.kind
-        bounds, members, holders, domain = self._asked(id_, holds, joins, row, None, ())
-        if domain < 0:
-            return 0 if bounds.needs_label else UNBOUNDED
-        if kind not in (RelationKind.LIMIT, RelationKind.APART):
-            return UNBOUNDED
-        if not bounds.admit(members, holders):
-            return 0
-        if kind is RelationKind.LIMIT:
-            return bounds.most_members + 1 - members if joins else UNBOUNDED
-        return 1 if holds and joins else UNBOUNDED
-
     def open_rows(
         self, name: str, holds: bool, joins: bool, eligible: BoolArray | None = None
     ) -> tuple[BoolArray, BoolArray]:
@@ -263,11 +244,6 @@ class RelationStore:
             padded(counts.by_machine.members, self._rows)[chosen].copy(),
             padded(counts.by_machine.holders, self._rows)[chosen].copy(),
         )
-
-    def values(self, key: str) -> tuple[str, ...]:
-        """Values of a label that machines have, in order; none for a key that no relation has."""
-        found = self._keys.get(key)
-        return () if found is None else tuple(sorted(found.numbers))
 
     def copy(self) -> RelationStore:
         """An independent store in the same state; counts are shared until either side changes them."""

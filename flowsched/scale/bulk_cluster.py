@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from flowsched.errors import EventError
 from flowsched.relations.relation import Relation
 from flowsched.scale import cluster_checks, kernels
-from flowsched.scale.machine_arrays import FIXED, LoadedMachines, fixed, longer, ties, wider
+from flowsched.scale.machine_arrays import FIXED, LoadedMachines, amounts, fixed, longer, own_readings, ties, wider
 from flowsched.scale.places import PlacesTable
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, CostModel
 from flowsched.scale.price_table import PriceTable, checked_prices
@@ -26,6 +26,8 @@ from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 UNLIMITED = kernels.UNLIMITED
 FREE, PENDING, RUNNING = 0, 1, 2
 CPU = 0
+_BY_MACHINE = ("alive", "kind", "allocatable", "free", "readings", "limits", "own_readings", "_changed", "_changes")
+_BY_TASK = ("state", "task_class", "machine", "created_s", "end_s", "sequence", "_pending", "_position", "_scratch")
 """The column of ``cpu`` in every array by resource."""
 
 
@@ -62,7 +64,8 @@ class BulkCluster:
         self.readings: IntArray = np.zeros((0, width), dtype=np.int64)
         """The sums, in units of 1/FIXED."""
         self.limits: IntArray = np.zeros((0, width), dtype=np.int64)
-        self._own: IntArray = np.zeros((0, width), dtype=np.int64)
+        self.own_readings: IntArray = np.zeros((0, width), dtype=np.int64)
+        """What machines read when no task is there, in units of 1/FIXED."""
         self._changed: BoolArray = np.zeros(0, dtype=np.bool_)
         self._changes: IntArray = np.zeros(0, dtype=np.int64)
         self._change_count = np.zeros(1, dtype=np.int64)
@@ -118,11 +121,6 @@ class BulkCluster:
         return len(self.alive)
 
     @property
-    def own_readings(self) -> IntArray:
-        """What machines read when no task is there, in units of 1/FIXED."""
-        return self._own
-
-    @property
     def machine_count(self) -> int:
         """Machines that are there."""
         return len(self._row)
@@ -149,34 +147,20 @@ class BulkCluster:
                 raise EventError(f"machine {spec.name} is there already")
             seen.add(spec.name)
             for feature in (*spec.readings, *spec.limits):
-                if feature not in self._feature:
-                    known = ", ".join(self._feature) or "none"
-                    raise EventError(
-                        f"machine {spec.name}: policy {self.policy.name} has no feature {feature}; it has {known}"
-                    )
+                self._number_of(spec.name, feature)
             cluster_checks.check_machine(spec)
         self._intern_kinds(spec.kind for spec in specs)
         for resource in sorted({r for spec in specs for r in spec.allocatable} - set(self.resources)):
             self._add_resource(resource)
         rows = np.array([self._take_row(spec.name) for spec in specs], dtype=np.int64)
-        column = {r: i for i, r in enumerate(self.resources)}
+        self.alive[rows] = True
+        self.kind[rows] = [self._kind[spec.kind] for spec in specs]
+        self.allocatable[rows] = self.free[rows] = amounts(specs, self.resources)
+        readings, self.limits[rows] = own_readings(specs, self.features)
+        self.own_readings[rows] = self.readings[rows] = readings
         for row, spec in zip(rows.tolist(), specs, strict=True):
-            self.alive[row] = True
-            self.kind[row] = self._kind[spec.kind]
-            self.allocatable[row] = 0
-            for resource, amount in spec.allocatable.items():
-                self.allocatable[row, column[resource]] = amount
-            self.free[row] = self.allocatable[row]
-            self._own[row] = 0
-            self.limits[row] = UNLIMITED
-            for feature, value in spec.readings.items():
-                self._own[row, self._feature[feature]] = fixed(value)
-            for feature, value in spec.limits.items():
-                if value < UNLIMITED / FIXED:
-                    self.limits[row, self._feature[feature]] = fixed(value)
-            self.readings[row] = self._own[row]
             self.topology.set_labels(row, spec.labels)
-            self._mark(row)
+        self.touch(rows)
         return rows
 
     def load_machines(self, machines: LoadedMachines) -> IntArray:
@@ -206,7 +190,7 @@ class BulkCluster:
         columns = [self.resources.index(resource) for resource in machines.resources]
         self.allocatable[:, columns] = machines.allocatable
         self.free[:, columns] = machines.free
-        self._own[:] = machines.readings
+        self.own_readings[:] = machines.readings
         self.readings[:] = machines.readings
         self.limits[:] = machines.limits
         rows = np.arange(count, dtype=np.int64)
@@ -231,7 +215,7 @@ class BulkCluster:
             self.alive[row] = False
             self.allocatable[row] = 0
             self.free[row] = 0
-            self._own[row] = 0
+            self.own_readings[row] = 0
             self.readings[row] = 0
             self.limits[row] = UNLIMITED
             self.topology.set_labels(row, None)
@@ -244,14 +228,11 @@ class BulkCluster:
 
         Raises ``EventError`` for a machine that is not there, an unknown feature, and numbers that cannot be counted.
         """
-        row, f = self.row(machine), self._feature.get(feature, -1)
-        if f < 0:
-            known = ", ".join(self._feature) or "none"
-            raise EventError(f"machine {machine}: policy {self.policy.name} has no feature {feature}; it has {known}")
+        row, f = self.row(machine), self._number_of(machine, feature)
         cluster_checks.check_reading(machine, feature, value, limit)
         own = fixed(value)
-        self.readings[row, f] += own - self._own[row, f]
-        self._own[row, f] = own
+        self.readings[row, f] += own - self.own_readings[row, f]
+        self.own_readings[row, f] = own
         self.limits[row, f] = fixed(limit) if limit < UNLIMITED / FIXED else UNLIMITED
         self._mark(row)
 
@@ -532,6 +513,13 @@ class BulkCluster:
                 if self.roles[c]:
                     self.topology.book(self.roles[c], self.machine[tasks[self.task_class[tasks] == c]], sign)
 
+    def _number_of(self, machine: str, feature: str) -> int:
+        number = self._feature.get(feature)
+        if number is None:
+            known = ", ".join(self._feature) or "none"
+            raise EventError(f"machine {machine}: policy {self.policy.name} has no feature {feature}; it has {known}")
+        return number
+
     def _check(self, tasks: IntArray, state: int) -> None:
         if len(tasks) and not (self.state[tasks] == state).all():
             wrong = int(tasks[self.state[tasks] != state][0])
@@ -562,32 +550,18 @@ class BulkCluster:
     def _grow(self, more: int) -> None:
         before = self.rows
         self.names += [None] * more
-        self.alive = longer(self.alive, more)
-        self.kind = longer(self.kind, more)
-        self.allocatable = longer(self.allocatable, more)
-        self.free = longer(self.free, more)
-        self.readings = longer(self.readings, more)
-        self.limits = longer(self.limits, more)
+        for array in _BY_MACHINE:
+            setattr(self, array, longer(getattr(self, array), more))
         self.limits[before:] = UNLIMITED
-        self._own = longer(self._own, more)
-        self._changed = longer(self._changed, more)
-        self._changes = longer(self._changes, more)
         self._empty += range(before + more - 1, before - 1, -1)
         self.topology.grow(self.rows)
 
     def _grow_tasks(self, least: int) -> None:
         before = len(self.state)
         more = max(64, before, least)
-        self.state = longer(self.state, more)
-        self.task_class = longer(self.task_class, more)
-        self.machine = longer(self.machine, more)
+        for array in _BY_TASK:
+            setattr(self, array, longer(getattr(self, array), more))
         self.machine[before:] = -1
-        self.created_s = longer(self.created_s, more)
-        self.end_s = longer(self.end_s, more)
-        self.sequence = longer(self.sequence, more)
-        self._pending = longer(self._pending, more)
-        self._position = longer(self._position, more)
-        self._scratch = longer(self._scratch, more)
         self._empty_tasks = longer(self._empty_tasks, more)
         kept = self._empty_tasks[: self._empty_count].copy()
         self._empty_tasks[:more] = np.arange(before + more - 1, before - 1, -1)

@@ -14,7 +14,7 @@ from flowsched.scale.bulk_input import BulkInput
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.demand import ALWAYS_WORTH_IT, Demand
 from flowsched.scale.machine_arrays import FIXED
-from flowsched.scale.network_trace import NetworkTrace, PlacedCosts
+from flowsched.scale.network_trace import NetworkTrace, PlacedCosts, RoundHead
 from flowsched.scale.places import read_places
 from flowsched.scale.policy import ClassPrices, CostModel
 from flowsched.scale.reasons import Closing, Reason
@@ -59,11 +59,11 @@ class BulkTrace:
     ) -> BulkTrace:
         """Take down what the round had and decided."""
         model = given.model
-        trace = NetworkTrace.of(
-            rounds.cluster, outcome, closing, reasons, (), number=0, now_s=given.now_s,
-            policy="flow" if model is None else model.name, solver=solver.name, settings=given.settings, upkeep={},
-            timings_ms=timings_ms, own_names=model is None, costs=costs, bulk=True,
-        )  # fmt: skip
+        policy = "flow" if model is None else model.name
+        head = RoundHead(
+            0, given.now_s, policy, solver.name, given.settings, {}, timings_ms, own_names=model is None, bulk=True
+        )
+        trace = NetworkTrace.of(rounds.cluster, outcome, closing, reasons, (), head, costs)
         levels = outcome.levels or (_level_without_tasks(rounds),)
         more = {} if model is None else {"cost_model": model.name, "now_s": given.now_s, "order": list(given.order)}
         return cls(trace, levels, given.groups, dict(given.running_members), dict(counts), more)
@@ -90,14 +90,14 @@ class BulkTrace:
             **priority,
             "outside": [] if number else self._outside(),
             "given": {
-                "settings": asdict(trace.settings),
+                "settings": asdict(trace.head.settings),
                 "task_groups": [asdict(group) for group in self.groups],
                 "running_members": dict(self.running_members),
                 **self.model,
                 **more,
             },
             "counts": {} if number else dict(self.counts),
-            "timings": {} if number else plain_timings(trace.timings_ms),
+            "timings": {} if number else plain_timings(trace.head.timings_ms),
         }
 
     def _outside(self) -> list[dict[str, Any]]:
@@ -112,10 +112,10 @@ class BulkTrace:
         found = []
         for c in sorted(members):
             rows = np.array(members[c], dtype=np.int64)
-            waiting = float(trace.roll.waiting[c])
+            waiting = float(trace.roll.prices.waiting[c])
             leaving = np.full(len(rows), waiting if np.isfinite(waiting) else 0.0)
             # Classes with a cost model of their own may share a name, so they are called by a task, as in networks.
-            name = trace.roll.classes[c].name if trace.own_names else trace.roll.tasks[members[c][0]]
+            name = trace.roll.classes[c].name if trace.head.own_names else trace.roll.tasks[members[c][0]]
             demand = plain_demand(trace, self.levels[0], c, rows, leaving, name, numbered)
             found.append({**demand, "reason": trace.reasons[members[c][0]].text})
         return found

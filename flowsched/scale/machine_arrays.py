@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.scale.task_class import MachineKind
+from flowsched.scale.kernels import UNLIMITED
+from flowsched.scale.policy import Feature
+from flowsched.scale.task_class import MachineKind, MachineSpec
 from flowsched.support.arrays import FloatArray, IntArray
 
 FIXED = 1 << 24
@@ -42,6 +45,26 @@ def ties(allocatable: IntArray, spread: bool) -> FloatArray:
     # The share in use: nothing of what a machine does not have.
     ties[:, 0] = 0.5 * (allocatable > 0).sum(axis=1)
     return ties
+
+
+def amounts(specs: Sequence[MachineSpec], resources: Sequence[str]) -> IntArray:
+    """What machines have, by machine and resource."""
+    found = [[spec.allocatable.get(resource, 0) for resource in resources] for spec in specs]
+    return np.array(found, dtype=np.int64).reshape(len(specs), len(resources))
+
+
+def own_readings(specs: Sequence[MachineSpec], features: Sequence[Feature]) -> tuple[IntArray, IntArray]:
+    """What machines read by themselves, and what they may read at most, by machine and feature."""
+    position = {feature.name: f for f, feature in enumerate(features)}
+    readings = np.zeros((len(specs), len(position)), dtype=np.int64)
+    limits = np.full(readings.shape, UNLIMITED, dtype=np.int64)
+    for i, spec in enumerate(specs):
+        for feature, value in spec.readings.items():
+            readings[i, position[feature]] = fixed(value)
+        for feature, value in spec.limits.items():
+            if value < UNLIMITED / FIXED:
+                limits[i, position[feature]] = fixed(value)
+    return readings, limits
 
 
 def fixed(value: float) -> int:

@@ -15,7 +15,7 @@ from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.changes import History, change_running
 from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.machine_arrays import FIXED, LoadedMachines
-from flowsched.scale.network_trace import NetworkTrace
+from flowsched.scale.network_trace import NetworkTrace, RoundHead
 from flowsched.scale.places import read_numbers, read_places
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, Feature
 from flowsched.scale.reasons import Closing, why_all
@@ -82,20 +82,9 @@ def solve_again(record: Mapping[str, Any], solver: Solver) -> list[dict[str, Any
     cluster, before, outcome = _decide_again(record, solver, settings)
     now_s = float(record["now_s"])
     closing = Closing.of(cluster, outcome.tasks, outcome.machines)
-    trace = NetworkTrace.of(
-        cluster,
-        outcome,
-        closing,
-        why_all(now_s, cluster, outcome, closing),
-        before,
-        number=int(record["round"]),
-        now_s=now_s,
-        policy=str(record["policy"]),
-        solver=solver.name,
-        settings=settings,
-        upkeep={},
-        timings_ms={},
-    )
+    reasons = why_all(now_s, cluster, outcome, closing)
+    head = RoundHead(int(record["round"]), now_s, str(record["policy"]), solver.name, settings)
+    trace = NetworkTrace.of(cluster, outcome, closing, reasons, before, head)
     parts: list[dict[str, Any]] = network_record(trace)["parts"]
     return parts
 

@@ -6,8 +6,9 @@ of the events that led to it. Rows of machines and of tasks are reused; what is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,17 @@ from numpy.typing import NDArray
 from flowsched.errors import EventError
 from flowsched.relations.relation import Relation
 from flowsched.scale import cluster_checks, kernels
-from flowsched.scale.machine_arrays import FIXED, LoadedMachines, amounts, fixed, longer, own_readings, ties, wider
+from flowsched.scale.machine_arrays import (
+    FIXED,
+    LoadedMachines,
+    MachineRows,
+    amounts,
+    fixed,
+    longer,
+    own_readings,
+    ties,
+    wider,
+)
 from flowsched.scale.places import PlacesTable
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, CostModel
 from flowsched.scale.price_table import PriceTable, checked_prices
@@ -26,7 +37,6 @@ from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 UNLIMITED = kernels.UNLIMITED
 FREE, PENDING, RUNNING = 0, 1, 2
 CPU = 0
-_BY_MACHINE = ("alive", "kind", "allocatable", "free", "readings", "limits", "own_readings", "_changed", "_changes")
 _BY_TASK = ("state", "task_class", "machine", "created_s", "end_s", "sequence", "_pending", "_position", "_scratch")
 """The column of ``cpu`` in every array by resource."""
 
@@ -41,11 +51,17 @@ class ClusterView:
     """Machine rows that changed since the last view."""
 
 
-class BulkCluster:
+class BulkCluster(MachineRows):
     """Machines by row, tasks by row, classes and kinds by number."""
+
+    _BARE: ClassVar[Mapping[str, float]] = {
+        **dict.fromkeys(("alive", "kind", "allocatable", "free", "readings", "own_readings"), 0),
+        "limits": UNLIMITED,
+    }
 
     def __init__(self, policy: CostModel, resources: Sequence[str] = ("cpu", "memory")) -> None:
         """No machines yet. ``resources``: those that machines have; more may turn up with machines."""
+        super().__init__()
         self.policy = policy
         self.resources = ["cpu", *(r for r in resources if r != "cpu")]
         self.memory_unit = 1
@@ -54,10 +70,6 @@ class BulkCluster:
         self._feature = {feature.name: i for i, feature in enumerate(self.features)}
         width = len(self.features)
 
-        self.names: list[str | None] = []
-        self._row: dict[str, int] = {}
-        self._empty: list[int] = []
-        self.alive: BoolArray = np.zeros(0, dtype=np.bool_)
         self.kind: IntArray = np.zeros(0, dtype=np.int64)
         self.allocatable: IntArray = np.zeros((0, len(self.resources)), dtype=np.int64)
         self.free: IntArray = np.zeros((0, len(self.resources)), dtype=np.int64)
@@ -115,16 +127,6 @@ class BulkCluster:
 
     # Machines
 
-    @property
-    def rows(self) -> int:
-        """Length of every array by machine."""
-        return len(self.alive)
-
-    @property
-    def machine_count(self) -> int:
-        """Machines that are there."""
-        return len(self._row)
-
     def row(self, name: str) -> int:
         """Row of a machine. Raises ``EventError`` while it is not there."""
         try:
@@ -153,7 +155,6 @@ class BulkCluster:
         for resource in sorted({r for spec in specs for r in spec.allocatable} - set(self.resources)):
             self._add_resource(resource)
         rows = np.array([self._take_row(spec.name) for spec in specs], dtype=np.int64)
-        self.alive[rows] = True
         self.kind[rows] = [self._kind[spec.kind] for spec in specs]
         self.allocatable[rows] = self.free[rows] = amounts(specs, self.resources)
         readings, self.limits[rows] = own_readings(specs, self.features)
@@ -180,7 +181,7 @@ class BulkCluster:
                 self._add_resource(resource)
         count = len(machines.names)
         self._grow(count)
-        self._empty = []
+        self._empty_rows = []
         self.names = list(machines.names)
         self._row = {name: row for row, name in enumerate(machines.names)}
         self.alive[:] = True
@@ -210,17 +211,9 @@ class BulkCluster:
         there = np.flatnonzero((self.state == RUNNING) & gone[np.maximum(self.machine, 0)])
         self.unbind(there)
         for row, name in zip(rows.tolist(), names, strict=True):
-            del self._row[name]
-            self.names[row] = None
-            self.alive[row] = False
-            self.allocatable[row] = 0
-            self.free[row] = 0
-            self.own_readings[row] = 0
-            self.readings[row] = 0
-            self.limits[row] = UNLIMITED
+            self._leave_row(name)
             self.topology.set_labels(row, None)
-            self._empty.append(row)
-            self._mark(row)
+        self.touch(rows)
         return there
 
     def read(self, machine: str, feature: str, value: float, limit: float = FORBIDDEN) -> None:
@@ -539,21 +532,9 @@ class BulkCluster:
     def _mark(self, row: int) -> None:
         self.touch(np.array([row], dtype=np.int64))
 
-    def _take_row(self, name: str) -> int:
-        if not self._empty:
-            self._grow(max(16, self.rows))
-        row = self._empty.pop()
-        self._row[name] = row
-        self.names[row] = name
-        return row
-
     def _grow(self, more: int) -> None:
-        before = self.rows
-        self.names += [None] * more
-        for array in _BY_MACHINE:
-            setattr(self, array, longer(getattr(self, array), more))
-        self.limits[before:] = UNLIMITED
-        self._empty += range(before + more - 1, before - 1, -1)
+        super()._grow(more)
+        self._changed, self._changes = longer(self._changed, more), longer(self._changes, more)
         self.topology.grow(self.rows)
 
     def _grow_tasks(self, least: int) -> None:

@@ -22,13 +22,12 @@ from flowsched.scale.demand import Demand, by_machine
 from flowsched.scale.fleet_kernels import machine_arrays
 from flowsched.scale.machine_arrays import LoadedMachines
 from flowsched.scale.places import Places
-from flowsched.scale.policies.flow import HEADROOM, PRESSURE, SENSITIVITY
-from flowsched.scale.policy import ClassPrices, CostModel, Feature
+from flowsched.scale.policies.flow import FlowCostModel, linear
+from flowsched.scale.policy import ClassPrices, CostModel
 from flowsched.scale.restricted import coarsen
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.snapshot_adapter import places_order
 from flowsched.scale.task_class import MachineKind, TaskClass
-from flowsched.support.arrays import FloatArray
 
 _MIB = 1 << 20
 BOUND_STEPS = 20
@@ -47,11 +46,7 @@ class BulkPrices:
     """The linear prices of ``flow`` for the demands of a round, with waiting costs of their own."""
 
     name = "flow"
-    features: ClassVar = (
-        Feature(PRESSURE, 0.0, "interference_suffered"),
-        Feature(SENSITIVITY, 0.0, "interference_caused"),
-        Feature(HEADROOM, 0.0, "slo_headroom"),
-    )
+    features: ClassVar = FlowCostModel().features
     """Machines are told apart by every reading until :func:`coarsen`."""
 
     def __init__(self, demands: Sequence[Demand]) -> None:
@@ -66,14 +61,6 @@ class BulkPrices:
         """The same on every kind, but for the factors."""
         coefficients, effects = linear(task_class.sensitivity, task_class.pressure)
         return ClassPrices(np.zeros(len(kinds)), coefficients, effects, self._waiting[task_class.name])
-
-
-def linear(sensitivity: float, pressure: float) -> tuple[FloatArray, FloatArray]:
-    """Coefficients and effects of a task, by feature.
-
-    What it suffers goes by the neighbours' pressure, what it causes by their sensitivity.
-    """
-    return np.array([sensitivity, pressure, pressure]), np.array([pressure, sensitivity, 0.0])
 
 
 @dataclass(eq=False)

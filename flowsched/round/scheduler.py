@@ -161,7 +161,6 @@ def begin_round(view: View, hosts: HostFactory, settings: Settings) -> BegunRoun
         forecasts,
         prices,
         settings.slots,
-        settings.pricings,
         overdue.holds,
         overdue.must_start | gangs.must_start,
         barred=gangs.barred,

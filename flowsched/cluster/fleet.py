@@ -362,7 +362,9 @@ class Fleet(MachineRows):
         It costs the relations of the task (and a spread's domains), not the machines and not the tasks that are booked.
         """
         row = self._row.get(machine)
-        return row is not None and self._relations.permits_on(holds, joins, row, eligible, self._footprints(without))
+        if row is None:
+            return False
+        return self._relations.refusing_on(holds, joins, row, eligible, self._footprints(without)) is None
 
     def relations_of(self, task: str, among: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Of some relations, those that a booked task holds where that binds later tasks, and those that it joins.

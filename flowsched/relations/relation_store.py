@@ -172,21 +172,6 @@ class RelationStore:
 
     # Questions
 
-    def permits_on(
-        self,
-        holds: Sequence[str],
-        joins: Sequence[str],
-        row: int,
-        eligible: BoolArray | None = None,
-        without: Sequence[Footprint] = (),
-    ) -> bool:
-        """Whether no relation refuses one more such task on the machine of a row, were the tasks ``without`` gone.
-
-        Row -1 is a machine in no domain. ``eligible``: by row, the machines that spreads compare (None for all). Raises
-        ``KeyError`` for a relation that was not declared.
-        """
-        return self.refusing_on(holds, joins, row, eligible, without) is None
-
     def refusing_on(
         self,
         holds: Sequence[str],
@@ -195,7 +180,11 @@ class RelationStore:
         eligible: BoolArray | None = None,
         without: Sequence[Footprint] = (),
     ) -> Relation | None:
-        """The first relation that refuses one more such task on the machine of a row; see :meth:`permits_on`."""
+        """The first relation that refuses one more such task on the machine of a row, were the tasks ``without`` gone.
+
+        None where none does. Row -1 is a machine in no domain. ``eligible``: by row, the machines that spreads compare
+        (None for all). Raises ``KeyError`` for a relation that was not declared.
+        """
         names = (*holds, *joins)
         for name, id_ in zip(dict.fromkeys(names), self.ids(names), strict=True):
             bounds, members, holders, domain = self._asked(id_, name in holds, name in joins, row, eligible, without)

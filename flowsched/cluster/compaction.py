@@ -115,6 +115,11 @@ class View:
     groups: tuple[MachineGroup, ...]
     candidates: Candidates | None = None
     """None where the round looks at all machines."""
+    _candidates: dict[Hashable, BoolArray] = field(init=False, default_factory=dict, repr=False, compare=False)
+    _fits: dict[tuple[int, int], list[bool]] = field(init=False, default_factory=dict, repr=False, compare=False)
+    _large: dict[Hashable, BoolArray] = field(init=False, default_factory=dict, repr=False, compare=False)
+    _supplied: dict[Hashable, BoolArray] = field(init=False, default_factory=dict, repr=False, compare=False)
+    _roomy: dict[Hashable, BoolArray] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def domain_counts(self) -> DomainCounts:
@@ -196,10 +201,6 @@ class View:
         return {m.name: i for i, m in enumerate(self.machines)}
 
     @cached_property
-    def _candidates(self) -> dict[Hashable, BoolArray]:
-        return {}
-
-    @cached_property
     def completes(self) -> bool:
         """Whether anything in the cluster will end by itself."""
         if self.candidates is not None:
@@ -216,10 +217,6 @@ class View:
             found = self._fits[key] = self.large_enough(self.classes[task_class].task, width_milli).tolist()
         return found[group]
 
-    @cached_property
-    def _fits(self) -> dict[tuple[int, int], list[bool]]:
-        return {}
-
     def large_enough(self, task: Task, width_milli: int) -> BoolArray:
         """[groups] where such a task would fit with only the services, and the tasks that have no end, there."""
         key = task.machines, width_milli, task.memory_mib, task.resources, task.gpus
@@ -229,10 +226,6 @@ class View:
             found = self.allowed_to(task) & (width_milli <= cpu) & (task.memory_mib <= memory) & self.supplied(task)
             self._large[key] = found
         return found
-
-    @cached_property
-    def _large(self) -> dict[Hashable, BoolArray]:
-        return {}
 
     def allowed_to(self, task: Task) -> BoolArray:
         """[groups] whose machines a task's user lets it run on."""
@@ -267,10 +260,6 @@ class View:
             found = self._supplied[key] = np.array([of_shape[g] for g in self.shape_of], np.bool_)
         return found
 
-    @cached_property
-    def _supplied(self) -> dict[Hashable, BoolArray]:
-        return {}
-
     def roomy(self, task: Task) -> BoolArray:
         """[groups] whose machines have what a task asks for now, with no other task of this round there."""
         key = task.widths_milli[0], task.memory_mib, task.resources, task.gpus
@@ -285,10 +274,6 @@ class View:
                 )
             self._roomy[key] = found
         return found
-
-    @cached_property
-    def _roomy(self) -> dict[Hashable, BoolArray]:
-        return {}
 
 
 def _supplies(here: MachineGroup, task: Task) -> bool:

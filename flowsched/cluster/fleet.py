@@ -17,7 +17,7 @@ from flowsched.relations.entry_bounds import roles
 from flowsched.relations.relation import Relation
 from flowsched.relations.relation_store import Footprint, RelationStore
 from flowsched.relations.topology_counts import TopologyCounts
-from flowsched.scale.machine_arrays import FIXED
+from flowsched.scale.machine_arrays import FIXED, MachineRows
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 _LARGEST = 1e4
@@ -61,7 +61,7 @@ class BookedTask:
     joins: tuple[str, ...]
 
 
-class Fleet:
+class Fleet(MachineRows):
     """Machines by row, bookings, and the relations between them."""
 
     _BARE: ClassVar[Mapping[str, float]] = {
@@ -74,14 +74,10 @@ class Fleet:
         "_allocatable": 0,
         "_used": 0,
     }
-    """The arrays by row, and what each has where there is no machine."""
 
     def __init__(self) -> None:
         """No machines yet."""
-        self.names: list[str | None] = []
-        """Name of the machine in each row."""
-        self.alive: BoolArray = np.zeros(0, dtype=np.bool_)
-        """Rows that hold a machine."""
+        super().__init__()
         self.bandwidth: FloatArray = np.ones(0)
         """Factor on what neighbours do to each other there."""
         self.pressure_cap: FloatArray = np.full(0, np.inf)
@@ -93,27 +89,15 @@ class Fleet:
         self._allocatable: IntArray = np.zeros((0, 0), dtype=np.int64)
         self._used: IntArray = np.zeros((0, 0), dtype=np.int64)
         self._columns: dict[str, int] = {}
-        self._row: dict[str, int] = {}
-        self._empty_rows: list[int] = []
         self._bookings: dict[str, _Booking] = {}
         self._booked_on: dict[str, dict[str, None]] | None = {}
         self._relations = RelationStore()
         self._order: IntArray | None = None
 
     @property
-    def rows(self) -> int:
-        """Length of every array by row; it grows by doubling."""
-        return len(self.alive)
-
-    @property
     def resources(self) -> tuple[str, ...]:
         """Resource of each column."""
         return tuple(self._columns)
-
-    @property
-    def machine_count(self) -> int:
-        """Machines that are alive."""
-        return len(self._row)
 
     @property
     def task_count(self) -> int:
@@ -142,6 +126,7 @@ class Fleet:
         new = row is None
         if row is None:
             row = self._take_row(name)
+            self._order = None
         self._relations.put_machine(row, labels)
         if new:
             for task in self._tasks_on(name):
@@ -155,18 +140,14 @@ class Fleet:
 
     def remove_machine(self, name: str) -> None:
         """Take a machine away; bookings on it count again if it comes back. An unknown machine is nothing to do."""
-        row = self._row.pop(name, None)
-        if row is None:
+        if name not in self._row:
             return
+        row = self._leave_row(name)
         for task in self._tasks_on(name):
             booking = self._bookings[task]
             self._relations.count((row, booking.holds, booking.joins), -1)
         self._relations.remove_machine(row)
         self._order = None
-        self.names[row] = None
-        for array, bare in self._BARE.items():
-            getattr(self, array)[row] = bare
-        self._empty_rows.append(row)
 
     def set_service(self, machine: str, pressure_cap: float, headroom_slope: float) -> None:
         """Latency services of a machine: the pressure they bear before a p95 goal breaks, and its price per unit.
@@ -381,7 +362,9 @@ class Fleet:
         It costs the relations of the task (and a spread's domains), not the machines and not the tasks that are booked.
         """
         row = self._row.get(machine)
-        return row is not None and self._relations.permits_on(holds, joins, row, eligible, self._footprints(without))
+        if row is None:
+            return False
+        return self._relations.refusing_on(holds, joins, row, eligible, self._footprints(without)) is None
 
     def relations_of(self, task: str, among: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Of some relations, those that a booked task holds where that binds later tasks, and those that it joins.
@@ -471,26 +454,9 @@ class Fleet:
             self._used = np.hstack([self._used, nothing])
         return column
 
-    def _take_row(self, name: str) -> int:
-        if not self._empty_rows:
-            self._grow()
-        row = self._empty_rows.pop()
-        self._row[name] = row
-        self._order = None
-        self.names[row] = name
-        self.alive[row] = True
-        return row
-
-    def _grow(self) -> None:
-        before = self.rows
-        more = max(16, before)
-        self.names += [None] * more
-        for name, bare in self._BARE.items():
-            known = getattr(self, name)
-            new = np.full((more, *known.shape[1:]), bare, dtype=known.dtype)
-            setattr(self, name, np.concatenate([known, new]))
-        self._relations.grow(before + more)
-        self._empty_rows += range(before + more - 1, before - 1, -1)
+    def _grow(self, more: int) -> None:
+        super()._grow(more)
+        self._relations.grow(self.rows)
 
 
 def fixed(amount: float) -> int:

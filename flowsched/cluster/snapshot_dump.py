@@ -186,7 +186,7 @@ SERVICE = PlainForm(
     memory=_MEMORY,
     slo_p95=Kind(lambda slo_us: f"{slo_us!r}us", parse_duration_us, "slo_us"),
 )
-_TASK = PlainForm(
+TASK = PlainForm(
     Task,
     "name job profile scale request widths memory submit_s priority",
     "weight goal_s machines spread_over resources holds joins threads group min_utility endless rounds_waited"
@@ -204,7 +204,7 @@ RUNNING = PlainForm(
     Running,
     "task machine width threads cores bound_s start_s progress",
     "moved_s devices remote",
-    task=Kind(_TASK.dump, _TASK.read),
+    task=Kind(TASK.dump, TASK.read),
     width=_milli("width_milli"),
     cores=_CORES,
     devices=_LIST,
@@ -225,7 +225,7 @@ _SNAPSHOT = PlainForm(
     machines=_each(_MACHINE),
     services=_each(SERVICE),
     running=_each(RUNNING),
-    pending=_each(_TASK),
+    pending=_each(TASK),
     plan=_each(PLANNED),
     reservations=_each(RESERVATION),
     start_delay=Kind(asdict, lambda plain: StartDelay(**plain)),

@@ -37,6 +37,7 @@ from flowsched.cluster.snapshot_dump import (
     RELATION_COUNT,
     RESERVATION,
     RUNNING,
+    TASK,
     TASK_GROUP,
     read_plain_snapshot,
 )
@@ -365,31 +366,15 @@ def _task(
         problems.add(document.problem((*path, "widths"), "names a width twice"))
     if not refer(problems, document, (*path, "profile"), "job profile", form.profile, catalogue.jobs):
         return None
-    return Task(
-        name=form.name,
+    return TASK.of(
+        form,
         job=form.job or form.name,
-        profile=form.profile,
-        scale=form.scale,
-        request_milli=form.request,
         widths_milli=tuple(sorted(set(widths))),
         memory_mib=form.memory if form.memory is not None else catalogue.jobs[form.profile].memory_mib,
-        submit_s=form.submit_s,
-        goal_s=form.goal_s,
-        priority=form.priority,
-        weight=form.weight,
-        machines=tuple(form.machines) if form.machines is not None else None,
-        endless=form.endless,
-        spread_over=tuple(form.spread_over) if form.spread_over is not None else None,
-        rounds_waited=form.rounds_waited,
-        preemptions=form.preemptions,
-        done=form.done,
-        run_s=form.run_s,
         interference_class=form.interference_class or "",
-        input_mb=form.input_mb,
         locality=tuple((place.label, place.value, place.share) for place in form.locality),
         wishes=tuple(sorted((name, cost) for name, cost in form.wishes.items() if cost)),
         gpus_for=form.gpus_for or "",
-        postponements=form.postponements,
         **bound,
     )
 

@@ -48,11 +48,6 @@ class DeviceArrays(NamedTuple):
         """Of all devices, whatever is left of them."""
         return int(self.gpus().sum()) * WHOLE_MILLI
 
-    def gpu_left_milli(self) -> IntArray:
-        """[M] on all devices of a machine together."""
-        left: IntArray = np.maximum(self.devices, 0).sum(axis=1)
-        return left
-
 
 def device_arrays(
     cpu_milli: Sequence[int] | IntArray,

@@ -1,8 +1,7 @@
-"""CPU bandwidth of critical tasks as a capacity of the node: which of them get ``SCHED_DEADLINE``, and what is left."""
+"""CPU bandwidth of critical tasks as a capacity of the node: which of them get ``SCHED_DEADLINE``."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,19 +11,16 @@ from flowsched_models.isolation.admission import Bandwidth, Room, fits, objectio
 
 @dataclass(frozen=True)
 class DeadlineAdmission:
-    """Tasks that get the bandwidth that they ask for. The others fall back to their weight."""
+    """Tasks that get the bandwidth that they ask for. The others fall back to their weight.
+
+    An admitted task must be free to run on all cores: the kernel refuses a deadline to a task that is bound to fewer, and
+    refuses to bind one that has a deadline.
+    """
 
     admitted: tuple[str, ...]
     """Names, in the order in which they were taken: highest priority first."""
     refused: Mapping[str, str]
     """The reason of each that asks and is not admitted, in one sentence."""
-    bandwidth_cpus: float
-    """What the admitted ones are owed together."""
-    left_cpus: float
-    """What the machine has for all others when all admitted tasks take what they are owed."""
-    cores: int
-    """Cores over which an admitted task must be free to run: all of them. The kernel refuses a deadline to a task that is
-    bound to fewer, and refuses to bind one that has a deadline."""
 
 
 def admit_deadlines(tasks: Sequence[NodeTask], room: Room) -> DeadlineAdmission:
@@ -50,5 +46,4 @@ def admit_deadlines(tasks: Sequence[NodeTask], room: Room) -> DeadlineAdmission:
             continue
         others = f"{before:.3f} of them are taken by {', '.join(admitted)}" if admitted else "none of them is taken"
         refused[task.name] = f"it asks for {wanted.cpus:.3f} CPUs; {words(room)}, and {others}"
-    owed = math.fsum(task.cpus for task in taken)
-    return DeadlineAdmission(tuple(admitted), refused, owed, max(0.0, room.cores - owed), room.cores)
+    return DeadlineAdmission(tuple(admitted), refused)

@@ -20,7 +20,7 @@ from flowsched.node.arrangement import Arrangement, Cores
 from flowsched.node.load import LoadTracker
 from flowsched.node.makespan_prices import MakespanPrices, Regime
 from flowsched.node.makespan_program import MakespanProgram
-from flowsched.node.moment import Candidate, Moment, Piece
+from flowsched.node.moment import Candidate, Moment
 from flowsched.node.network import SeatNetwork
 from flowsched.node.node import Node, NodeService, NodeTask, with_own_cores
 from flowsched.node.progress import ProgressBook
@@ -63,10 +63,6 @@ class _View:
         """CPUs that critical tasks take."""
         return sum(t.deadline.bandwidth for t in self.critical if t.deadline is not None)
 
-    @property
-    def pieces(self) -> tuple[Piece, ...]:
-        return tuple((t.task.name, stage) for t, stage in zip(self.tasks, self.stages, strict=True))
-
 
 class FlowNode:
     """A node controller. Keeps no clock of its own: all times are the readings'."""
@@ -101,11 +97,13 @@ class FlowNode:
         self._usual = UsualLoads()
         self._planned_s = float("-inf")
         self._waits_since: dict[str, float] = {}
-        self._due: frozenset[str] = frozenset()
+        self.due: frozenset[str] = frozenset()
+        """Tasks that waited for too long: they are not paused any more."""
         self._rates: dict[str, float] = {}
         self._last_s: float | None = None
         self._decided_for: object = None
-        self._refused: Mapping[str, str] = {}
+        self.refused: Mapping[str, str] = {}
+        """Why tasks that ask for a deadline did not get it at the last reading."""
         self._reasons: Mapping[str, str] = {}
         self._company: object = None
 
@@ -119,19 +117,9 @@ class FlowNode:
         """What the work that was left was believed to take when prices were made last."""
         return self._prices.makespan_s
 
-    @property
-    def refused(self) -> Mapping[str, str]:
-        """Why tasks that ask for a deadline did not get it at the last reading."""
-        return self._refused
-
     def reason(self, name: str) -> str:
         """Why a service or a task has what it was last given; empty where nothing keeps a task from running."""
         return self._reasons.get(name, "")
-
-    @property
-    def due(self) -> frozenset[str]:
-        """Tasks that waited for too long: they are not paused any more."""
-        return self._due
 
     def qps(self, service: str) -> float:
         """The load that a service is held ready for; 0 where nothing was read yet."""
@@ -146,8 +134,8 @@ class FlowNode:
         """The allocation from now on; None where nothing changes."""
         self._note(reading)
         view = self._view(reading)
-        self._refused = view.admission.refused
-        due = tuple(t.task.name in self._due for t in view.tasks)
+        self.refused = view.admission.refused
+        due = tuple(t.task.name in self.due for t in view.tasks)
         company = (view.services, tuple(t.task for t in view.tasks), view.stages, view.critical, view.gone)
         same_company = company == self._company
         new_prices = self._price(reading.t_s, view, same_company)
@@ -221,7 +209,7 @@ class FlowNode:
         self._waits_since = {k: v for k, v in self._waits_since.items() if k in present}
         # Who is due stays due: otherwise it would run for one tick and wait for as long again.
         late = {k for k, since in self._waits_since.items() if reading.t_s - since >= self.settings.due_s}
-        self._due = (self._due & present) | late
+        self.due = (self.due & present) | late
 
     def _view(self, reading: Reading) -> _View:
         admission = admit_deadlines([t.task for t in reading.tasks], self.room)

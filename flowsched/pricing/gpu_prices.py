@@ -65,12 +65,8 @@ class GpuMemory:
     def __init__(self) -> None:
         """Nothing yet."""
         self._key: Hashable = None
-        self._worth: GpuWorth | None = None
-
-    @property
-    def last(self) -> GpuWorth | None:
+        self.last: GpuWorth | None = None
         """What they were worth when it was asked last."""
-        return self._worth
 
     def worth(self, snapshot: Snapshot) -> GpuWorth:
         """What the GPUs of a snapshot are worth to its demand."""
@@ -78,9 +74,9 @@ class GpuMemory:
         found = ((m.gpus, m.cpu_milli, m.memory_mib) for m in snapshot.machines if m.gpus is not None)
         idle = tuple(sorted(found, key=repr))
         key = (tuple(demand), idle)
-        if key != self._key or self._worth is None:
-            self._key, self._worth = key, worth_of(demand, idle)
-        return self._worth
+        if key != self._key or self.last is None:
+            self._key, self.last = key, worth_of(demand, idle)
+        return self.last
 
 
 def worth_of(demand: Sequence[tuple[GpuShape, int]], idle: Sequence[tuple[MachineGpus, int, int]]) -> GpuWorth:

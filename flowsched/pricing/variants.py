@@ -30,6 +30,7 @@ from flowsched_models.gpu_profile import NO_GPU_PROFILE
 from flowsched_models.runtime import Resident
 
 _TypeKey = tuple[object, ...]
+_Variant = tuple[tuple[int, bool], FloatArray, int, int]
 
 
 @dataclass(frozen=True)
@@ -103,29 +104,21 @@ class VariantBuilder:
 
     def _type_variants(self, task_class: int) -> _TypeVariants:
         """The variants of one class's type, counted from 0."""
-        table = self.forecasts.table
-        rows: list[FloatArray] = []
-        kinds: list[int] = []
-        columns: list[int] = []
-        ways: list[tuple[int, bool]] = []
-        by_shape: list[list[int]] = []
+        found: list[_Variant] = []
+        by_shape: list[range] = []
         for g in self.forecasts.view.shapes:
-            here: list[int] = []
-            key = self._place_key(g, task_class)
-            for way, row, kind, column in table.remembered(key, partial(self._variants_of, g, task_class)):
-                here.append(len(rows))
-                rows.append(row)
-                kinds.append(kind)
-                columns.append(column)
-                ways.append(way)
-            by_shape.append(here)
-        rows_of = np.full((len(by_shape), max((len(here) for here in by_shape), default=0)), -1, np.int64)
-        for s, here in enumerate(by_shape):
-            rows_of[s, : len(here)] = here
-        numbers = np.array(rows).reshape(-1, VARIANT_NUMBERS)
-        shared = np.array([way[1] for way in ways], np.bool_)
-        variants = Variants(numbers, np.array(kinds, np.int64), np.array(columns, np.int64), tuple(ways), shared)
-        return _TypeVariants(rows_of, variants)
+            make = partial(self._variants_of, g, task_class)
+            here = self.forecasts.table.remembered(self._place_key(g, task_class), make)
+            by_shape.append(range(len(found), len(found) + len(here)))
+            found += here
+        rows_of = np.full((len(by_shape), max(map(len, by_shape), default=0)), -1, np.int64)
+        for s, rows in enumerate(by_shape):
+            rows_of[s, : len(rows)] = rows
+        numbers = np.array([row for _, row, _, _ in found]).reshape(-1, VARIANT_NUMBERS)
+        kinds = np.array([kind for _, _, kind, _ in found], np.int64)
+        columns = np.array([column for *_, column in found], np.int64)
+        shared = np.array([way[1] for way, *_ in found], np.bool_)
+        return _TypeVariants(rows_of, Variants(numbers, kinds, columns, tuple([way for way, *_ in found]), shared))
 
     def _place_key(self, group: int, task_class: int) -> tuple[object, ...]:
         """What the variants of a class on a group's machines depend on."""
@@ -140,7 +133,7 @@ class VariantBuilder:
         use = use_of(now.catalogue, t.profile, here.machine.gpus, t.gpus)
         return (*job, reference, *place, use, self.settings.slo_margin, self.forecasts.shares)
 
-    def _variants_of(self, group: int, task_class: int) -> list[tuple[tuple[int, bool], FloatArray, int, int]]:
+    def _variants_of(self, group: int, task_class: int) -> list[_Variant]:
         """Way, row, kind and column of each variant of a class on a group's machines."""
         forecasts = self.forecasts
         found = []

@@ -118,7 +118,7 @@ def rebuild_model(
     if goal_s is not None:
         # As the round does: a goal of 0 comes from rounds in which no task has an end.
         prices = prices.with_goal(max(goal_s, 1e-3))
-    return RoundModel(view, forecasts, prices, settings.slots, settings.pricings, holds, must_start, barred)
+    return RoundModel(view, forecasts, prices, settings.slots, holds, must_start, barred)
 
 
 def flow_part(trace: RoundTrace) -> dict[str, Any]:

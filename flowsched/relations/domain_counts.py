@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from flowsched.cluster.snapshot import Machine, RelationCount, Snapshot, Task
-from flowsched.relations.entry_bounds import UNBOUNDED
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched.relations.relation_store import Footprint, RelationStore
 from flowsched.support.arrays import BoolArray
@@ -79,31 +78,11 @@ class DomainCounts:
         holds, joins = self._known(task.holds), self._known(task.joins)
         return self._store.refusing_on(holds, joins, self._row.get(machine, -1), self._eligible_of(task))
 
-    def room(self, task: Task, machine: str, *, local: bool) -> int:
-        """How many tasks like this one the domain of a machine can take at most, whatever else is placed this round.
-
-        ``local``: by the relations whose domains are machines; else by the others. Where the tasks themselves change
-        what a spread or an affinity lets in, the answer is only an upper bound.
-        """
-        most = UNBOUNDED
-        row = self._row.get(machine, -1)
-        for name in self._known((*task.holds, *task.joins)):
-            relation = self.relations[name]
-            if (relation.key == MACHINE) != local:
-                continue
-            holds, joins = name in task.holds, name in task.joins
-            most = min(most, self._store.room_on(name, holds, joins, row))
-        return most
-
     def domain(self, relation: Relation, machine: str) -> str | None:
         """The domain of a machine; None where it is in none."""
         if machine not in self._row:
             return None
         return machine if relation.key == MACHINE else self._store.labels(self._row[machine]).get(relation.key)
-
-    def domains(self, relation: Relation) -> tuple[str, ...]:
-        """All domains of a relation, in order."""
-        return tuple(sorted(self._row)) if relation.key == MACHINE else self._store.values(relation.key)
 
     def _known(self, names: Iterable[str]) -> tuple[str, ...]:
         return tuple(name for name in dict.fromkeys(names) if name in self.relations)

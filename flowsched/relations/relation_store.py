@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flowsched.relations.entry_bounds import UNBOUNDED, EntryBounds, entry_bounds
+from flowsched.relations.entry_bounds import EntryBounds, entry_bounds
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched.relations.relation_counts import RelationCounts, compared_domains, floor_of, padded
 from flowsched.relations.topology_counts import TopologyCounts
@@ -172,21 +172,6 @@ class RelationStore:
 
     # Questions
 
-    def permits_on(
-        self,
-        holds: Sequence[str],
-        joins: Sequence[str],
-        row: int,
-        eligible: BoolArray | None = None,
-        without: Sequence[Footprint] = (),
-    ) -> bool:
-        """Whether no relation refuses one more such task on the machine of a row, were the tasks ``without`` gone.
-
-        Row -1 is a machine in no domain. ``eligible``: by row, the machines that spreads compare (None for all). Raises
-        ``KeyError`` for a relation that was not declared.
-        """
-        return self.refusing_on(holds, joins, row, eligible, without) is None
-
     def refusing_on(
         self,
         holds: Sequence[str],
@@ -195,32 +180,17 @@ class RelationStore:
         eligible: BoolArray | None = None,
         without: Sequence[Footprint] = (),
     ) -> Relation | None:
-        """The first relation that refuses one more such task on the machine of a row; see :meth:`permits_on`."""
+        """The first relation that refuses one more such task on the machine of a row, were the tasks ``without`` gone.
+
+        None where none does. Row -1 is a machine in no domain. ``eligible``: by row, the machines that spreads compare
+        (None for all). Raises ``KeyError`` for a relation that was not declared.
+        """
         names = (*holds, *joins)
         for name, id_ in zip(dict.fromkeys(names), self.ids(names), strict=True):
             bounds, members, holders, domain = self._asked(id_, name in holds, name in joins, row, eligible, without)
             if bounds.needs_label if domain < 0 else not bounds.admit(members, holders):
                 return self._counts[id_].relation
         return None
-
-    def room_on(self, name: str, holds: bool, joins: bool, row: int) -> int:
-        """How many more such tasks a limit or ``apart`` lets into the domain of a row, ``UNBOUNDED`` for other kinds.
-
-        0 where the relation needs a label that the row's machine does not have. Raises ``KeyError`` for a relation that
-        was not declared.
-        """
-        (id_,) = self.ids((name,))
-        kind = self._counts[id_].relation.kind
-        bounds, members, holders, domain = self._asked(id_, holds, joins, row, None, ())
-        if domain < 0:
-            return 0 if bounds.needs_label else UNBOUNDED
-        if kind not in (RelationKind.LIMIT, RelationKind.APART):
-            return UNBOUNDED
-        if not bounds.admit(members, holders):
-            return 0
-        if kind is RelationKind.LIMIT:
-            return bounds.most_members + 1 - members if joins else UNBOUNDED
-        return 1 if holds and joins else UNBOUNDED
 
     def open_rows(
         self, name: str, holds: bool, joins: bool, eligible: BoolArray | None = None
@@ -263,11 +233,6 @@ class RelationStore:
             padded(counts.by_machine.members, self._rows)[chosen].copy(),
             padded(counts.by_machine.holders, self._rows)[chosen].copy(),
         )
-
-    def values(self, key: str) -> tuple[str, ...]:
-        """Values of a label that machines have, in order; none for a key that no relation has."""
-        found = self._keys.get(key)
-        return () if found is None else tuple(sorted(found.numbers))
 
     def copy(self) -> RelationStore:
         """An independent store in the same state; counts are shared until either side changes them."""

@@ -1,8 +1,6 @@
-"""Where one relation lets tasks of one kind go, over any fixed order of machines, while such tasks are placed in turn."""
+"""Where one relation lets tasks of one kind go, over any fixed order of machines."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,26 +11,8 @@ from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.support.arrays import BoolArray, IntArray
 
 
-@dataclass(frozen=True, eq=False)
-class TopologyFilterState:
-    """What a filter has counted, as arrays: for code that places many tasks at once."""
-
-    members: IntArray
-    """By domain, those that count."""
-    holders: IntArray
-    """By domain; zeros where the relation is not ``apart``."""
-    counted: BoolArray
-    """By machine: whether members there count."""
-    compared: BoolArray
-    """By domain: whether the least filled of these is the floor of a spread."""
-    floored: bool
-    """Whether any domain is compared; without one the floor of a spread is 0."""
-    total: int
-    """Members in all domains."""
-
-
 class TopologyFilter:
-    """What one relation says to tasks of one kind, kept current in O(1) while such tasks are placed one after another.
+    """What one relation says to tasks of one kind, as things stand.
 
     ``eligible``: machines that a spread compares (None for all); what is on the others is not counted, as Kubernetes does.
     """
@@ -46,10 +26,13 @@ class TopologyFilter:
         self._kind = relation.kind
         self._spread = holds and self._kind is RelationKind.SPREAD
         self._eligible = eligible if self._spread else None
-        self._members = topology.by_domain(topology.members, self._eligible)
+        self.members = topology.by_domain(topology.members, self._eligible)
+        """By domain, those that count."""
         apart = self._kind is RelationKind.APART
-        self._holders = topology.by_domain(topology.holders) if apart else np.zeros(0, dtype=np.int64)
-        self._total = int(self._members.sum())
+        self.holders = topology.by_domain(topology.holders) if apart else np.zeros(0, dtype=np.int64)
+        """By domain; none where the relation is not ``apart``."""
+        self.total = int(self.members.sum())
+        """Members in all domains."""
         if self._spread:
             ones = np.ones(len(topology.domain), dtype=np.int64)
             self._compared = compared_domains(relation, topology.by_domain(ones, self._eligible))
@@ -76,7 +59,7 @@ class TopologyFilter:
         if self._kind is RelationKind.LIMIT:
             return True
         if self._kind is RelationKind.TOGETHER:
-            return self.holds and self._total == 0
+            return self.holds and self.total == 0
         return self.holds and self._kind in (RelationKind.APART, RelationKind.SPREAD)
 
     @property
@@ -91,7 +74,7 @@ class TopologyFilter:
         verdict = np.where(self.open_machines(), unlimited, 0)
         if self.minds_itself:
             if self._kind is RelationKind.LIMIT:
-                left = np.append(np.maximum(self.topology.relation.most - self._members, 0), unlimited)
+                left = np.append(np.maximum(self.topology.relation.most - self.members, 0), unlimited)
             else:
                 left = np.append(np.ones(self.topology.domains, dtype=np.int64), unlimited)
             verdict = np.minimum(verdict, left[self.topology.domain])
@@ -105,10 +88,10 @@ class TopologyFilter:
         """
         room = np.minimum(self.topology.by_domain(slots), count)
         if self._kind is RelationKind.LIMIT:
-            left = np.maximum(self.topology.relation.most - self._members, 0)
+            left = np.maximum(self.topology.relation.most - self.members, 0)
             return np.minimum(room, left), np.zeros_like(room)
         if self._kind is RelationKind.APART:
-            room[(self._members > 0) | (self._holders > 0)] = 0
+            room[(self.members > 0) | (self.holders > 0)] = 0
             return np.minimum(room, 1), np.zeros_like(room)
         if self._kind is RelationKind.TOGETHER:
             alone = np.zeros_like(room)
@@ -118,10 +101,10 @@ class TopologyFilter:
         compared = self._compared
         level = 0
         if len(compared):
-            ends = self._members[compared] + room[compared]
-            level = min(int(ends.min()), _even_level(self._members[compared], room[compared], count))
-        even = np.minimum(room, np.maximum(level - self._members, 0))
-        most = np.minimum(room, np.maximum(level + self.topology.relation.skew - self._members, 0))
+            ends = self.members[compared] + room[compared]
+            level = min(int(ends.min()), _even_level(self.members[compared], room[compared], count))
+        even = np.minimum(room, np.maximum(level - self.members, 0))
+        most = np.minimum(room, np.maximum(level + self.topology.relation.skew - self.members, 0))
         return even, np.minimum(most - even, count - min(count, int(even.sum())))
 
     def open_machines(self) -> BoolArray:
@@ -133,41 +116,28 @@ class TopologyFilter:
         asked = roles(self.topology.relation, self.holds, self.joins)
         return [(role, ~self._open(holds, joins)) for role, holds, joins in asked]
 
-    def state(self) -> TopologyFilterState:
-        """A copy of what is counted."""
-        domains, machines = self.topology.domains, len(self.topology.domain)
-        compared = np.zeros(domains, dtype=np.bool_)
+    @property
+    def counted(self) -> BoolArray:
+        """By machine: whether members there count."""
+        return np.ones(len(self.topology.domain), dtype=np.bool_) if self._eligible is None else self._eligible
+
+    @property
+    def compared(self) -> BoolArray:
+        """By domain: whether the least filled of these is the floor of a spread; without one the floor is 0."""
+        compared = np.zeros(self.topology.domains, dtype=np.bool_)
         if self._spread:
             compared[self._compared] = True
-        return TopologyFilterState(
-            self._members.copy(),
-            self._holders.copy() if len(self._holders) else np.zeros(domains, dtype=np.int64),
-            np.ones(machines, dtype=np.bool_) if self._eligible is None else self._eligible,
-            compared,
-            bool(compared.any()),
-            self._total,
-        )
-
-    def note(self, machine: int) -> None:
-        """One such task has been placed on a machine."""
-        domain = int(self.topology.domain[machine])
-        if domain < 0:
-            return
-        if self.joins and (self._eligible is None or self._eligible[machine]):
-            self._members[domain] += 1
-            self._total += 1
-        if self.holds and self._kind is RelationKind.APART:
-            self._holders[domain] += 1
+        return compared
 
     def _bounds(self, holds: bool, joins: bool) -> EntryBounds:
         relation = self.topology.relation
-        floor = floor_of(self._members, self._compared) if self._spread else 0
-        return entry_bounds(relation, holds, joins, self._total, floor)
+        floor = floor_of(self.members, self._compared) if self._spread else 0
+        return entry_bounds(relation, holds, joins, self.total, floor)
 
     def _open(self, holds: bool, joins: bool) -> BoolArray:
         bounds = self._bounds(holds, joins)
         # Index -1, the domain of machines in none, finds the last entry.
-        by_domain = np.append(bounds.open_domains(self._members, self._holders), not bounds.needs_label)
+        by_domain = np.append(bounds.open_domains(self.members, self.holders), not bounds.needs_label)
         return by_domain[self.topology.domain]
 
 

@@ -66,10 +66,6 @@ class MachineStates:
         self._stale: dict[int, None] = {}
         self._untouched: list[list[int]] = [list(g.members) for g in groups]
 
-    def planned(self, machine: int) -> Colocation:
-        """What is planned on a machine."""
-        return self._planned.get(machine, ())
-
     def gpu_plans(self) -> Iterator[tuple[int, Colocation]]:
         """What is planned on machines with GPUs, where anything is."""
         groups = self.prices.forecasts.view.groups

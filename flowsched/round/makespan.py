@@ -8,7 +8,6 @@ mean, one that is out of reach for all makes every task equally late.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from flowsched.cluster.settings import Settings
 from flowsched.pricing.arrival import Arrival, joined
@@ -21,23 +20,15 @@ _BELOW = 0.97
 """Where the goal lies below the best makespan while wider options are offered."""
 
 
-@dataclass(frozen=True)
-class Tightened:
-    """The plan with the smallest predicted makespan, and the goal of the prices that it was found with."""
-
-    deciding: Deciding
-    goal_s: float | None
-
-
 def tighten(
     first: Deciding,
     decide_from: Callable[[Deciding | Assignment | None, float, Offered], Deciding],
     starts: Sequence[Assignment],
     settings: Settings,
-) -> Tightened:
+) -> tuple[Deciding, float | None]:
     """``first``: the round with each task's own goal. ``decide_from`` a plan (None: an empty one), under one goal for all,
     answers the plan that passes and improvement make of it, with what is offered then; ``starts``: further plans to
-    begin with.
+    begin with. Returns the plan with the smallest predicted makespan, and the goal of the prices that it was found with.
     """
     ideal = first.model.forecasts.backlog_s
     best, priced_at = first, None
@@ -65,7 +56,7 @@ def tighten(
             if not sooner(trial.model.finish(trial.plan), judged):
                 break
             best, priced_at = trial, target
-    return Tightened(best, priced_at)
+    return best, priced_at
 
 
 def sooner(one: tuple[int, float], other: tuple[int, float]) -> bool:

@@ -30,8 +30,6 @@ class PassNetwork:
 
     network: Network
     classes: tuple[int, ...]
-    counts: tuple[int, ...]
-    """Tasks of each class in the batch."""
     arc_class: IntArray
     """[options] position in ``classes``; the first arcs of the network are the options."""
     arc_machine: IntArray
@@ -90,7 +88,7 @@ def build(
     supplies[class_nodes] = counts
     supplies[0] = -total
     network = Network(tails, heads, capacities, costs, supplies, float(scale) * _RANKS)
-    return PassNetwork(network, tuple(classes), tuple(counts), arc_class, arc_machine, after, variant, price, waits)
+    return PassNetwork(network, tuple(classes), arc_class, arc_machine, after, variant, price, waits)
 
 
 def node_names(pass_: PassNetwork, class_names: Sequence[str], machine_names: Sequence[str]) -> tuple[str, ...]:

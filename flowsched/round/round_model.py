@@ -49,7 +49,6 @@ class RoundModel:
     prices: FlowPrices
     starts: int
     """Starts that a machine offers: now, and after each of the next ``starts - 1`` completions."""
-    pricings: int
     holds: Mapping[int, Hold] = field(default_factory=dict)
     """Machines that are reserved for an overdue task."""
     must_start: frozenset[int] = frozenset()

@@ -60,18 +60,14 @@ class FlowScheduler:
         """``hosts`` may be shared with others that use the same profiles; ``clock`` only times stages. ``name``: what a
         policy with settings of its own is called.
         """
-        self._name = name
+        self.name = name
+        """The policy's name."""
         self._solver = solver
         self._settings = settings or Settings()
         self._hosts = hosts
         self._keep_records = keep_records
         self._clock = clock
         prepare()
-
-    @property
-    def name(self) -> str:
-        """The policy's name."""
-        return self._name
 
     def decide(self, snapshot: Snapshot) -> Decisions:
         """One round."""
@@ -165,7 +161,6 @@ def begin_round(view: View, hosts: HostFactory, settings: Settings) -> BegunRoun
         forecasts,
         prices,
         settings.slots,
-        settings.pricings,
         overdue.holds,
         overdue.must_start | gangs.must_start,
         barred=gangs.barred,
@@ -206,8 +201,7 @@ def decide(begun: BegunRound, solver: Solver, settings: Settings) -> tuple[Decid
         priced = replace(model, prices=by_goal[goal_s], offered=offered)
         return _decide_from(begun, priced, solver, settings, start)
 
-    found = tighten(first, decide_from, starts, settings)
-    return found.deciding, found.goal_s
+    return tighten(first, decide_from, starts, settings)
 
 
 def _decide_from(

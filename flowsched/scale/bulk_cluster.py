@@ -6,8 +6,9 @@ of the events that led to it. Rows of machines and of tasks are reused; what is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,20 @@ from numpy.typing import NDArray
 from flowsched.errors import EventError
 from flowsched.relations.relation import Relation
 from flowsched.scale import cluster_checks, kernels
-from flowsched.scale.machine_arrays import FIXED, LoadedMachines, fixed, longer, ties, wider
+from flowsched.scale.machine_arrays import (
+    FIXED,
+    LoadedMachines,
+    MachineRows,
+    amounts,
+    fixed,
+    longer,
+    own_readings,
+    ties,
+    wider,
+)
 from flowsched.scale.places import PlacesTable
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, CostModel
-from flowsched.scale.price_table import PriceTable, checked_prices, refuse
+from flowsched.scale.price_table import PriceTable, checked_prices
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.scale.topology import Role, Topology, roles_of
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -26,6 +37,7 @@ from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 UNLIMITED = kernels.UNLIMITED
 FREE, PENDING, RUNNING = 0, 1, 2
 CPU = 0
+_BY_TASK = ("state", "task_class", "machine", "created_s", "end_s", "sequence", "_pending", "_position", "_scratch")
 """The column of ``cpu`` in every array by resource."""
 
 
@@ -39,11 +51,17 @@ class ClusterView:
     """Machine rows that changed since the last view."""
 
 
-class BulkCluster:
+class BulkCluster(MachineRows):
     """Machines by row, tasks by row, classes and kinds by number."""
+
+    _BARE: ClassVar[Mapping[str, float]] = {
+        **dict.fromkeys(("alive", "kind", "allocatable", "free", "readings", "own_readings"), 0),
+        "limits": UNLIMITED,
+    }
 
     def __init__(self, policy: CostModel, resources: Sequence[str] = ("cpu", "memory")) -> None:
         """No machines yet. ``resources``: those that machines have; more may turn up with machines."""
+        super().__init__()
         self.policy = policy
         self.resources = ["cpu", *(r for r in resources if r != "cpu")]
         self.memory_unit = 1
@@ -52,17 +70,14 @@ class BulkCluster:
         self._feature = {feature.name: i for i, feature in enumerate(self.features)}
         width = len(self.features)
 
-        self.names: list[str | None] = []
-        self._row: dict[str, int] = {}
-        self._empty: list[int] = []
-        self.alive: BoolArray = np.zeros(0, dtype=np.bool_)
         self.kind: IntArray = np.zeros(0, dtype=np.int64)
         self.allocatable: IntArray = np.zeros((0, len(self.resources)), dtype=np.int64)
         self.free: IntArray = np.zeros((0, len(self.resources)), dtype=np.int64)
         self.readings: IntArray = np.zeros((0, width), dtype=np.int64)
         """The sums, in units of 1/FIXED."""
         self.limits: IntArray = np.zeros((0, width), dtype=np.int64)
-        self._own: IntArray = np.zeros((0, width), dtype=np.int64)
+        self.own_readings: IntArray = np.zeros((0, width), dtype=np.int64)
+        """What machines read when no task is there, in units of 1/FIXED."""
         self._changed: BoolArray = np.zeros(0, dtype=np.bool_)
         self._changes: IntArray = np.zeros(0, dtype=np.int64)
         self._change_count = np.zeros(1, dtype=np.int64)
@@ -112,21 +127,6 @@ class BulkCluster:
 
     # Machines
 
-    @property
-    def rows(self) -> int:
-        """Length of every array by machine."""
-        return len(self.alive)
-
-    @property
-    def own_readings(self) -> IntArray:
-        """What machines read when no task is there, in units of 1/FIXED."""
-        return self._own
-
-    @property
-    def machine_count(self) -> int:
-        """Machines that are there."""
-        return len(self._row)
-
     def row(self, name: str) -> int:
         """Row of a machine. Raises ``EventError`` while it is not there."""
         try:
@@ -149,34 +149,19 @@ class BulkCluster:
                 raise EventError(f"machine {spec.name} is there already")
             seen.add(spec.name)
             for feature in (*spec.readings, *spec.limits):
-                if feature not in self._feature:
-                    known = ", ".join(self._feature) or "none"
-                    raise EventError(
-                        f"machine {spec.name}: policy {self.policy.name} has no feature {feature}; it has {known}"
-                    )
-            refuse(cluster_checks.about_machine(spec))
+                self._number_of(spec.name, feature)
+            cluster_checks.check_machine(spec)
         self._intern_kinds(spec.kind for spec in specs)
         for resource in sorted({r for spec in specs for r in spec.allocatable} - set(self.resources)):
             self._add_resource(resource)
         rows = np.array([self._take_row(spec.name) for spec in specs], dtype=np.int64)
-        column = {r: i for i, r in enumerate(self.resources)}
+        self.kind[rows] = [self._kind[spec.kind] for spec in specs]
+        self.allocatable[rows] = self.free[rows] = amounts(specs, self.resources)
+        readings, self.limits[rows] = own_readings(specs, self.features)
+        self.own_readings[rows] = self.readings[rows] = readings
         for row, spec in zip(rows.tolist(), specs, strict=True):
-            self.alive[row] = True
-            self.kind[row] = self._kind[spec.kind]
-            self.allocatable[row] = 0
-            for resource, amount in spec.allocatable.items():
-                self.allocatable[row, column[resource]] = amount
-            self.free[row] = self.allocatable[row]
-            self._own[row] = 0
-            self.limits[row] = UNLIMITED
-            for feature, value in spec.readings.items():
-                self._own[row, self._feature[feature]] = fixed(value)
-            for feature, value in spec.limits.items():
-                if value < UNLIMITED / FIXED:
-                    self.limits[row, self._feature[feature]] = fixed(value)
-            self.readings[row] = self._own[row]
             self.topology.set_labels(row, spec.labels)
-            self._mark(row)
+        self.touch(rows)
         return rows
 
     def load_machines(self, machines: LoadedMachines) -> IntArray:
@@ -188,21 +173,25 @@ class BulkCluster:
             raise EventError(
                 f"there are {self.machine_count} machines already; machines are loaded into an empty cluster"
             )
-        self._intern_kinds(machines.kinds)
+        found, first, kind = np.unique(machines.kind, return_index=True, return_inverse=True)
+        # Numbered by the first machine of each, as those of machines that join one by one.
+        self._intern_kinds(machines.kinds[k] for k in found[np.argsort(first)].tolist())
         for resource in machines.resources:
             if resource not in self.resources:
                 self._add_resource(resource)
         count = len(machines.names)
         self._grow(count)
-        self._empty = []
+        self._empty_rows = []
         self.names = list(machines.names)
         self._row = {name: row for row, name in enumerate(machines.names)}
         self.alive[:] = True
-        self.kind[:] = np.array([self._kind[kind] for kind in machines.kinds], dtype=np.int64)[machines.kind_of]
+        self.kind[:] = np.array([self._kind[machines.kinds[k]] for k in found.tolist()], dtype=np.int64)[
+            kind.reshape(-1)
+        ]
         columns = [self.resources.index(resource) for resource in machines.resources]
         self.allocatable[:, columns] = machines.allocatable
         self.free[:, columns] = machines.free
-        self._own[:] = machines.readings
+        self.own_readings[:] = machines.readings
         self.readings[:] = machines.readings
         self.limits[:] = machines.limits
         rows = np.arange(count, dtype=np.int64)
@@ -222,17 +211,9 @@ class BulkCluster:
         there = np.flatnonzero((self.state == RUNNING) & gone[np.maximum(self.machine, 0)])
         self.unbind(there)
         for row, name in zip(rows.tolist(), names, strict=True):
-            del self._row[name]
-            self.names[row] = None
-            self.alive[row] = False
-            self.allocatable[row] = 0
-            self.free[row] = 0
-            self._own[row] = 0
-            self.readings[row] = 0
-            self.limits[row] = UNLIMITED
+            self._leave_row(name)
             self.topology.set_labels(row, None)
-            self._empty.append(row)
-            self._mark(row)
+        self.touch(rows)
         return there
 
     def read(self, machine: str, feature: str, value: float, limit: float = FORBIDDEN) -> None:
@@ -240,14 +221,11 @@ class BulkCluster:
 
         Raises ``EventError`` for a machine that is not there, an unknown feature, and numbers that cannot be counted.
         """
-        row, f = self.row(machine), self._feature.get(feature, -1)
-        if f < 0:
-            known = ", ".join(self._feature) or "none"
-            raise EventError(f"machine {machine}: policy {self.policy.name} has no feature {feature}; it has {known}")
-        refuse(cluster_checks.about_reading(machine, feature, value, limit))
+        row, f = self.row(machine), self._number_of(machine, feature)
+        cluster_checks.check_reading(machine, feature, value, limit)
         own = fixed(value)
-        self.readings[row, f] += own - self._own[row, f]
-        self._own[row, f] = own
+        self.readings[row, f] += own - self.own_readings[row, f]
+        self.own_readings[row, f] = own
         self.limits[row, f] = fixed(limit) if limit < UNLIMITED / FIXED else UNLIMITED
         self._mark(row)
 
@@ -257,7 +235,7 @@ class BulkCluster:
         Raises ``EventError`` for a machine that is not there, and amounts that cannot be counted.
         """
         row = self.row(machine)
-        refuse(cluster_checks.about_amounts(f"machine {machine}", allocatable))
+        cluster_checks.check_amounts(f"machine {machine}", allocatable)
         for resource in sorted(set(allocatable) - set(self.resources)):
             self._add_resource(resource)
         for i, resource in enumerate(self.resources):
@@ -279,7 +257,7 @@ class BulkCluster:
             number = None
         if number is not None:
             return number
-        refuse(cluster_checks.about_class(task_class))
+        cluster_checks.check_class(task_class)
         prices = checked_prices(self.policy, task_class, self.kinds)
         for resource, _ in task_class.needs:
             if resource not in self.resources:
@@ -528,6 +506,13 @@ class BulkCluster:
                 if self.roles[c]:
                     self.topology.book(self.roles[c], self.machine[tasks[self.task_class[tasks] == c]], sign)
 
+    def _number_of(self, machine: str, feature: str) -> int:
+        number = self._feature.get(feature)
+        if number is None:
+            known = ", ".join(self._feature) or "none"
+            raise EventError(f"machine {machine}: policy {self.policy.name} has no feature {feature}; it has {known}")
+        return number
+
     def _check(self, tasks: IntArray, state: int) -> None:
         if len(tasks) and not (self.state[tasks] == state).all():
             wrong = int(tasks[self.state[tasks] != state][0])
@@ -547,43 +532,17 @@ class BulkCluster:
     def _mark(self, row: int) -> None:
         self.touch(np.array([row], dtype=np.int64))
 
-    def _take_row(self, name: str) -> int:
-        if not self._empty:
-            self._grow(max(16, self.rows))
-        row = self._empty.pop()
-        self._row[name] = row
-        self.names[row] = name
-        return row
-
     def _grow(self, more: int) -> None:
-        before = self.rows
-        self.names += [None] * more
-        self.alive = longer(self.alive, more)
-        self.kind = longer(self.kind, more)
-        self.allocatable = longer(self.allocatable, more)
-        self.free = longer(self.free, more)
-        self.readings = longer(self.readings, more)
-        self.limits = longer(self.limits, more)
-        self.limits[before:] = UNLIMITED
-        self._own = longer(self._own, more)
-        self._changed = longer(self._changed, more)
-        self._changes = longer(self._changes, more)
-        self._empty += range(before + more - 1, before - 1, -1)
+        super()._grow(more)
+        self._changed, self._changes = longer(self._changed, more), longer(self._changes, more)
         self.topology.grow(self.rows)
 
     def _grow_tasks(self, least: int) -> None:
         before = len(self.state)
         more = max(64, before, least)
-        self.state = longer(self.state, more)
-        self.task_class = longer(self.task_class, more)
-        self.machine = longer(self.machine, more)
+        for array in _BY_TASK:
+            setattr(self, array, longer(getattr(self, array), more))
         self.machine[before:] = -1
-        self.created_s = longer(self.created_s, more)
-        self.end_s = longer(self.end_s, more)
-        self.sequence = longer(self.sequence, more)
-        self._pending = longer(self._pending, more)
-        self._position = longer(self._position, more)
-        self._scratch = longer(self._scratch, more)
         self._empty_tasks = longer(self._empty_tasks, more)
         kept = self._empty_tasks[: self._empty_count].copy()
         self._empty_tasks[:more] = np.arange(before + more - 1, before - 1, -1)

@@ -22,13 +22,12 @@ from flowsched.scale.demand import Demand, by_machine
 from flowsched.scale.fleet_kernels import machine_arrays
 from flowsched.scale.machine_arrays import LoadedMachines
 from flowsched.scale.places import Places
-from flowsched.scale.policies.flow import HEADROOM, PRESSURE, SENSITIVITY
-from flowsched.scale.policy import ClassPrices, CostModel, Feature
+from flowsched.scale.policies.flow import FlowCostModel, linear
+from flowsched.scale.policy import ClassPrices, CostModel
 from flowsched.scale.restricted import coarsen
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.snapshot_adapter import places_order
 from flowsched.scale.task_class import MachineKind, TaskClass
-from flowsched.support.arrays import FloatArray, IntArray
 
 _MIB = 1 << 20
 BOUND_STEPS = 20
@@ -47,11 +46,7 @@ class BulkPrices:
     """The linear prices of ``flow`` for the demands of a round, with waiting costs of their own."""
 
     name = "flow"
-    features: ClassVar = (
-        Feature(PRESSURE, 0.0, "interference_suffered"),
-        Feature(SENSITIVITY, 0.0, "interference_caused"),
-        Feature(HEADROOM, 0.0, "slo_headroom"),
-    )
+    features: ClassVar = FlowCostModel().features
     """Machines are told apart by every reading until :func:`coarsen`."""
 
     def __init__(self, demands: Sequence[Demand]) -> None:
@@ -68,32 +63,14 @@ class BulkPrices:
         return ClassPrices(np.zeros(len(kinds)), coefficients, effects, self._waiting[task_class.name])
 
 
-def linear(sensitivity: float, pressure: float) -> tuple[FloatArray, FloatArray]:
-    """Coefficients and effects of a task, by feature.
-
-    What it suffers goes by the neighbours' pressure, what it causes by their sensitivity.
-    """
-    return np.array([sensitivity, pressure, pressure]), np.array([pressure, sensitivity, 0.0])
-
-
 @dataclass(eq=False)
-class BulkInput:
-    """Machines are in the order of their names; arrays by machine, those of the demands too. A what-if changes it."""
+class BulkInput(LoadedMachines):
+    """Machines are in the order of their names; arrays by machine, those of the demands too. A what-if changes it.
 
-    names: list[str]
-    resources: list[str]
-    allocatable: IntArray
-    """By machine and resource; ``memory`` in bytes, with a cost model beside ``flow`` in MiB."""
-    free: IntArray
-    kinds: list[MachineKind]
-    kind: IntArray
-    """By machine: its position in ``kinds``."""
-    readings: IntArray
-    """By machine, in units of 1/FIXED: the features of the cost model with all that runs there. Those of ``flow`` are
-    pressure, sensitivity, and the slope of headroom.
+    ``memory`` is in bytes, with a cost model beside ``flow`` in MiB. Readings are the features of the cost model; those of
+    ``flow`` are pressure, sensitivity, and the slope of headroom.
     """
-    limits: IntArray
-    """In the same units; ``kernels.UNLIMITED`` where there is none."""
+
     relations: dict[str, TopologyCounts]
     demands: list[Demand]
     """In an order that does not depend on chance; their names differ."""
@@ -114,7 +91,7 @@ class BulkInput:
         for group in self.groups:
             cluster.declare_group(group.name, max(1, group.minimum))
         cluster.members_elsewhere = dict(self.running_members)
-        cluster.load_machines(self._machines())
+        cluster.load_machines(self)
         for counts in self.relations.values():
             cluster.topology.put(counts, np.arange(len(self.names)), len(self.names))
         if self.model is not None:
@@ -140,21 +117,6 @@ class BulkInput:
         if self.model is None:
             coarsen(cluster)
         return cluster
-
-    def _machines(self) -> LoadedMachines:
-        # Numbered by the first machine of each, as a cluster numbers machines that join one by one.
-        found, first, kind_of = np.unique(self.kind, return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        return LoadedMachines(
-            self.names,
-            [self.kinds[kind] for kind in found[order].tolist()],
-            np.argsort(order)[kind_of.reshape(-1)],
-            self.resources,
-            self.allocatable,
-            self.free,
-            self.readings,
-            self.limits,
-        )
 
 
 def input_of_fleet(

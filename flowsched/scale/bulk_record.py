@@ -13,14 +13,13 @@ from flowsched.relations.relation import TaskGroup
 from flowsched.scale.bulk_input import BulkInput
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.demand import ALWAYS_WORTH_IT, Demand
-from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.machine_arrays import FIXED
-from flowsched.scale.network_trace import NetworkTrace, PlacedCosts
+from flowsched.scale.network_trace import NetworkTrace, PlacedCosts, RoundHead
 from flowsched.scale.places import read_places
 from flowsched.scale.policy import ClassPrices, CostModel
 from flowsched.scale.reasons import Closing, Reason
 from flowsched.scale.record import class_numbers, network_part, plain_demand
-from flowsched.scale.recorded import RecordedPolicy, read_class, read_kind, read_round_settings
+from flowsched.scale.recorded import RecordedPolicy, read_class, read_machines, read_round_settings
 from flowsched.scale.round import Level, RoundOutcome, Rounds
 from flowsched.scale.round_state import BulkRoundState
 from flowsched.scale.task_class import MachineKind, TaskClass
@@ -60,11 +59,11 @@ class BulkTrace:
     ) -> BulkTrace:
         """Take down what the round had and decided."""
         model = given.model
-        trace = NetworkTrace.of(
-            rounds.cluster, outcome, closing, reasons, (), number=0, now_s=given.now_s,
-            policy="flow" if model is None else model.name, solver=solver.name, settings=given.settings, upkeep={},
-            timings_ms=timings_ms, own_names=model is None, costs=costs, bulk=True,
-        )  # fmt: skip
+        policy = "flow" if model is None else model.name
+        head = RoundHead(
+            0, given.now_s, policy, solver.name, given.settings, {}, timings_ms, own_names=model is None, bulk=True
+        )
+        trace = NetworkTrace.of(rounds.cluster, outcome, closing, reasons, (), head, costs)
         levels = outcome.levels or (_level_without_tasks(rounds),)
         more = {} if model is None else {"cost_model": model.name, "now_s": given.now_s, "order": list(given.order)}
         return cls(trace, levels, given.groups, dict(given.running_members), dict(counts), more)
@@ -91,14 +90,14 @@ class BulkTrace:
             **priority,
             "outside": [] if number else self._outside(),
             "given": {
-                "settings": asdict(trace.settings),
+                "settings": asdict(trace.head.settings),
                 "task_groups": [asdict(group) for group in self.groups],
                 "running_members": dict(self.running_members),
                 **self.model,
                 **more,
             },
             "counts": {} if number else dict(self.counts),
-            "timings": {} if number else plain_timings(trace.timings_ms),
+            "timings": {} if number else plain_timings(trace.head.timings_ms),
         }
 
     def _outside(self) -> list[dict[str, Any]]:
@@ -113,10 +112,10 @@ class BulkTrace:
         found = []
         for c in sorted(members):
             rows = np.array(members[c], dtype=np.int64)
-            waiting = float(trace.roll.waiting[c])
+            waiting = float(trace.roll.prices.waiting[c])
             leaving = np.full(len(rows), waiting if np.isfinite(waiting) else 0.0)
             # Classes with a cost model of their own may share a name, so they are called by a task, as in networks.
-            name = trace.roll.classes[c].name if trace.own_names else trace.roll.tasks[members[c][0]]
+            name = trace.roll.classes[c].name if trace.head.own_names else trace.roll.tasks[members[c][0]]
             demand = plain_demand(trace, self.levels[0], c, rows, leaving, name, numbered)
             found.append({**demand, "reason": trace.reasons[members[c][0]].text})
         return found
@@ -154,33 +153,22 @@ def read_bulk_input(*parts: Mapping[str, Any], ask: Callable[[], CostModel] | No
     Raises ``ValueError`` or ``KeyError`` for values that contradict.
     """
     part = parts[0]
-    fleet, given = part["fleet"], part["given"]
+    given = part["given"]
     if part["fixed"] != FIXED:
         raise ValueError(f"sums are in units of 1/{part['fixed']}")
-    count, features = len(fleet["machines"]), len(part["features"])
-    kind = np.array(fleet["kind"], dtype=np.int64)
-    limits = np.array([[np.inf if v is None else v for v in row] for row in _rows(fleet["limits"])], dtype=np.float64)
-    limited = np.isfinite(limits)
     demands = sorted(
         (d for p in parts for d in (*p["demands"], *p["outside"])), key=lambda demand: int(demand["number"])
     )
     return BulkInput(
-        list(fleet["machines"]),
-        list(fleet["resources"]),
-        np.array(fleet["allocatable"], dtype=np.int64).reshape(count, len(fleet["resources"])),
-        np.array(fleet["free"], dtype=np.int64).reshape(count, len(fleet["resources"])),
-        [read_kind(k) for k in part["kinds"]],
-        kind,
-        np.array(fleet["readings"], dtype=np.int64).reshape(count, features),
-        np.where(limited, np.where(limited, limits, 0.0).astype(np.int64), UNLIMITED).reshape(count, features),
-        {relation["name"]: read_topology_counts(relation) for relation in part["relations"]},
-        [_read_demand(part, demand) for demand in demands],
-        tuple(TaskGroup(g["name"], g["minimum"], g.get("deadline_s")) for g in given["task_groups"]),
-        dict(given["running_members"]),
-        read_round_settings(given["settings"]),
-        RecordedModel(parts, ask) if "cost_model" in given else None,
-        tuple(given.get("order", ())),
-        float(given.get("now_s", 0.0)),
+        **vars(read_machines(part)),
+        relations={relation["name"]: read_topology_counts(relation) for relation in part["relations"]},
+        demands=[_read_demand(part, demand) for demand in demands],
+        groups=tuple(TaskGroup(g["name"], g["minimum"], g.get("deadline_s")) for g in given["task_groups"]),
+        running_members=dict(given["running_members"]),
+        settings=read_round_settings(given["settings"]),
+        model=RecordedModel(parts, ask) if "cost_model" in given else None,
+        order=tuple(given.get("order", ())),
+        now_s=float(given.get("now_s", 0.0)),
     )
 
 
@@ -215,8 +203,3 @@ def _level_without_tasks(rounds: Rounds) -> Level:
     evidence = Evidence.of(cluster, rounds.compaction, waiting, state.free, state.readings, state.barred, state.model)
     relations = state.relations.save()
     return Level(waiting, None, None, evidence, 0.0, signature=rounds.compaction.signature, topology_counts=relations)
-
-
-def _rows(values: Any) -> Sequence[Any]:
-    rows: Sequence[Any] = np.asarray(values, dtype=object).tolist()
-    return rows

@@ -8,7 +8,7 @@ model. Moves may also trade the places of two tasks, and make room for one that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -103,16 +103,13 @@ def change_running(
     moves = propose(work, solver, settings, now_s, moved_s, barred=held, fixed=fixed).moves
     carry_out_moves(moves, work)
     let_in = np.concatenate([changes.let_in, moves.tasks[moves.starts]])
-    return RunningChanges(
-        work,
-        changes.victims,
-        changes.price,
-        changes.room_for,
-        changes.machines,
-        changes.taken_back[~np.isin(changes.taken_back, let_in)],
-        changes.taken_by[~np.isin(changes.taken_back, let_in)],
-        let_in,
-        moves.kept(~moves.starts),
+    waits_on = ~np.isin(changes.taken_back, let_in)
+    return replace(
+        changes,
+        taken_back=changes.taken_back[waits_on],
+        taken_by=changes.taken_by[waits_on],
+        let_in=let_in,
+        moves=moves.kept(~moves.starts),
     )
 
 

@@ -34,6 +34,11 @@ class Upkeep:
     applied: Counter[str] = field(default_factory=Counter)
     rebuilt: Counter[str] = field(default_factory=Counter)
 
+    def clear(self) -> None:
+        """A round begins."""
+        self.applied.clear()
+        self.rebuilt.clear()
+
     def plain(self) -> dict[str, dict[str, int]]:
         """As a record keeps it."""
         return {"applied": dict(sorted(self.applied.items())), "rebuilt": dict(sorted(self.rebuilt.items()))}

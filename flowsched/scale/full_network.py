@@ -22,8 +22,10 @@ from flowsched.network.network import Network
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.machine_arrays import FIXED
-from flowsched.scale.network import cost_scale
-from flowsched.scale.waiting import Waiting
+from flowsched.scale.migration import emptied_of
+from flowsched.scale.network import cost_scale, crowding_per_unit
+from flowsched.scale.waiting import Waiting, survey
+from flowsched.solvers import Solver
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 RUNGS = 8
@@ -79,6 +81,34 @@ class FullNetwork:
         gone = flow[arcs : arcs + len(self.leave_class)]
         np.add.at(leave, (self.leave_class, self.leave_group), -(-gone // self.leave_units))
         return Quotas(leave, enter)
+
+
+def solve_full_network(
+    cluster: BulkCluster,
+    solver: Solver,
+    running: IntArray,
+    waits: IntArray,
+    prices: tuple[FloatArray, FloatArray, FloatArray],
+    now_s: float,
+    due_age_s: float,
+    called: str,
+) -> tuple[FullNetwork, Compaction, Quotas]:
+    """The network of some running tasks and of those that wait, and what its optimal flow proposes by class and group.
+
+    ``prices``: what each running task costs where it is, what its move must bring, and what its going costs. Raises
+    ``ValueError`` as :func:`build_full_network` does, and ``RuntimeError`` if the solver refuses the network, ``called`` so.
+    """
+    emptied = emptied_of(cluster, running)
+    waiting = survey(cluster, waits[np.argsort(cluster.sequence[waits], kind="stable")], now_s, due_age_s)
+    classes, machine = cluster.task_class[running], cluster.machine[running]
+    compaction = Compaction(emptied)
+    compaction.catch_up(np.flatnonzero(cluster.alive), np.union1d(classes, waiting.classes))
+    residents = gather(classes, compaction.group_of[machine], *prices, compaction.groups)
+    network = build_full_network(emptied, compaction, residents, waiting, mean_readings(compaction, cluster.readings))
+    solution = solver.solve(network.network)
+    if not solution.status.has_flow:
+        raise RuntimeError(f"{solver.name} answers {solution.status} to {called}: {solution.report}")
+    return network, compaction, network.quotas(solution.flow, len(cluster.classes), compaction.groups)
 
 
 def gather(
@@ -274,11 +304,7 @@ def _ladder(
     total: int,
 ) -> tuple[IntArray, FloatArray]:
     """Capacities and unit costs of every group's steps, below and above its present load."""
-    flow = max(1.0, float((tasks * units).sum()))
-    coefficients = cluster.table().coefficients[classes]
-    effects = cluster.effects[classes] / FIXED
-    pair = (tasks @ coefficients) * (tasks @ effects) / (flow * flow)
-    per_unit = cluster.factors[compaction.kind[groups]] @ pair if pair.size else np.zeros(len(groups))
+    per_unit = crowding_per_unit(cluster, compaction, classes, tasks, units, groups)
     members = np.maximum(1, compaction.members[groups])
     edges = (np.arange(RUNGS + 1) * load[:, None]) // RUNGS
     below = np.diff(edges, axis=1)

@@ -20,18 +20,15 @@ import numpy as np
 from flowsched.cluster.settings import Settings
 from flowsched.scale import bound_kernels, kernels, move_kernels
 from flowsched.scale.bulk_cluster import PENDING, RUNNING, BulkCluster
-from flowsched.scale.compaction import Compaction
-from flowsched.scale.full_network import Quotas, build_full_network, gather, mean_readings
+from flowsched.scale.full_network import Quotas, solve_full_network
 from flowsched.scale.migration import (
     Moves,
-    emptied_of,
     least_gains,
     no_moves,
     open_machines,
     waiting_cost,
 )
 from flowsched.scale.room import RoomSearch, alone, in_turn
-from flowsched.scale.waiting import survey
 from flowsched.solvers import Solver
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
@@ -131,29 +128,19 @@ def propose(
 def _flow(movable: _Movable, solver: Solver, counts: dict[str, int]) -> tuple[Quotas, IntArray]:
     """How many tasks of each class the optimal flow moves out of and into each group; group of each machine."""
     cluster, tasks = movable.cluster, movable.tasks
-    emptied = emptied_of(cluster, tasks)
     pending = np.flatnonzero(cluster.state == PENDING)
-    pending = pending[np.argsort(cluster.sequence[pending], kind="stable")]
-    waiting = survey(cluster, pending, movable.now_s, movable.due_age_s)
-    compaction = Compaction(emptied)
-    present = np.union1d(cluster.task_class[tasks], waiting.classes)
-    compaction.catch_up(np.flatnonzero(cluster.alive), present)
     machine, classes = cluster.machine[tasks], cluster.task_class[tasks]
     stay = np.empty(len(tasks))
     kernels.reprice(classes, machine, cluster.model(), cluster.readings, stay)
-    group_of = compaction.group_of
-    residents = gather(
-        classes, group_of[machine], stay, movable.least_gain, np.full(len(tasks), np.inf), compaction.groups
+    prices = (stay, movable.least_gain, np.full(len(tasks), np.inf))
+    network, compaction, quotas = solve_full_network(
+        cluster, solver, tasks, pending, prices, movable.now_s, movable.due_age_s, "the full network"
     )
-    network = build_full_network(emptied, compaction, residents, waiting, mean_readings(compaction, cluster.readings))
     counts["arcs"] = network.network.arc_count
     counts["nodes"] = len(network.network.supplies)
-    counts["classes"] = len(present)
+    counts["classes"] = len(np.union1d(classes, cluster.task_class[pending]))
     counts["groups"] = int(np.count_nonzero(compaction.members))
-    solution = solver.solve(network.network)
-    if not solution.status.has_flow:
-        raise RuntimeError(f"{solver.name} answers {solution.status} to the full network: {solution.report}")
-    return network.quotas(solution.flow, len(cluster.classes), compaction.groups), group_of
+    return quotas, compaction.group_of
 
 
 class _MoveState:

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from flowsched.cluster.decision import Certificate
-from flowsched.scale.bulk_input import BulkInput, BulkPrices, linear
+from flowsched.scale.bulk_input import BulkInput, BulkPrices
 from flowsched.scale.bulk_outcome import BulkOutcome, BulkPlacement
 from flowsched.scale.bulk_round import decide
 from flowsched.scale.lone_kernels import lone_place
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.places import PREFERENCE, RUN_TIME
+from flowsched.scale.policies.flow import linear
 from flowsched.scale.round import SPREAD
 from flowsched.solvers import Solver, make_solver
 

@@ -59,14 +59,7 @@ class Moves:
 
     def kept(self, which: BoolArray) -> Moves:
         """Some of the steps."""
-        return Moves(
-            self.tasks[which],
-            self.source[which],
-            self.target[which],
-            self.gain[which],
-            self.least_gain[which],
-            self.plan[which],
-        )
+        return Moves(*(values[which] for values in vars(self).values()))
 
 
 def no_moves() -> Moves:

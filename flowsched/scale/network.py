@@ -303,6 +303,22 @@ def cost_scale(largest: float, total: int, nodes: int) -> float:
     return float(2.0 ** min(power, 40))
 
 
+def crowding_per_unit(
+    cluster: BulkCluster,
+    compaction: Compaction,
+    classes: IntArray,
+    tasks: IntArray | FloatArray,
+    units: IntArray,
+    groups: IntArray,
+) -> FloatArray:
+    """By group: what a unit of flow costs more for each that is there, on average over so many ``tasks`` of each class."""
+    flow = max(1.0, float((tasks * units).sum()))
+    coefficients = cluster.table().coefficients[classes]
+    effects = cluster.effects[classes] / FIXED
+    pair = (tasks @ coefficients) * (tasks @ effects) / (flow * flow)
+    return cluster.factors[compaction.kind[groups]] @ pair if pair.size else np.zeros(len(groups))
+
+
 def _ladder(
     cluster: BulkCluster,
     compaction: Compaction,
@@ -318,12 +334,7 @@ def _ladder(
     over the tasks that wait, since which of them meet is not known yet. Where all cost alike per unit, as with convex
     machine costs, that is exact.
     """
-    tasks = counts.astype(np.float64)
-    flow = float((tasks * units).sum())
-    coefficients = cluster.table().coefficients[classes]
-    effects = cluster.effects[classes] / FIXED
-    pair = (tasks @ coefficients) * (tasks @ effects) / max(1.0, flow * flow)
-    per_unit = cluster.factors[compaction.kind[groups]] @ pair if pair.size else np.zeros(len(groups))
+    per_unit = crowding_per_unit(cluster, compaction, classes, counts.astype(np.float64), units, groups)
     usual = max(1, compaction.usual_milli // compaction.unit)
     steps = np.arange(RUNGS)
     cost = per_unit[:, None] * (steps * usual)[None, :]

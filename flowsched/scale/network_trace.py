@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
 from flowsched.scale.changed_round import ChangedRound
 from flowsched.scale.places import Places
 from flowsched.scale.policy import Feature
+from flowsched.scale.price_table import PriceTable
 from flowsched.scale.reasons import Closing, Reason
 from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import RoundOutcome, RoundSettings
@@ -30,21 +31,15 @@ class Roll:
     kinds: tuple[MachineKind, ...]
     features: tuple[Feature, ...]
     resources: tuple[str, ...]
-    waiting: FloatArray
-    """By class: of a task that has just come."""
-    growth: FloatArray
+    prices: PriceTable
     allocatable: IntArray
     kind: IntArray
     effects: IntArray
     """By class."""
-    coefficients: FloatArray
-    base: FloatArray
-    """By class and kind."""
 
     @classmethod
     def of(cls, cluster: BulkCluster, rows: IntArray) -> Roll:
         """That of a cluster, for the tasks in ``rows``."""
-        table = cluster.table()
         return cls(
             tuple(cluster.names),
             {row: cluster.task_name(row) for row in rows.tolist()},
@@ -53,13 +48,10 @@ class Roll:
             tuple(cluster.kinds),
             cluster.features,
             tuple(cluster.resources),
-            table.waiting,
-            table.growth,
+            cluster.table(),
             cluster.allocatable.copy(),
             cluster.kind.copy(),
             cluster.effects,
-            table.coefficients,
-            table.base,
         )
 
 
@@ -86,6 +78,26 @@ class PlacedCosts:
 
 
 @dataclass(frozen=True, eq=False)
+class RoundHead:
+    """Which round it was, how it was made, and what it took."""
+
+    number: int
+    now_s: float
+    policy: str
+    solver: str
+    settings: RoundSettings
+    upkeep: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    timings_ms: Mapping[str, float] = field(default_factory=dict)
+    stopped: tuple[str, ...] = ()
+    own_names: bool = False
+    """Whether no two classes have the same name."""
+    changed: ChangedRound | None = None
+    """What becomes of running tasks, where anything may."""
+    bulk: bool = False
+    """Whether it is of a bulk round, whose one part has all classes, those of groups that are not complete too."""
+
+
+@dataclass(frozen=True, eq=False)
 class NetworkTrace:
     """All that a record is made of; another thread may use it while rounds go on."""
 
@@ -105,20 +117,7 @@ class NetworkTrace:
     present: Present | None
     before: tuple[MachineReservation, ...]
     """What was held when the round began."""
-    number: int
-    now_s: float
-    policy: str
-    solver: str
-    settings: RoundSettings
-    upkeep: Mapping[str, Mapping[str, int]]
-    timings_ms: Mapping[str, float]
-    stopped: tuple[str, ...] = ()
-    own_names: bool = False
-    """Whether no two classes have the same name."""
-    changed: ChangedRound | None = None
-    """What becomes of running tasks, where anything may."""
-    bulk: bool = False
-    """Whether it is of a bulk round, whose one part has all classes, those of groups that are not complete too."""
+    head: RoundHead
 
     @classmethod
     def of(
@@ -128,19 +127,8 @@ class NetworkTrace:
         closing: Closing,
         reasons: Mapping[int, Reason],
         before: tuple[MachineReservation, ...],
-        *,
-        number: int,
-        now_s: float,
-        policy: str,
-        solver: str,
-        settings: RoundSettings,
-        upkeep: Mapping[str, Mapping[str, int]],
-        timings_ms: Mapping[str, float],
-        stopped: tuple[str, ...] = (),
-        own_names: bool = False,
-        changed: ChangedRound | None = None,
+        head: RoundHead,
         costs: PlacedCosts | None = None,
-        bulk: bool = False,
     ) -> NetworkTrace:
         """Take down what changes after the round: names, and who runs if that matters.
 
@@ -149,11 +137,11 @@ class NetworkTrace:
         pending = np.concatenate([outcome.tasks, outcome.waits])
         present: Present | None = None
         rows = pending
-        late = len(pending) and float((now_s - cluster.created_s[pending]).max()) > settings.due_age_s
-        if (settings.reservations and late) or cluster.groups or changed is not None:
+        late = len(pending) and float((head.now_s - cluster.created_s[pending]).max()) > head.settings.due_age_s
+        if (head.settings.reservations and late) or cluster.groups or head.changed is not None:
             running = np.flatnonzero(cluster.state == RUNNING)
             running = running[np.argsort(cluster.sequence[running], kind="stable")]
-            if changed is not None:  # as in the cluster that changes are worked out on
+            if head.changed is not None:  # as in the cluster that changes are worked out on
                 running = np.array(sorted(running.tolist(), key=cluster.task_name), dtype=np.int64)
             present = Present(running, cluster.machine[running], cluster.task_class[running], cluster.end_s[running])
             rows = np.concatenate([pending, running])
@@ -172,15 +160,5 @@ class NetworkTrace:
             tuple(cluster.places.places),
             present,
             before,
-            number,
-            now_s,
-            policy,
-            solver,
-            settings,
-            upkeep,
-            timings_ms,
-            stopped,
-            own_names,
-            changed,
-            bulk,
+            head,
         )

@@ -48,11 +48,6 @@ class Started:
     evidence: Evidence
     primal: float
 
-    @property
-    def tasks(self) -> IntArray:
-        """Their rows."""
-        return self.waiting.tasks
-
 
 @dataclass(frozen=True)
 class _Owed:
@@ -74,16 +69,12 @@ class OverdueTasks:
         self._compaction = compaction
         self._due_age_s = due_age_s
         self._drain = drain
-        self._held: tuple[MachineReservation, ...] = ()
+        self.reservations: tuple[MachineReservation, ...] = ()
+        """What is held as things stand."""
         self._before: tuple[MachineReservation, ...] = ()
         self._unbounded: list[Unbounded] = []
         self._lasting: Lasting | None = None
         self._changed: IntArray = np.zeros(0, dtype=np.int64)
-
-    @property
-    def reservations(self) -> tuple[MachineReservation, ...]:
-        """What is held as things stand."""
-        return self._held
 
     @property
     def unbounded(self) -> tuple[Unbounded, ...]:
@@ -92,14 +83,14 @@ class OverdueTasks:
 
     def resume(self, held: Sequence[MachineReservation]) -> None:
         """Hold this and nothing else, as if the last round had."""
-        self._held = tuple(held)
+        self.reservations = tuple(held)
 
     def begin(self, changed: IntArray) -> None:
         """A round begins. ``changed``: machines since the last one."""
         self._changed = changed
         self._unbounded = []
         self._lasting = None
-        self._before, self._held = self._held, ()
+        self._before, self.reservations = self.reservations, ()
 
     def settle(self, queue: Queue, state: BulkRoundState, now_s: float) -> Started | None:
         """Start the first overdue task of a queue, or hold a machine for it; those that started.
@@ -120,7 +111,7 @@ class OverdueTasks:
             kept = self._kept(owed, held, state)
             found = kept or self._reserve(owed, state, now_s)
             if found:
-                self._held += found
+                self.reservations += found
                 rows = np.unique([r.machine for r in found])
                 start_s = max(r.start_s for r in found)
                 state.hold(rows, np.full(len(rows), start_s - now_s if np.isfinite(start_s) else -np.inf))

@@ -93,12 +93,11 @@ def read_places(plain: Mapping[str, Any]) -> Places:
         if plain[name] is None:
             return None
         flags = name in ("allowed", "eligible")
-        return (
-            np.array(plain[name], dtype=np.bool_)
-            if flags
-            else np.array(
-                [np.inf if v is None else v for v in np.asarray(plain[name], dtype=object).tolist()], dtype=np.float64
-            )
-        )
+        return np.array(plain[name], dtype=np.bool_) if flags else read_numbers(plain[name])
 
     return Places(*(column(f.name) for f in fields(Places)))
+
+
+def read_numbers(values: Any) -> FloatArray:
+    """Numbers of a record, infinite where it has null."""
+    return np.array([np.inf if v is None else v for v in np.asarray(values, dtype=object).tolist()], dtype=np.float64)

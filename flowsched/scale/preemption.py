@@ -27,11 +27,9 @@ import numpy as np
 from flowsched.cluster.settings import Settings
 from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
 from flowsched.scale.cluster_copy import copied
-from flowsched.scale.compaction import Compaction
-from flowsched.scale.full_network import build_full_network, gather, mean_readings
-from flowsched.scale.migration import LOST_RUN_PRICE, elapsed, emptied_of, open_machines, waiting_cost
+from flowsched.scale.full_network import solve_full_network
+from flowsched.scale.migration import LOST_RUN_PRICE, elapsed, open_machines, waiting_cost
 from flowsched.scale.room import Quota, RoomSearch, Steps, alone, in_turn
-from flowsched.scale.waiting import survey
 from flowsched.solvers import Solver
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
@@ -170,21 +168,10 @@ class PreemptionPlanner:
         self, cluster: BulkCluster, waits: IntArray, running: IntArray, price: FloatArray, now_s: float
     ) -> tuple[IntArray, IntArray]:
         """How many tasks of each class come to each group, in the optimal flow; group of each machine."""
-        emptied = emptied_of(cluster, running)
-        waiting = survey(cluster, waits[np.argsort(cluster.sequence[waits])], now_s, self.settings.due_age_s)
-        compaction = Compaction(emptied)
-        classes, machine = cluster.task_class[running], cluster.machine[running]
-        compaction.catch_up(np.flatnonzero(cluster.alive), np.union1d(classes, waiting.classes))
-        groups = compaction.groups
-        stay, fixed = np.zeros(len(running)), np.full(len(running), np.inf)
-        residents = gather(classes, compaction.group_of[machine], stay, fixed, price, groups)
-        network = build_full_network(
-            emptied, compaction, residents, waiting, mean_readings(compaction, cluster.readings)
+        prices = (np.zeros(len(running)), np.full(len(running), np.inf), price)
+        _, compaction, quotas = solve_full_network(
+            cluster, self._solver, running, waits, prices, now_s, self.settings.due_age_s, "a network"
         )
-        solution = self._solver.solve(network.network)
-        if not solution.status.has_flow:
-            raise RuntimeError(f"{self._solver.name} answers {solution.status} to a network: {solution.report}")
-        quotas = network.quotas(solution.flow, len(cluster.classes), groups)
         return quotas.enter, compaction.group_of
 
 

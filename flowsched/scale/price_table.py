@@ -68,11 +68,5 @@ def checked_prices(policy: CostModel, task_class: TaskClass, kinds: Sequence[Mac
             f"policy {policy.name} priced class {task_class.name} with waiting {prices.waiting} and growth "
             f"{prices.growth}; expected numbers >= 0, and a finite growth"
         )
-    refuse(cluster_checks.about_effects(task_class.name, arrays[2]))
+    cluster_checks.check_effects(task_class.name, arrays[2])
     return ClassPrices(*arrays, prices.waiting, prices.growth)
-
-
-def refuse(wrong: str) -> None:
-    """Raises :class:`EventError` if something is wrong."""
-    if wrong:
-        raise EventError(wrong)

@@ -40,33 +40,33 @@ from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 def network_record(trace: NetworkTrace) -> dict[str, Any]:
     """The record of a round."""
-    outcome, roll = trace.outcome, trace.roll
+    outcome, roll, head = trace.outcome, trace.roll, trace.head
     in_levels = [set(level.waiting.tasks.tolist()) for level in outcome.levels]
     outside = [row for row in outcome.waits.tolist() if not any(row in there for there in in_levels)]
     told: dict[str, list[str]] = {}
     for row in outside:
         told.setdefault(trace.reasons[row].text, []).append(roll.tasks[row])
     return {
-        **record_head(trace.number, trace.now_s, trace.policy, trace.solver, trace.settings),
-        **({"reproducible": False, "stopped": list(trace.stopped)} if trace.stopped else {}),
+        **record_head(head.number, head.now_s, head.policy, head.solver, head.settings),
+        **({"reproducible": False, "stopped": list(head.stopped)} if head.stopped else {}),
         **(
             {"held": [{"tasks": t, "fate": "postponed", "message": m, "counts": {}} for m, t in told.items()]}
             if told
             else {}
         ),
         "counts": dict(outcome.counts),
-        "upkeep": {kind: dict(counts) for kind, counts in trace.upkeep.items()},
+        "upkeep": {kind: dict(counts) for kind, counts in head.upkeep.items()},
         **({"task_groups": dict(trace.groups)} if trace.groups else {}),
         **({"members_elsewhere": dict(trace.members_elsewhere)} if trace.members_elsewhere else {}),
         **({"running": _plain_running(trace, trace.present)} if trace.present is not None else {}),
         **({"before": [plain_reservation(roll, r) for r in trace.before]} if trace.before else {}),
-        **(trace.changed.plain() if trace.changed is not None else {}),
+        **(head.changed.plain() if head.changed is not None else {}),
         **({"outside": _outside(trace, outside)} if outside else {}),
         "parts": [
             network_part(trace, level, certificate)
             for level, certificate in zip(outcome.levels, outcome.certificates, strict=True)
         ],
-        "timings": plain_timings(trace.timings_ms),
+        "timings": plain_timings(head.timings_ms),
     }
 
 
@@ -183,7 +183,7 @@ def _plain_dual(evidence: Evidence, prices: FloatArray, rows: IntArray) -> dict[
 def _class_names(trace: NetworkTrace, level: Level) -> list[str]:
     """Classes are called by the task that is served first, or by their own names where these differ."""
     roll = trace.roll
-    if trace.own_names:
+    if trace.head.own_names:
         return [roll.classes[c].name for c in level.waiting.classes.tolist()]
     return [roll.tasks[row] for row in level.waiting.tasks[level.waiting.first[:-1]].tolist()]
 
@@ -213,7 +213,7 @@ def plain_class(task_class: TaskClass) -> dict[str, Any]:
 def class_numbers(trace: NetworkTrace) -> IntArray:
     """The classes that wait, in the order in which a cluster made from the record numbers them."""
     waiting = [level.waiting.classes for level in trace.outcome.levels]
-    outside = list(trace.pending_class.values()) if trace.bulk else []
+    outside = list(trace.pending_class.values()) if trace.head.bulk else []
     return np.unique(np.concatenate([*waiting, np.array(outside, dtype=np.int64)]))
 
 
@@ -241,8 +241,8 @@ def plain_demand(
         "base": model.base[number],
         "coefficients": model.coefficients[number],
         "effects": model.effects[number],
-        "waiting": finite_or_none(float(roll.waiting[number])),
-        "growth": float(roll.growth[number]),
+        "waiting": finite_or_none(float(roll.prices.waiting[number])),
+        "growth": float(roll.prices.growth[number]),
         "group": task_class.group or None,
         "holds": list(task_class.holds),
         "joins": list(task_class.joins),
@@ -278,7 +278,9 @@ def _first(
         return plain_nothing()
     network, flow = level.network, level.solution.flow
     if level.solution.status is not Status.OPTIMAL:
-        flow = make_solver(trace.solver).solve(network.network).flow  # a time limit struck; records have optimal flows
+        flow = (
+            make_solver(trace.head.solver).solve(network.network).flow
+        )  # a time limit struck; records have optimal flows
     first = {int(g): int(i) for i, g in zip(range(len(rows))[::-1], group_of.tolist()[::-1], strict=True)}
     number = {key: first[g] for g, key in enumerate(keys)}
     group_names = [str(trace.roll.machines[rows[number[tuple(level.keys[g])]]]) for g in network.groups.tolist()]
@@ -401,7 +403,7 @@ def plain_reservation(roll: Roll, reservation: MachineReservation) -> dict[str, 
 def _plain_running(trace: NetworkTrace, present: Present) -> dict[str, Any]:
     roll = trace.roll
     used, number = np.unique(present.task_class, return_inverse=True)
-    changed = trace.changed is not None
+    changed = trace.head.changed is not None
     created_s = {"created_s": np.array([roll.created_s[row] for row in present.tasks.tolist()])} if changed else {}
     return {
         **created_s,
@@ -423,10 +425,10 @@ def _plain_running(trace: NetworkTrace, present: Present) -> dict[str, Any]:
 def _plain_prices(roll: Roll, c: int) -> dict[str, Any]:
     """What the policy says of a class whose tasks may be preempted, or moved."""
     return {
-        "base": roll.base[c],
-        "coefficients": roll.coefficients[c],
-        "waiting": finite_or_none(float(roll.waiting[c])),
-        "growth": float(roll.growth[c]),
+        "base": roll.prices.base[c],
+        "coefficients": roll.prices.coefficients[c],
+        "waiting": finite_or_none(float(roll.prices.waiting[c])),
+        "growth": float(roll.prices.growth[c]),
     }
 
 
@@ -438,7 +440,7 @@ def _outside(trace: NetworkTrace, rows: Sequence[int]) -> list[dict[str, Any]]:
             "task": roll.tasks[row],
             "created_s": roll.created_s[row],
             "class": plain_class(roll.classes[trace.pending_class[row]]),
-            "coefficients": roll.coefficients[trace.pending_class[row]],
+            "coefficients": roll.prices.coefficients[trace.pending_class[row]],
             "effects": roll.effects[trace.pending_class[row]],
         }
         for row in rows

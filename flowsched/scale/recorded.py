@@ -14,18 +14,18 @@ from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.changes import History, change_running
 from flowsched.scale.kernels import UNLIMITED
-from flowsched.scale.machine_arrays import FIXED
-from flowsched.scale.network_trace import NetworkTrace
-from flowsched.scale.places import read_places
+from flowsched.scale.machine_arrays import FIXED, LoadedMachines
+from flowsched.scale.network_trace import NetworkTrace, RoundHead
+from flowsched.scale.places import read_numbers, read_places
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, Feature
 from flowsched.scale.reasons import Closing, why_all
 from flowsched.scale.record import network_record
 from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
-from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
+from flowsched.scale.task_class import MachineKind, TaskClass
 from flowsched.scale.topology import read_topology_counts
 from flowsched.solvers import Solver
-from flowsched.support.arrays import FloatArray, IntArray
+from flowsched.support.arrays import IntArray
 
 Part = Mapping[str, Any]
 
@@ -49,7 +49,7 @@ class RecordedPolicy:
         """Remember what it said of a class."""
         waiting = FORBIDDEN if demand["waiting"] is None else float(demand["waiting"])
         self._prices[task_class] = ClassPrices(
-            _open(demand["base"]),
+            read_numbers(demand["base"]),
             np.asarray(demand["coefficients"], dtype=np.float64),
             np.asarray(demand["effects"], dtype=np.float64) / FIXED,
             waiting,
@@ -82,20 +82,9 @@ def solve_again(record: Mapping[str, Any], solver: Solver) -> list[dict[str, Any
     cluster, before, outcome = _decide_again(record, solver, settings)
     now_s = float(record["now_s"])
     closing = Closing.of(cluster, outcome.tasks, outcome.machines)
-    trace = NetworkTrace.of(
-        cluster,
-        outcome,
-        closing,
-        why_all(now_s, cluster, outcome, closing),
-        before,
-        number=int(record["round"]),
-        now_s=now_s,
-        policy=str(record["policy"]),
-        solver=solver.name,
-        settings=settings,
-        upkeep={},
-        timings_ms={},
-    )
+    reasons = why_all(now_s, cluster, outcome, closing)
+    head = RoundHead(int(record["round"]), now_s, str(record["policy"]), solver.name, settings)
+    trace = NetworkTrace.of(cluster, outcome, closing, reasons, before, head)
     parts: list[dict[str, Any]] = network_record(trace)["parts"]
     return parts
 
@@ -109,7 +98,7 @@ def change_again(record: Mapping[str, Any], solver: Solver) -> dict[str, list[di
     history = History(
         np.array([cluster.task_row(name) for name in plain["task"]], dtype=np.int64),
         np.asarray(plain["preemptions"], dtype=np.int64),
-        np.where(np.isfinite(moved_s := _open(plain["moved_s"])), moved_s, -np.inf),
+        np.where(np.isfinite(moved_s := read_numbers(plain["moved_s"])), moved_s, -np.inf),
         np.asarray(plain["stays"], dtype=np.bool_),
     )
     changes = change_running(
@@ -205,8 +194,7 @@ def read_cluster(record: Mapping[str, Any]) -> BulkCluster:
     parts: Sequence[Part] = record["parts"]
     first, running = parts[0], record.get("running")
     policy = RecordedPolicy(str(record["policy"]), first)
-    fleet = first["fleet"]
-    cluster = BulkCluster(policy, fleet["resources"])
+    cluster = BulkCluster(policy, first["fleet"]["resources"])
     for name, minimum in record.get("task_groups", {}).items():
         cluster.declare_group(name, minimum)
     cluster.members_elsewhere = dict(record.get("members_elsewhere", {}))
@@ -221,28 +209,25 @@ def read_cluster(record: Mapping[str, Any]) -> BulkCluster:
         policy.learn_effects(task_class, entry["effects"], entry["coefficients"])
         pending.append((float(entry["created_s"]), entry["task"], task_class))
     classes = [] if running is None else [read_class(c) for c in running["classes"]]
-    own = np.asarray(fleet["readings"], dtype=np.int64).reshape(len(fleet["machines"]), len(policy.features)).copy()
-    at = {name: i for i, name in enumerate(fleet["machines"])}
-    room = _matrix(fleet["free"], own, len(fleet["resources"]))
+    loaded = read_machines(first)
+    at = {name: i for i, name in enumerate(loaded.names)}
     if running is not None:
-        room = _matrix(fleet["allocatable"], own, len(fleet["resources"]))
+        loaded.free = loaded.allocatable
         for task_class, plain in zip(classes, running["classes"], strict=True):
             if "base" in plain:
                 policy.learn(task_class, plain)
             else:
                 policy.learn_effects(task_class, np.asarray(plain["effects"], dtype=np.int64).tolist())
-        effects = np.array([c["effects"] for c in running["classes"]], dtype=np.int64).reshape(
-            len(classes), own.shape[1]
-        )
+        effects = np.array([c["effects"] for c in running["classes"]], dtype=np.int64)
+        effects = effects.reshape(len(classes), len(policy.features))
         places = np.array([at[m] for m in running["machine"]], dtype=np.int64)
-        np.subtract.at(own, places, effects[np.asarray(running["class"], dtype=np.int64)])
-    rows = cluster.add_machines(_specs(first, policy, own, room))
+        np.subtract.at(loaded.readings, places, effects[np.asarray(running["class"], dtype=np.int64)])
+    # Where the record does not name the running tasks, the room that they take belongs to no task.
+    rows = cluster.load_machines(loaded)
     for plain in first["places"][1:]:
         cluster.places.append(read_places(plain))
     for plain in first["relations"]:
         cluster.topology.put(_without_running(plain, classes, running, at), rows, cluster.rows)
-    # Where the record does not name the running tasks, the room that they take belongs to no task.
-    cluster.allocatable[rows] = _matrix(fleet["allocatable"], own, len(fleet["resources"]))
     for demand in demands:
         cluster.intern(read_class(demand["class"]))
     pending.sort(key=lambda entry: entry[:2])
@@ -251,7 +236,7 @@ def read_cluster(record: Mapping[str, Any]) -> BulkCluster:
         of_task = [classes[c] for c in np.asarray(running["class"]).tolist()]
         there = _submit(cluster, running["task"], of_task, running.get("created_s", [0.0] * len(of_task)))
         machines = np.array([cluster.row(m) for m in running["machine"]], dtype=np.int64)
-        cluster.bind(there, machines, _open(running["end_s"]))
+        cluster.bind(there, machines, read_numbers(running["end_s"]))
     return cluster
 
 
@@ -297,31 +282,19 @@ def _submit(
     return cluster.submit(numbers, np.array(created_s, dtype=np.float64), list(names))
 
 
-def _specs(part: Part, policy: RecordedPolicy, own: IntArray, room: IntArray) -> list[MachineSpec]:
-    fleet, kinds = part["fleet"], part["kinds"]
-    shown = [read_kind(kinds[plain.get("held_like", number)]) for number, plain in enumerate(kinds)]
-    limits = np.array([_open(row) for row in fleet["limits"]]).reshape(own.shape)
-    names = [feature.name for feature in policy.features]
-    found = []
-    for i, name in enumerate(fleet["machines"]):
-        limited = {f: limits[i, k] / FIXED for k, f in enumerate(names) if limits[i, k] < UNLIMITED}
-        found.append(
-            MachineSpec(
-                name,
-                shown[int(fleet["kind"][i])],
-                dict(zip(fleet["resources"], room[i].tolist(), strict=True)),
-                dict(zip(names, (own[i] / FIXED).tolist(), strict=True)),
-                limited,
-            )
-        )
-    return found
-
-
-def _matrix(values: Any, like: IntArray, columns: int) -> IntArray:
-    found: IntArray = np.asarray(values, dtype=np.int64).reshape(len(like), columns)
-    return found
-
-
-def _open(values: Any) -> FloatArray:
-    """Numbers of a record, infinite where it has null."""
-    return np.array([np.inf if v is None else v for v in np.asarray(values, dtype=object).tolist()], dtype=np.float64)
+def read_machines(part: Part) -> LoadedMachines:
+    """The machines of a network part, in arrays of their own."""
+    fleet = part["fleet"]
+    count, features, resources = len(fleet["machines"]), len(part["features"]), list(fleet["resources"])
+    limits = np.array([read_numbers(row) for row in fleet["limits"]]).reshape(count, features)
+    limited = limits < UNLIMITED
+    return LoadedMachines(
+        list(fleet["machines"]),
+        resources,
+        np.array(fleet["allocatable"], dtype=np.int64).reshape(count, len(resources)),
+        np.array(fleet["free"], dtype=np.int64).reshape(count, len(resources)),
+        [read_kind(kind) for kind in part["kinds"]],
+        np.array(fleet["kind"], dtype=np.int64),
+        np.array(fleet["readings"], dtype=np.int64).reshape(count, features),
+        np.where(limited, np.where(limited, limits, 0.0).astype(np.int64), UNLIMITED),
+    )

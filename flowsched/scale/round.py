@@ -200,8 +200,7 @@ class Rounds:
         pending = view.pending
         task_class = cluster.task_class[pending]
         present = np.unique(task_class)
-        self.compaction.upkeep.applied.clear()
-        self.compaction.upkeep.rebuilt.clear()
+        self.compaction.upkeep.clear()
         state = BulkRoundState(cluster, barred, present, self.settings.scoring == "spread")
         signed = self.compaction.sign(signatures(cluster, present, state.relations, state.model))
         self.compaction.catch_up(np.unique(np.concatenate([view.changed, self._again, signed])), present)
@@ -279,7 +278,7 @@ class Rounds:
                 topology_counts=before,
             )
         )
-        return started.tasks
+        return started.waiting.tasks
 
     def network(self, state: BulkRoundState, left: Waiting) -> ScaleNetwork:
         """The network of the tasks that are left, at the state that the compaction sees."""

@@ -155,19 +155,19 @@ class RoundRelations:
 
         shape = (len(gates), self._cluster.rows)
         relations = [gate.topology.relation for gate in gates]
-        states = [gate.state() for gate in gates]
+        compared = [gate.compared for gate in gates]
         return kernels.Moving(
             np.array([_CODE[r.kind] for r in relations], dtype=np.int64),
             np.array([g.holds for g in gates], dtype=np.bool_),
             np.array([g.joins for g in gates], dtype=np.bool_),
             np.array([r.skew if r.kind is RelationKind.SPREAD else r.most for r in relations], dtype=np.int64),
             np.array([g.topology.domain for g in gates], dtype=np.int64).reshape(shape),
-            np.array([padded(s.members) for s in states], dtype=np.int64).reshape(len(gates), width),
-            np.array([padded(s.holders) for s in states], dtype=np.int64).reshape(len(gates), width),
-            np.array([s.counted for s in states], dtype=np.bool_).reshape(shape),
-            np.array([padded(s.compared) for s in states], dtype=np.bool_).reshape(len(gates), width),
-            np.array([s.floored for s in states], dtype=np.bool_),
-            np.array([s.total for s in states], dtype=np.int64),
+            np.array([padded(g.members) for g in gates], dtype=np.int64).reshape(len(gates), width),
+            np.array([padded(g.holders) for g in gates], dtype=np.int64).reshape(len(gates), width),
+            np.array([g.counted for g in gates], dtype=np.bool_).reshape(shape),
+            np.array([padded(mask) for mask in compared], dtype=np.bool_).reshape(len(gates), width),
+            np.array([mask.any() for mask in compared], dtype=np.bool_),
+            np.array([g.total for g in gates], dtype=np.int64),
         )
 
     def refusals(self, task_class: int) -> list[tuple[str, BoolArray]]:

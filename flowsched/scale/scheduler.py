@@ -17,7 +17,7 @@ from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
 from flowsched.scale.changed_round import ChangedRound, changed_round, started_of
 from flowsched.scale.changes import History, change_running
 from flowsched.scale.choice import GuardedCostModel, user_name
-from flowsched.scale.network_trace import NetworkTrace
+from flowsched.scale.network_trace import NetworkTrace, RoundHead
 from flowsched.scale.policies.flow import FlowCostModel
 from flowsched.scale.policy import CostModel
 from flowsched.scale.reasons import Closing, Reason, leaving, why_all
@@ -128,22 +128,18 @@ class NetworkScheduler:
         stopped = take_stopped(self._solver)
         recipe = None
         if self._keep_records:
-            trace = NetworkTrace.of(
-                cluster,
-                outcome,
-                closing,
-                reasons,
-                before,
-                number=snapshot.round,
-                now_s=snapshot.now_s,
-                policy=self.name,
-                solver=unlimited(self._solver).name,
-                settings=self._settings,
-                upkeep=self.upkeep(),
-                timings_ms=timings,
-                stopped=stopped,
+            head = RoundHead(
+                snapshot.round,
+                snapshot.now_s,
+                self.name,
+                unlimited(self._solver).name,
+                self._settings,
+                self.upkeep(),
+                timings,
+                stopped,
                 changed=changed,
             )
+            trace = NetworkTrace.of(cluster, outcome, closing, reasons, before, head)
             recipe = partial(network_record, trace)
         return Decisions(
             bound,
@@ -198,10 +194,7 @@ class NetworkScheduler:
 
     def upkeep(self) -> dict[str, dict[str, int]]:
         """What the last snapshot's differences were: applied in place, or made anew, with the reasons."""
-        found: dict[str, dict[str, int]] = {
-            "applied": dict(sorted(self._follower.applied.items())),
-            "rebuilt": dict(sorted(self._follower.rebuilt.items())),
-        }
+        found = self._follower.upkeep.plain()
         if self._rounds is not None:
             for kind, counts in self._rounds.compaction.upkeep.plain().items():
                 found[kind] |= {f"groups.{name}": count for name, count in counts.items()}

@@ -7,7 +7,6 @@ on a snapshot are the same whatever was there before.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import inf
 
@@ -16,6 +15,7 @@ import numpy as np
 from flowsched.cluster.snapshot import Machine, RelationCount, Running, Service, Snapshot, Task, by_machine
 from flowsched.relations.relation import Relation
 from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.compaction import Upkeep
 from flowsched.scale.policy import CostModel
 from flowsched.scale.snapshot_adapter import ClassContext, SnapshotAdapter, class_key
 from flowsched.scale.task_class import MachineSpec, TaskClass
@@ -42,21 +42,18 @@ class SnapshotFollower:
         self._specs: dict[str, MachineSpec] = {}
         self._known: dict[str, _Known] = {}
         self._relations: tuple[tuple[Relation, ...], tuple[RelationCount, ...]] = (), ()
-        self.applied: Counter[str] = Counter()
-        """Events of the last snapshot."""
-        self.rebuilt: Counter[str] = Counter()
-        """Why the cluster was made anew for it."""
+        self.upkeep = Upkeep()
+        """Events of the last snapshot, and why the cluster was made anew for it."""
 
     def follow(self, snapshot: Snapshot) -> BulkCluster:
         """The cluster at a snapshot; another object than before if it was made anew."""
-        self.applied.clear()
-        self.rebuilt.clear()
+        self.upkeep.clear()
         frame = ClassContext.of(snapshot)
         told = snapshot.relations, snapshot.relation_counts
         reason = self._changed_frame(frame) or ("relations" if self._relations != told else "")
         reason = reason or self._apply(snapshot)
         if reason:
-            self.rebuilt[reason] += 1
+            self.upkeep.rebuilt[reason] += 1
             self._begin(snapshot, frame)
         return self.cluster
 
@@ -148,7 +145,7 @@ class SnapshotFollower:
 
     def _apply(self, snapshot: Snapshot) -> str:
         """Tell the cluster what is different; why that is not enough, empty if it is."""
-        cluster, applied = self.cluster, self.applied
+        cluster, applied = self.cluster, self.upkeep.applied
         machines = _machines(snapshot)
         changed = [name for name, found in machines.items() if self._machines.get(name, found) != found]
         specs = {name: self._adapter.machine(*machines[name]) for name in changed}

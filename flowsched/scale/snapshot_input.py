@@ -15,18 +15,16 @@ import numpy as np
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, by_machine
 from flowsched.relations.topology_counts import TopologyCounts
-from flowsched.scale import kernels
 from flowsched.scale.bulk_input import BOUND_STEPS, BulkInput
 from flowsched.scale.demand import Demand
-from flowsched.scale.machine_arrays import FIXED, fixed
+from flowsched.scale.machine_arrays import FIXED, amounts, own_readings
 from flowsched.scale.places import Places
 from flowsched.scale.policy import CostModel
 from flowsched.scale.price_table import checked_prices
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.snapshot_adapter import ClassContext, SnapshotAdapter, class_key
-from flowsched.scale.task_class import MachineSpec, TaskClass
+from flowsched.scale.task_class import TaskClass
 from flowsched.scale.topology import Topology, roles_of
-from flowsched.support.arrays import IntArray
 from flowsched_models.runtime import HostFactory
 
 Behaviours = Mapping[str, tuple[float, float]]
@@ -63,11 +61,9 @@ def input_of_snapshot(
     there = {r for spec in specs for r in spec.allocatable} | {r for t in snapshot.pending for r, _ in t.resources}
     resources = ["cpu", "memory", *sorted(there - {"cpu", "memory"})]
     column = {resource: i for i, resource in enumerate(resources)}
-    allocatable = np.array(
-        [[spec.allocatable.get(resource, 0) for resource in resources] for spec in specs], dtype=np.int64
-    ).reshape(len(specs), len(resources))
+    allocatable = amounts(specs, resources)
     free = allocatable.copy()
-    readings, limits = _own(specs, model)
+    readings, limits = own_readings(specs, model.features)
     for task_class, rows in _by_class(snapshot.running, adapter, given, row).items():
         count = np.bincount(rows, minlength=len(specs))
         for resource, amount in task_class.demand().items():
@@ -102,20 +98,6 @@ def input_of_snapshot(
 def _services(snapshot: Snapshot, machines: Sequence[Machine]) -> list[list[Service]]:
     found = by_machine(sorted(snapshot.services, key=lambda service: service.name))
     return [found[machine.name] for machine in machines]
-
-
-def _own(specs: Sequence[MachineSpec], model: CostModel) -> tuple[IntArray, IntArray]:
-    """What machines read by themselves, and what they may read at most."""
-    position = {feature.name: f for f, feature in enumerate(model.features)}
-    readings = np.zeros((len(specs), len(position)), dtype=np.int64)
-    limits = np.full(readings.shape, kernels.UNLIMITED, dtype=np.int64)
-    for i, spec in enumerate(specs):
-        for feature, value in spec.readings.items():
-            readings[i, position[feature]] = fixed(value)
-        for feature, value in spec.limits.items():
-            if value < kernels.UNLIMITED / FIXED:
-                limits[i, position[feature]] = fixed(value)
-    return readings, limits
 
 
 def _by_class(

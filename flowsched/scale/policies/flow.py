@@ -20,6 +20,7 @@ from flowsched.cluster.knowledge import Knowledge
 from flowsched.scale.policies.checks import number
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, Feature
 from flowsched.scale.task_class import MachineKind, TaskClass
+from flowsched.support.arrays import FloatArray
 
 PRESSURE = "pressure"
 SENSITIVITY = "sensitivity"
@@ -67,8 +68,16 @@ class FlowCostModel:
         slowness = dict(task_class.slowness)
         wishes = task_class.preferences
         base = np.array([slowness.get(kind.type, 0.0) + missed(wishes, kind) for kind in kinds])
-        s, p = task_class.sensitivity, task_class.pressure
-        return ClassPrices(base, np.array([s, p, p]), np.array([p, s, 0.0]), self.waiting, self.growth)
+        coefficients, effects = linear(task_class.sensitivity, task_class.pressure)
+        return ClassPrices(base, coefficients, effects, self.waiting, self.growth)
+
+
+def linear(sensitivity: float, pressure: float) -> tuple[FloatArray, FloatArray]:
+    """Coefficients and effects of a task, by feature.
+
+    What it suffers goes by the neighbours' pressure, what it causes by their sensitivity.
+    """
+    return np.array([sensitivity, pressure, pressure]), np.array([pressure, sensitivity, 0.0])
 
 
 def missed(wishes: Sequence[tuple[str, str, float]], kind: MachineKind) -> float:

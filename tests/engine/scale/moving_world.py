@@ -72,7 +72,7 @@ class Mover:
 def total_cost(cluster: BulkCluster) -> float:
     """Sum over machines of what its tasks cost as they come, from the policy's own numbers."""
     total = 0.0
-    felt = {row: (cluster._own[row] / FIXED).tolist() for row in range(cluster.rows)}
+    felt = {row: (cluster.own_readings[row] / FIXED).tolist() for row in range(cluster.rows)}
     for task in np.flatnonzero(cluster.state == RUNNING).tolist():
         row = int(cluster.machine[task])
         kind = cluster.kinds[cluster.kind[row]]
@@ -104,7 +104,7 @@ def overcommitted(cluster: BulkCluster, came: Sequence[int] = ()) -> list[str]:
             wrong.append(f"{cluster.machine_name(row)}: {amount} of {there} {resource}")
     for row in came:
         for f in range(cluster.limits.shape[1]):
-            limit, reading = cluster.limits[row, f], cluster._own[row, f] / FIXED + brought.get((row, f), 0.0)
+            limit, reading = cluster.limits[row, f], cluster.own_readings[row, f] / FIXED + brought.get((row, f), 0.0)
             if limit < UNLIMITED and brought.get((row, f), 0.0) > 0.0 and reading > limit / FIXED + 1e-5:
                 wrong.append(f"{cluster.machine_name(row)}: {reading} above {limit / FIXED}")
     return wrong

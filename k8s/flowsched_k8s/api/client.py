@@ -362,7 +362,7 @@ def _ask(curl: pycurl.Curl, method: str, url: str, data: bytes | None, headers: 
         curl.setopt(pycurl.HTTPGET, 1)
     else:
         curl.setopt(pycurl.POST, 1)
-        # Read from a source that cannot be read again, as libcurl otherwise repeats, without a word, what a server that
+        # Read from a source that cannot be read again, as libcurl otherwise repeats, unasked, what a server that
         # closed its connection may have carried out.
         curl.setopt(pycurl.POSTFIELDSIZE, len(data))
         curl.setopt(pycurl.READFUNCTION, io.BytesIO(data).read)

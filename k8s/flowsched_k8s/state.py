@@ -172,8 +172,11 @@ class SchedulerState:
             return out
         if not entry.ours:
             return out
+        group = self.gangs.ref(entry)
         if pod.metadata.deletion_timestamp is not None:
             self.queue.remove(entry.key)
+            if was[2] is None or was[2].metadata.deletion_timestamp is None:
+                self._group_changed(group, now)
             return out
         gated = bool(pod.spec.scheduling_gates)
         known = entry.key in self.queue
@@ -197,13 +200,19 @@ class SchedulerState:
             # What a standby sees is said when it leads.
             out += self.notices.advise_of(entry, now)
         fresh = was[2] is None or was[2].spec != pod.spec or was[2].metadata.labels != pod.metadata.labels
-        if fresh and (group := self.gangs.ref(entry)) is not None:
-            self.queue.wake(Wake.GROUP, now, lambda key: self._is_in(key, group))
+        if fresh:
+            self._group_changed(group, now)
         return out
 
-    def _is_in(self, key: PodKey, group: GroupRef) -> bool:
-        entry = self.cache.pods.get(key.uid)
-        return entry is not None and self.gangs.ref(entry) == group
+    def _group_changed(self, group: GroupRef | None, now: float) -> None:
+        """Members that wait are looked at anew: others have come, are gone, or have succeeded."""
+
+        def is_member(key: PodKey) -> bool:
+            entry = self.cache.pods.get(key.uid)
+            return entry is not None and self.gangs.ref(entry) == group
+
+        if group is not None and self.gangs.waiting(group):
+            self.queue.wake(Wake.GROUP, now, is_member)
 
     def _pod_gone(self, pod: Pod, now: float) -> None:
         entry = self.cache.pods.get(pod.metadata.uid)
@@ -217,7 +226,9 @@ class SchedulerState:
             self.events.task_gone(uid, now)
         self.queue.remove(entry.key)
         self.recorder.forget(entry.key)
+        group = self.gangs.ref(entry)
         self.gangs.forget(entry)
+        self._group_changed(group, now)
         self.bindings.forget(uid)
         self.resizes.forget(uid)
         self.evictions.forget(uid)
@@ -267,8 +278,7 @@ class SchedulerState:
             self.queue.wake(Wake.GROUP, now)
         elif isinstance(thing, SucceededPod):
             group = cache.groups.remove_succeeded(thing) if gone else cache.groups.put_succeeded(thing)
-            if self.gangs.waiting(group):
-                self.queue.wake(Wake.GROUP, now, lambda key: self._is_in(key, group))
+            self._group_changed(group, now)
         elif isinstance(thing, Budget):
             self.budgets.remove(thing) if gone else self.budgets.put(thing)
         elif isinstance(thing, Claim):

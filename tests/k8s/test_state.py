@@ -670,6 +670,20 @@ def test_a_pod_that_is_deleted_before_it_had_a_place_is_not_there() -> None:
     assert running.where().keys() == {"m1", "m2", "again"}
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_the_others_of_a_group_say_that_a_member_has_gone(at_once: bool) -> None:
+    running = scheduler(b.node("n1", "3"))
+    pods = running.create(*(queued(f"m{i}") for i in range(2)))
+    running.settle()
+    assert said(running, "m1").endswith("waiting for pod group g: 2 of 3 pods are there")
+    if at_once:
+        running.server.remove(pods[0])
+    else:
+        running.server.terminate(pods[0])
+    running.settle()
+    assert said(running, "m1").endswith("waiting for pod group g: 1 of 3 pods are there")
+
+
 def test_a_gang_past_its_deadline_is_tried_when_a_node_comes() -> None:
     running = scheduler(b.node("n1", "1"))
     running.put(b.plugins_group("train", minMember=2, scheduleTimeoutSeconds=10))

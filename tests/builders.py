@@ -190,7 +190,7 @@ def snapshot(pending: Iterable[Task] = (), machines: Iterable[Machine] | None = 
 
 @functools.lru_cache(maxsize=None, typed=True)
 def any_of(*values: T) -> st.SearchStrategy[T]:
-    """One of these values. Made once: to make a strategy for each example takes several times as long as to draw from it."""
+    """One of these values, which can be hashed. Made once: that takes several times as long as to draw from it."""
     return st.sampled_from(values)
 
 

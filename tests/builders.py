@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from hypothesis import strategies as st
@@ -23,6 +24,8 @@ from flowsched_models.catalogue import Catalogue
 from flowsched_models.machine import MachineType
 from flowsched_models.profile import JobProfile, PhaseOrder
 from flowsched_models.service import LatencyCurve, ServiceProfile
+
+T = TypeVar("T")
 
 SMALL = MachineType("small", vcpus=4, memory_mib=16_000)
 """Four physical cores of the reference speed."""
@@ -185,9 +188,24 @@ def snapshot(pending: Iterable[Task] = (), machines: Iterable[Machine] | None = 
     return Snapshot(machines=cluster, pending=tuple(pending), **(values | changes))
 
 
+@functools.lru_cache(maxsize=None, typed=True)
+def any_of(*values: T) -> st.SearchStrategy[T]:
+    """One of these values, which can be hashed. Made once: that takes several times as long as to draw from it."""
+    return st.sampled_from(values)
+
+
+@functools.cache
+def some_of(values: tuple[T, ...], least: int = 0, most: int | None = None) -> st.SearchStrategy[tuple[T, ...]]:
+    """Different ones of these values, in any order. Made once too."""
+    return st.lists(st.sampled_from(values), min_size=least, max_size=most, unique=True).map(tuple)
+
+
+_PROFILES = st.sampled_from((SCALING, SERIAL, HUNGRY))
+
+
 def profiles() -> st.SearchStrategy[JobProfile]:
     """One of the catalogue's jobs."""
-    return st.sampled_from((SCALING, SERIAL, HUNGRY))
+    return _PROFILES
 
 
 @st.composite
@@ -195,30 +213,35 @@ def clusters(draw: st.DrawFn, max_machines: int = 3) -> tuple[tuple[Machine, ...
     """Machines of both types, some with a little less than the type has, some with a service."""
     found, services = [], []
     for k in range(1, draw(st.integers(1, max_machines)) + 1):
-        type = draw(st.sampled_from((SMALL, LARGE)))
-        reserved = draw(st.sampled_from((0, 0, 100, 1000)))
+        type = draw(any_of(SMALL, LARGE))
+        reserved = draw(any_of(0, 0, 100, 1000))
         found.append(machine(f"m{k}", type, cpu_milli=type.vcpus * MILLI - reserved))
-        cores = draw(st.sampled_from(((), (), (0,), (1, 2), tuple(range(type.vcpus - 1)))))
+        cores = draw(any_of((), (), (0,), (1, 2), tuple(range(type.vcpus - 1))))
         if cores and len(cores) * MILLI <= found[-1].cpu_milli:
-            services.append(service(f"cache-{k}", f"m{k}", cores, memory_mib=draw(st.sampled_from((100, 2000)))))
+            services.append(service(f"cache-{k}", f"m{k}", cores, memory_mib=draw(any_of(100, 2000))))
     return tuple(found), tuple(services)
 
 
+@functools.cache
+def _two_in_three_none(names: tuple[str, ...]) -> st.SearchStrategy[tuple[str, ...] | None]:
+    return st.one_of(st.none(), st.none(), some_of(names, 1))
+
+
+@functools.cache
 @st.composite
 def tasks(draw: st.DrawFn, name: str, machine_names: tuple[str, ...], now_s: float = 0.0) -> Task:
     """A task of any profile and size, which may be bound to some machines, submitted until now."""
     profile = draw(profiles())
-    bound = st.lists(st.sampled_from(machine_names), min_size=1, unique=True).map(tuple)
     return task(
         name,
         profile,
-        scale=draw(st.sampled_from((0.5, 1.0, 3.0))),
-        request_milli=draw(st.sampled_from((100, 500, 1000, 1500, 2000, 3000, 4000, 8000, 16_000))),
-        memory_mib=draw(st.sampled_from((1, profile.memory_mib, 9000, 20_000, 40_000))),
-        submit_s=draw(st.sampled_from((0.0, now_s / 2, now_s))),
-        priority=draw(st.sampled_from((0, 0, 0, 5))),
-        machines=draw(st.one_of(st.none(), st.none(), bound)),
-        wishes=draw(st.sampled_from(((), (), ((machine_names[0], 0.3),), ((machine_names[-1], 2.0),)))),
+        scale=draw(any_of(0.5, 1.0, 3.0)),
+        request_milli=draw(any_of(100, 500, 1000, 1500, 2000, 3000, 4000, 8000, 16_000)),
+        memory_mib=draw(any_of(1, profile.memory_mib, 9000, 20_000, 40_000)),
+        submit_s=draw(any_of(0.0, now_s / 2, now_s)),
+        priority=draw(any_of(0, 0, 0, 5)),
+        machines=draw(_two_in_three_none(machine_names)),
+        wishes=draw(any_of((), (), ((machine_names[0], 0.3),), ((machine_names[-1], 2.0),))),
     )
 
 
@@ -240,7 +263,7 @@ def running_tasks(
             continue
         milli, memory = milli - wanted.request_milli, memory - wanted.memory_mib
         cores = cores if shared else [c for c in cores if c not in mine]
-        progress = draw(st.sampled_from((0.0, 0.25, 0.9)))
+        progress = draw(any_of(0.0, 0.25, 0.9))
         found.append(running(wanted, machine.name, tuple(sorted(mine)), progress=progress))
     return tuple(found)
 
@@ -249,7 +272,7 @@ def running_tasks(
 def snapshots(draw: st.DrawFn, max_machines: int = 3, max_pending: int = 6, max_running: int = 3) -> Snapshot:
     """Any small cluster at any moment; nothing in it is overcommitted, nothing is in order."""
     found, services = draw(clusters(max_machines))
-    now_s = draw(st.sampled_from((0.0, 30.0, 1000.0)))
+    now_s = draw(any_of(0.0, 30.0, 1000.0))
     names = tuple(m.name for m in found)
     count = draw(st.integers(0, max_pending))
     return snapshot(
@@ -282,7 +305,7 @@ def rounds(draw: st.DrawFn, max_machines: int = 3, max_pending: int = 4, max_run
     found = []
     for s in drawn.services:
         cores = s.cores[:2]
-        load = draw(st.sampled_from((25_000.0, 46_500.0)))
+        load = draw(any_of(25_000.0, 46_500.0))
         changes: dict[str, Any] = {"memory_mib": s.memory_mib, "qps": load * len(cores)}
         found.append(service(s.name, s.machine, cores, **changes))
     return replace(drawn, services=tuple(found))
@@ -294,11 +317,11 @@ ZONES = ("a", "b", "c")
 @st.composite
 def relations(draw: st.DrawFn, name: str) -> Relation:
     """A relation of any kind, by machine or by zone."""
-    kind, key = draw(st.sampled_from(RelationKind)), draw(st.sampled_from((MACHINE, "zone")))
+    kind, key = draw(st.sampled_from(RelationKind)), draw(any_of(MACHINE, "zone"))
     if kind is RelationKind.LIMIT:
         return Relation(name, kind, key, most=draw(st.integers(1, 3)))
     if kind is RelationKind.SPREAD:
-        return Relation(name, kind, key, skew=draw(st.integers(1, 2)), min_domains=draw(st.sampled_from((0, 0, 2, 4))))
+        return Relation(name, kind, key, skew=draw(st.integers(1, 2)), min_domains=draw(any_of(0, 0, 2, 4)))
     return Relation(name, kind, key)
 
 
@@ -310,28 +333,28 @@ def bound_rounds(draw: st.DrawFn, max_machines: int = 4, max_pending: int = 6) -
     """
     drawn = draw(rounds(max_machines, max_pending, 2))
     known = [draw(relations(f"relation-{k}")) for k in range(draw(st.integers(1, 3)))]
-    groups = [TaskGroup(f"group-{k}", draw(st.integers(1, 4)), draw(st.sampled_from((None, 10.0)))) for k in range(2)]
-    names = st.lists(st.sampled_from([r.name for r in known]), unique=True, max_size=2).map(tuple)
+    groups = [TaskGroup(f"group-{k}", draw(st.integers(1, 4)), draw(any_of(None, 10.0))) for k in range(2)]
+    names = some_of(tuple(r.name for r in known), most=2)
 
     def bound(t: Task, devices: int) -> Task:
         return replace(
             t,
-            widths_milli=draw(st.sampled_from(((1000,), (1000, 2000), (2000,)))),
+            widths_milli=draw(any_of((1000,), (1000, 2000), (2000,))),
             memory_mib=min(t.memory_mib, 6000),
             resources=(("device", units),) if (units := draw(st.integers(0, devices))) else (),
             holds=draw(names),
             joins=draw(names),
-            group=draw(st.sampled_from((None, "group-0", "group-0", "group-1"))),
-            threads=draw(st.sampled_from(((), (), (2,), (1, 4)))),
-            min_utility=draw(st.sampled_from((None, None, 0.3))),
-            endless=draw(st.sampled_from((False, False, False, True))),
+            group=draw(any_of(None, "group-0", "group-0", "group-1")),
+            threads=draw(any_of((), (), (2,), (1, 4))),
+            min_utility=draw(any_of(None, None, 0.3)),
+            endless=draw(any_of(False, False, False, True)),
         )
 
     found = []
     for m in drawn.machines:
-        zone = draw(st.sampled_from((*ZONES, None)))
+        zone = draw(any_of(*ZONES, None))
         labels = () if zone is None else (("zone", zone),)
-        found.append(replace(m, labels=labels, resources=draw(st.sampled_from(((), (("device", 4),))))))
+        found.append(replace(m, labels=labels, resources=draw(any_of((), (("device", 4),)))))
     devices = {m.name: 2 if m.resources else 0 for m in found}
     there = [
         replace(r, task=replace(bound(r.task, devices[r.machine]), memory_mib=r.task.memory_mib)) for r in drawn.running

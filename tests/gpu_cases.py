@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
+from builders import any_of
 from flowsched.gpu.device_arrays import DeviceArrays, device_arrays
 from flowsched.gpu.shapes import GpuShape
 from flowsched.support.arrays import FloatArray
@@ -15,9 +16,9 @@ MODELS = ("G2", "T4")
 @st.composite
 def sized_shapes(draw: st.DrawFn) -> GpuShape:
     """Shares in multiples of 10 milli."""
-    count = draw(st.sampled_from((0, 1, 1, 1, 1, 2, 4)))
+    count = draw(any_of(0, 1, 1, 1, 1, 2, 4))
     share = 1000 if count > 1 else 10 * draw(st.integers(1, 100)) if count else 0
-    models = draw(st.sampled_from(((), (), ("G2",), ("T4",)))) if count else ()
+    models = draw(any_of((), (), ("G2",), ("T4",))) if count else ()
     cpu, memory = draw(st.integers(0, 16)) * 500, draw(st.integers(0, 16)) * 1024
     return GpuShape(cpu, memory, count, share, models)
 
@@ -30,7 +31,7 @@ def used_machines(draw: st.DrawFn, most: int = 4) -> DeviceArrays:
     cpu, memory, gpus, model = (np.array(column) for column in zip(*rows, strict=True))
     found = device_arrays(cpu * 500, memory * 1024, gpus, model)
     for m, d in np.argwhere(found.devices >= 0):
-        found.devices[m, d] = 10 * draw(st.sampled_from((0, 19, 46, 54, 81, 100, 100)) | st.integers(0, 100))
+        found.devices[m, d] = 10 * draw(any_of(0, 19, 46, 54, 81, 100, 100) | st.integers(0, 100))
     return found
 
 

@@ -103,6 +103,14 @@ def test_a_command_that_computes_nothing_loads_no_slow_library(args: str) -> Non
     assert done.stderr == "loaded:\n"
 
 
+def test_the_watchdog_of_an_agent_loads_no_numpy() -> None:
+    loaded = "import sys, flowsched_agent.watchdog; print('numpy' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "False\n"
+
+
 def test_explaining_a_record_loads_the_compiled_model_only(tmp_path: Path) -> None:
     for example, task in (("snapshot.yaml", "ferret"), ("waiting.yaml", "report")):
         assert run("solve", HOUSE / "docs" / "examples" / example, "--record", tmp_path / "round.npz").returncode == 0

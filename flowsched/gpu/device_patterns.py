@@ -23,15 +23,16 @@ def best_pattern(sizes: IntArray, prices: FloatArray) -> tuple[float, IntArray]:
         sizes: cells of each size, from 1 to ``CELLS``.
         prices: of each size, at least 0.
     """
-    best, taken = np.zeros(CELLS + 1), np.full(CELLS + 1, -1)
+    # Few sizes, and fewer that are worth something: numpy's calls would take longer than the arithmetic.
+    every = zip(range(len(sizes)), sizes.tolist(), prices.tolist(), strict=True)
+    worth = [(n, cells, price) for n, cells, price in every if price > 0.0]
+    best, taken = [0.0] * (CELLS + 1), [-1] * (CELLS + 1)
     for cell in range(1, CELLS + 1):
-        best[cell] = best[cell - 1]
-        fitting = np.flatnonzero(sizes <= cell)
-        if len(fitting):
-            values = prices[fitting] + best[cell - sizes[fitting]]
-            first = int(values.argmax())
-            if values[first] > best[cell]:
-                best[cell], taken[cell] = values[first], fitting[first]
+        most, chosen = best[cell - 1], -1
+        for n, cells, price in worth:
+            if cells <= cell and price + best[cell - cells] > most:
+                most, chosen = price + best[cell - cells], n
+        best[cell], taken[cell] = most, chosen
     counts = np.zeros(len(sizes), dtype=np.int64)
     cell = CELLS
     while cell > 0:
@@ -40,4 +41,4 @@ def best_pattern(sizes: IntArray, prices: FloatArray) -> tuple[float, IntArray]:
         else:
             counts[taken[cell]] += 1
             cell -= int(sizes[taken[cell]])
-    return float(best[CELLS]), counts
+    return best[CELLS], counts

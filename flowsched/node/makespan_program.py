@@ -230,37 +230,48 @@ def _later_s(moment: Moment, pieces: Iterable[Piece]) -> dict[Piece, float]:
 
 def _solve_master(question: _Question) -> NDArray[np.float64]:
     """Seconds [columns] of the best mix; sets the question's prices."""
-    from ortools.linear_solver.python import model_builder  # takes most of a second
+    # What model_builder calls for its models; itself it also loads pandas, which takes ten times as long and 70 MiB.
+    from ortools.linear_solver.python.model_builder_helper import ModelBuilderHelper, ModelSolverHelper, SolveStatus
 
-    model = model_builder.Model()  # type: ignore[no-untyped-call]
+    model = ModelBuilderHelper()
     keys = list(question.columns)
     progress = np.stack([question.columns[key][0] for key in keys])
     costs = np.array([question.columns[key][1] for key in keys])
     regime = np.array([key[0] for key in keys])
-    seconds = [model.new_num_var(0.0, float("inf"), None) for _ in keys]
-    total = model_builder.LinearExpr.weighted_sum
+
+    def variable(cost: float) -> int:
+        number = model.add_var()
+        model.set_var_lower_bound(number, 0.0)
+        model.set_var_upper_bound(number, float("inf"))
+        model.set_var_objective_coefficient(number, cost)
+        return int(number)
+
+    def constraint(variables: list[int], coefficients: list[float], least: float, most: float) -> int:
+        number = model.add_linear_constraint()
+        model.set_constraint_lower_bound(number, least)
+        model.set_constraint_upper_bound(number, most)
+        for one, coefficient in zip(variables, coefficients, strict=True):
+            model.add_term_to_constraint(number, one, coefficient)
+        return int(number)
+
+    seconds = [variable(cost) for cost in (1.0 + costs).tolist()]
     done = []
     later_s = _later_s(question.regimes[0].moment, question.amounts)
-    postponed = []
     for p, (piece, amount) in enumerate(question.amounts.items()):
         who = np.flatnonzero(progress[:, p])
         made, by = [seconds[k] for k in who], progress[who, p].tolist()
         if piece in later_s:
-            later = model.new_num_var(0.0, float("inf"), None)
-            postponed.append((later, later_s[piece]))
-            made, by = [*made, later], [*by, 1.0]
-        done.append(model.add(total(made, by) >= amount))
+            made, by = [*made, variable(later_s[piece])], [*by, 1.0]
+        done.append(constraint(made, by, amount, float("inf")))
     mixed = []
     for q, r in enumerate(question.regimes):
-        mixed.append(model.add(total(seconds, ((regime == q) - r.share).tolist()) == 0.0))
-    dear = (1.0 + costs).tolist()
-    model.minimize(total([*seconds, *(later for later, _ in postponed)], [*dear, *(s for _, s in postponed)]))
-    solver = model_builder.Solver("GLOP")
-    status = solver.solve(model)
-    if status != model_builder.SolveStatus.OPTIMAL:
+        mixed.append(constraint(seconds, ((regime == q) - r.share).tolist(), 0.0, 0.0))
+    solver = ModelSolverHelper("GLOP")
+    solver.solve(model)
+    if (status := solver.status()) != SolveStatus.OPTIMAL:
         raise ArithmeticError(f"the linear program of one machine's work ended as {status}")
     question.values = dict(zip(question.amounts, (max(0.0, solver.dual_value(row)) for row in done), strict=True))
     # Reduced cost of a column: 1 + c - y r - (u_q - sum_r w_r u_r); so it is worth z_q = 1 - u_q + sum_r w_r u_r at least.
     u = np.array([solver.dual_value(row) for row in mixed])
     question.levels = 1.0 - u + sum(r.share * x for r, x in zip(question.regimes, u.tolist(), strict=True))
-    return np.array([solver.value(x) for x in seconds])
+    return np.array([solver.variable_value(x) for x in seconds])

@@ -8,13 +8,12 @@ from functools import cached_property
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from flowsched_models.cell import Floats, Ints
-
 if TYPE_CHECKING:
     import networkx as nx
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from flowsched_models.cell import Floats, Ints
 
 End = int | str
 """A device by its number, or another place of the machine by its name: a socket, a switch."""
@@ -69,6 +68,8 @@ class GpuTopology:
 
         Computed without networkx: reading profiles needs this, and nothing else that would import it.
         """
+        import numpy as np  # an agent's watchdog reads no profiles, and stays small without it
+
         row = {end: i for i, end in enumerate(dict.fromkeys((*range(self.count), *_ends(self.links))))}
         near = np.eye(len(row), dtype=np.bool_)
         for one, other in (ends for links in self.links for ends in links.between):
@@ -114,6 +115,8 @@ class GpuTopology:
 
     @cached_property
     def _paths(self) -> tuple[Floats, Ints]:
+        import numpy as np
+
         n = self.count
         distance, slowest = np.zeros((n, n)), np.full((n, n), -1, np.int64)
         for one, other in combinations(range(n), 2):

@@ -42,7 +42,7 @@ def wait_for(predicate: Callable[[], object], what: str) -> None:
     until = time.monotonic() + WITHIN_S
     while not predicate():
         assert time.monotonic() < until, f"waited in vain for {what}"
-        time.sleep(0.01)
+        time.sleep(0.01 * patience())  # an emulated machine takes a while to look once
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import json
 import sys
@@ -49,6 +50,7 @@ from benchmarks.openb_trace import (
 from benchmarks.openb_value import ValuePolicy
 from flowsched.gpu.device_arrays import device_arrays
 from flowsched.gpu.shapes import GpuShape
+from flowsched.support.arrays import IntArray
 from flowsched_models.document import InputError
 from flowsched_simulator.baselines.gpu.registry import GPU_RULES
 from flowsched_simulator.baselines.gpu.rule import GpuOutlook
@@ -73,9 +75,23 @@ def small(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@functools.cache
+def listed(name: str) -> OpenbExperiment:
+    """A list of the trace in all its orders, which take a while to be read."""
+    return load(name, SEEDS, openb_folder())
+
+
+@functools.cache
+def kept_orders(name: str) -> dict[int, IntArray]:
+    """The stored orders of a list."""
+    file = stored_orders(openb_folder(), name)
+    assert file is not None
+    return read_orders(file, len(listed(name).pods.names))
+
+
 @pytest.fixture(scope="module")
 def default() -> OpenbExperiment:
-    return load("default", SEEDS, openb_folder())
+    return listed("default")
 
 
 PUBLISHED = {
@@ -113,7 +129,7 @@ def test_placements_on_the_trace_hold_up_to_other_arithmetic(default: OpenbExper
 )
 def test_whole_curves_are_the_published_ones(name: str, policy: str) -> None:
     """Also with restricted models, and of a list that asks for more than 130 %."""
-    experiment, rule = load(name, SEEDS, openb_folder()), GPU_RULES[policy]
+    experiment, rule = listed(name), GPU_RULES[policy]
     runs = [play_arrivals(rule, experiment.outlook(seed), experiment.arrivals(seed)) for seed in SEEDS]
     curves = [experiment.curve(seed, run) for seed, run in zip(SEEDS, runs, strict=True)]
     with gzip.open(openb_folder() / PUBLISHED_CURVES, "rt") as lines:
@@ -134,7 +150,7 @@ def test_whole_curves_are_the_published_ones(name: str, policy: str) -> None:
 )
 def test_our_policy_allocates_more_than_the_published_ones(name: str, policy: str, at_95: float, at_100: float) -> None:
     """Two orders here, ten in the kept results. By other arithmetic nothing is overcommitted or dropped that fits."""
-    experiment = load(name, (42, 43), openb_folder())
+    experiment = replace(listed(name), orders={seed: listed(name).orders[seed] for seed in (42, 43)})
     figures = play_policy(experiment, POLICIES[policy], check=True)
     assert figures["allocation"]["95"]["mean"] >= at_95
     assert figures["allocation"]["100"]["mean"] >= at_100
@@ -152,8 +168,8 @@ def test_lists_of_unpublished_demand(default: OpenbExperiment, name: str) -> Non
     assert ours >= min(fgd + 0.2, bounds(experiment)["100"] - 0.1)
 
 
-def test_nothing_exceeds_the_bound_on_the_trace() -> None:
-    experiment = load("default", (42,), openb_folder())
+def test_nothing_exceeds_the_bound_on_the_trace(default: OpenbExperiment) -> None:
+    experiment = replace(default, orders={42: default.orders[42]})
     most, figures = bounds(experiment), play_policy(experiment, POLICIES["gpu-value"])["allocation"]
     assert most.keys() == {str(percent) for percent in ARRIVED}
     # Curves are of values that are rounded to 0.01.
@@ -227,11 +243,9 @@ def test_whole_rounds_of_flow_keep_gpus_whole(default: OpenbExperiment) -> None:
 
 @pytest.mark.parametrize(("name", "seed"), [(name, seed) for name in ("default", "multigpu50") for seed in SEEDS])
 def test_drawn_orders_are_the_published_ones(name: str, seed: int) -> None:
-    folder = openb_folder()
-    pods, stored = read_pods(list_file(folder, name)), stored_orders(folder, name)
-    capacity = read_nodes(folder / NODES).machines.gpu_capacity_milli()
-    assert stored is not None
-    assert np.array_equal(drawn_order(pods, capacity, seed), read_orders(stored, len(pods.names))[seed])
+    experiment = listed(name)
+    capacity = experiment.nodes.machines.gpu_capacity_milli()
+    assert np.array_equal(drawn_order(experiment.pods, capacity, seed), kept_orders(name)[seed])
 
 
 def test_the_trace_is_what_its_description_says() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from hypothesis import strategies as st
 
+from builders import any_of, some_of
 from flowsched.cluster.fleet import Fleet
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.scale.demand import Demand
@@ -227,13 +228,13 @@ RELATION_NAMES = ("r0", "r1", "r2")
 def boxes(draw: st.DrawFn, most: int = 5, services: bool = True) -> tuple[Box, ...]:
     made = []
     for name in NAMES[: draw(st.integers(0, most))]:
-        resources = {r: draw(st.sampled_from((0, 2, 4, 7, 8))) for r in RESOURCES[: draw(st.integers(1, 3))]}
+        resources = {r: draw(any_of(0, 2, 4, 7, 8)) for r in RESOURCES[: draw(st.integers(1, 3))]}
         resources["cpu"] = draw(st.integers(0, 8))
-        labels = {} if draw(st.integers(0, 4)) == 0 else {"zone": draw(st.sampled_from(("x", "y", "z")))}
+        labels = {} if draw(st.integers(0, 4)) == 0 else {"zone": draw(any_of("x", "y", "z"))}
         labels["host"] = name
-        box = Box(name, resources, labels, draw(st.sampled_from((1.0, 0.5))))
+        box = Box(name, resources, labels, draw(any_of(1.0, 0.5)))
         if services and draw(st.integers(0, 3)) == 0:
-            box = replace(box, pressure_cap=draw(st.sampled_from((0.25, 0.5, 1.0))), headroom_slope=0.5)
+            box = replace(box, pressure_cap=draw(any_of(0.25, 0.5, 1.0)), headroom_slope=0.5)
         made.append(box)
     return tuple(made)
 
@@ -254,11 +255,13 @@ RELATIONS = st.tuples(
 )
 
 
+SOME_MACHINES = st.frozensets(st.sampled_from(NAMES), max_size=2)
+COSTS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from((0.0, 0.125, 0.5, 1.0)), max_size=4)
+
+
 @st.composite
 def kinds(draw: st.DrawFn, name: str, relations: Sequence[str], groups: Sequence[str], prices: bool = True) -> Kind:
-    some = st.frozensets(st.sampled_from(NAMES), max_size=2)
-    costs = st.dictionaries(st.sampled_from(NAMES), st.sampled_from((0.0, 0.125, 0.5, 1.0)), max_size=4)
-    names = st.lists(st.sampled_from(tuple(relations)), unique=True, max_size=2) if relations else st.just([])
+    names = some_of(tuple(relations), most=2) if relations else st.just(())
     kind = Kind(
         name,
         draw(st.integers(0, 5)),
@@ -267,22 +270,22 @@ def kinds(draw: st.DrawFn, name: str, relations: Sequence[str], groups: Sequence
             **({"memory": draw(st.integers(0, 4))} if draw(st.booleans()) else {}),
             **({"gpu": draw(st.integers(0, 2))} if draw(st.integers(0, 3)) == 0 else {}),
         },
-        forbidden=draw(some) if draw(st.booleans()) else frozenset(),
-        ineligible=draw(some) if draw(st.booleans()) else frozenset(),
-        sensitivity=draw(st.sampled_from((0.0, 0.5, 1.0))),
-        pressure=draw(st.sampled_from((0.0, 0.125, 0.25))),
-        holds=tuple(draw(names)),
-        joins=tuple(draw(names)),
-        group=draw(st.sampled_from((None, *groups))) if groups else None,
+        forbidden=draw(SOME_MACHINES) if draw(st.booleans()) else frozenset(),
+        ineligible=draw(SOME_MACHINES) if draw(st.booleans()) else frozenset(),
+        sensitivity=draw(any_of(0.0, 0.5, 1.0)),
+        pressure=draw(any_of(0.0, 0.125, 0.25)),
+        holds=draw(names),
+        joins=draw(names),
+        group=draw(any_of(None, *groups)) if groups else None,
     )
     if not prices:
         return kind
     return replace(
         kind,
-        preference=draw(costs),
-        slowness=draw(costs),
-        waiting_cost=draw(st.sampled_from((float("inf"), float("inf"), 0.25, 1.0))),
-        max_cost=draw(st.sampled_from((float("inf"), float("inf"), 0.5))),
+        preference=draw(COSTS),
+        slowness=draw(COSTS),
+        waiting_cost=draw(any_of(float("inf"), float("inf"), 0.25, 1.0)),
+        max_cost=draw(any_of(float("inf"), float("inf"), 0.5)),
     )
 
 

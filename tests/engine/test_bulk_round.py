@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -621,4 +622,5 @@ assert compiled() == before, compiled().items() - before.items()
 def test_no_round_compiles_what_was_not_prepared() -> None:
     """In a process of its own: other tests compile too."""
     folder = Path(__file__).parent
-    subprocess.run([sys.executable, "-c", PREPARED], check=True, cwd=folder)
+    paths = os.pathsep.join([str(folder.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    subprocess.run([sys.executable, "-c", PREPARED], check=True, cwd=folder, env={**os.environ, "PYTHONPATH": paths})

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from builders import HUNGRY, LARGE, SCALING, SERIAL, SMALL, catalogue, machine, running, service, snapshot, task
+from builders import HUNGRY, LARGE, SCALING, SERIAL, SMALL, any_of, catalogue, machine, running, service, snapshot, task
 from flowsched.cluster.snapshot import Snapshot, StartDelay
 from flowsched.planner.assignment import Assigner
 from flowsched.planner.bound import lower_bound
@@ -276,8 +276,8 @@ PAIR = MachineType("pair", vcpus=2, memory_mib=8_000, smt=True)
 @st.composite
 def mixed(draw: st.DrawFn, name: str) -> JobProfile:
     """Much serial work between the parallel moments, little gain from siblings: what strains the model's means most."""
-    phi = draw(st.sampled_from((0.0, 0.24, 0.43, 0.7, 0.95)))
-    gain = draw(st.sampled_from((0.0, 0.09, 0.28, 0.5)))
+    phi = draw(any_of(0.0, 0.24, 0.43, 0.7, 0.95))
+    gain = draw(any_of(0.0, 0.09, 0.28, 0.5))
     return replace(
         SCALING, name=name, serial_fraction=phi, smt_gain=gain, sensitivity=0.0, pressure=0.0, memory_mib=100
     )
@@ -293,8 +293,8 @@ def tiny(draw: st.DrawFn) -> Snapshot:
         task(
             f"t{k}",
             draw(st.sampled_from((SCALING, SERIAL, HUNGRY, *ours, *ours))),
-            scale=draw(st.sampled_from((0.3, 1.0, 2.0))),
-            submit_s=draw(st.sampled_from((0.0, 0.0, 0.0, 40.0))),
+            scale=draw(any_of(0.3, 1.0, 2.0)),
+            submit_s=draw(any_of(0.0, 0.0, 0.0, 40.0)),
             widths_milli=(100, 1000, 1500),
         )
         for k in range(draw(st.integers(1, 4)))
@@ -335,7 +335,7 @@ def test_mixed_jobs_with_much_serial_work_do_not_beat_the_bound() -> None:
 @given(st.data())
 def test_speeds_over_their_smt_gain_add_up_to_at_most_the_physical_cores(data: st.DataObject) -> None:
     """The second half of the bound's proof, for mixed jobs too."""
-    type = data.draw(st.sampled_from((PAIR, LARGE)))
+    type = data.draw(any_of(PAIR, LARGE))
     cpus = tuple(range(type.vcpus))
     profiles = [
         data.draw(st.one_of(mixed(f"mixed-{k}"), st.sampled_from((SCALING, SERIAL, HUNGRY))))
@@ -346,7 +346,7 @@ def test_speeds_over_their_smt_gain_add_up_to_at_most_the_physical_cores(data: s
     execution: Execution[int] = Execution(host)
     for k, profile in enumerate(profiles):
         mine = data.draw(st.one_of(st.just(cpus), cores))
-        weight = data.draw(st.sampled_from((0.1, 1.0, 4.0)))
+        weight = data.draw(any_of(0.1, 1.0, 4.0))
         execution.start(k, Resident(profile.name, 1.0, profile.threads_for(len(mine)), mine, weight))
     total = 0.0
     before = {k: execution.progress(k) for k in range(len(profiles))}

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from round_parts import deciding_on
 
-from builders import HUNGRY, SCALING, bound_rounds, catalogue, rounds, running, service, snapshot, task
+from builders import HUNGRY, SCALING, any_of, bound_rounds, catalogue, rounds, running, service, snapshot, task
 from flowsched.cluster.compaction import compact
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import MILLI, Running, Snapshot, StartDelay
@@ -38,13 +38,13 @@ def moments(draw: st.DrawFn) -> Snapshot:
             t,
             widths_milli=draw(WIDTHS),
             memory_mib=min(t.memory_mib, 3000),
-            weight=draw(st.sampled_from((1.0, 1.0, 4.0))),
-            min_utility=draw(st.sampled_from((None, None, 0.2))),
+            weight=draw(any_of(1.0, 1.0, 4.0)),
+            min_utility=draw(any_of(None, None, 0.2)),
             machines=None,
         )
         for t in drawn.pending
     )
-    delay = draw(st.sampled_from((StartDelay(), StartDelay(1.0, 3.0))))
+    delay = draw(any_of(StartDelay(), StartDelay(1.0, 3.0)))
     return replace(drawn, pending=pending, start_delay=delay, share_service_cores=draw(st.booleans()))
 
 

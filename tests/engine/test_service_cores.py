@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from round_parts import deciding_on
 
-from builders import CATALOGUE, LARGE, SMALL, flow_scheduler, machine, rounds, service, snapshot, task
+from builders import CATALOGUE, LARGE, SMALL, any_of, flow_scheduler, machine, rounds, service, snapshot, task
 from flowsched.cluster.compaction import compact
 from flowsched.cluster.decision import Decisions
 from flowsched.cluster.settings import Settings
@@ -113,15 +113,15 @@ def batches(draw: st.DrawFn) -> Scenario:
         task(
             f"job-{k}",
             draw(profiles),
-            scale=draw(st.sampled_from((0.1, 0.7, 1.0))),
+            scale=draw(any_of(0.1, 0.7, 1.0)),
             widths_milli=draw(NARROW),
-            memory_mib=draw(st.sampled_from((100, 2000))),
+            memory_mib=draw(any_of(100, 2000)),
         )
         for k in range(count)
     ]
-    found = (machine("m1"), machine("m2", draw(st.sampled_from((SMALL, LARGE)))))
+    found = (machine("m1"), machine("m2", draw(any_of(SMALL, LARGE))))
     services = tuple(
-        service(f"cache-{k}", f"m{k}", (draw(st.integers(0, 2)),), qps=draw(st.sampled_from((5_000.0, 30_000.0))))
+        service(f"cache-{k}", f"m{k}", (draw(st.integers(0, 2)),), qps=draw(any_of(5_000.0, 30_000.0)))
         for k in range(1, draw(st.integers(1, 2)) + 1)
     )
     return Scenario(
@@ -132,7 +132,7 @@ def batches(draw: st.DrawFn) -> Scenario:
         services,
         tuple(tasks),
         objective=draw(st.sampled_from(Objective)),
-        start_delay=draw(st.sampled_from((StartDelay(), StartDelay(1.0, 3.0)))),
+        start_delay=draw(any_of(StartDelay(), StartDelay(1.0, 3.0))),
         share_service_cores=True,
     )
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import any_of
 from flowsched.gpu.device_arrays import DeviceArrays, device_arrays
 from flowsched.gpu.fit_kernels import fits, free_devices, fullest_device, take
 from flowsched.gpu.shapes import GpuShape, shape_arrays
@@ -18,9 +19,9 @@ MODELS = ("G2", "T4")
 
 @st.composite
 def shapes(draw: st.DrawFn) -> GpuShape:
-    count = draw(st.sampled_from((0, 1, 1, 1, 2, 4)))
-    share = 1000 if count > 1 else 0 if count == 0 else draw(st.sampled_from((1, 190, 460, 810, 999, 1000)))
-    models = draw(st.sampled_from(((), ("G2",), ("T4",), ("G2", "T4"), ("H100",))))
+    count = draw(any_of(0, 1, 1, 1, 2, 4))
+    share = 1000 if count > 1 else 0 if count == 0 else draw(any_of(1, 190, 460, 810, 999, 1000))
+    models = draw(any_of((), ("G2",), ("T4",), ("G2", "T4"), ("H100",)))
     return GpuShape(draw(st.integers(0, 5)), draw(st.integers(0, 5)), count, share, models if count else ())
 
 
@@ -32,7 +33,7 @@ def machines(draw: st.DrawFn) -> DeviceArrays:
     )
     found = device_arrays(*(list(column) for column in zip(*rows, strict=True)))
     for m, d in np.argwhere(found.devices >= 0):
-        found.devices[m, d] = draw(st.sampled_from((0, 190, 460, 540, 810, 1000, 1000)))
+        found.devices[m, d] = draw(any_of(0, 190, 460, 540, 810, 1000, 1000))
     return found
 
 

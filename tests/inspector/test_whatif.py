@@ -11,7 +11,20 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from round_records import bulk_record, chained_record, reread, search_record, unlike
 
-from builders import HUNGRY, LARGE, SERIAL, bound_rounds, machine, machines, rounds, running, service, snapshot, task
+from builders import (
+    HUNGRY,
+    LARGE,
+    SERIAL,
+    any_of,
+    bound_rounds,
+    machine,
+    machines,
+    rounds,
+    running,
+    service,
+    snapshot,
+    task,
+)
 from engine.bulk_world import RESOURCES, Box, Kind, Naive, World, worlds
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Snapshot
@@ -144,7 +157,7 @@ def test_a_search_without_tasks_is_the_search_that_never_saw_them(cluster: Snaps
 def test_a_width_is_the_only_one_that_a_task_gets(cluster: Snapshot, data: st.DataObject) -> None:
     assume(cluster.pending)
     name = data.draw(st.sampled_from([t.name for t in cluster.pending]))
-    cores = data.draw(st.sampled_from(["1", "2", "500m", "16"]))
+    cores = data.draw(any_of("1", "2", "500m", "16"))
     again = after(search_record(cluster), width=[f"{name}={cores}"])
 
     milli = {"1": 1000, "2": 2000, "500m": 500, "16": 16_000}[cores]
@@ -270,7 +283,7 @@ def test_a_copied_machine_is_one_that_was_always_there(world: World, data: st.Da
     """Without what runs and is served on the original."""
     assume(world.boxes and world.kinds)
     box = data.draw(st.sampled_from(world.boxes))
-    name = data.draw(st.sampled_from(["aa", "zz"]))
+    name = data.draw(any_of("aa", "zz"))
     twin = replace(box, name=name, pressure_cap=float("inf"), headroom_slope=0.0)
     expected = chained_record(
         replace(

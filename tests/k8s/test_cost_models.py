@@ -17,7 +17,7 @@ from model_scheduler import CATALOGUE, SOLVER, ModelScheduler
 from model_server import ModelServer
 from test_snapshot_decisions import APART, SITUATIONS, gang, job, nodes, read_back
 
-from builders import read_anew
+from builders import any_of, read_anew
 from flowsched.cluster.settings import Settings
 from flowsched.inspector.change import parse_changes
 from flowsched.inspector.explanation import explain
@@ -149,19 +149,19 @@ def test_an_exported_snapshot_gives_the_placements_of_the_next_round(
 @st.composite
 def clusters(draw: st.DrawFn) -> list[Any]:
     """Nodes and pods, some of which run, with everything that a cost model looks at."""
-    found: list[Any] = nodes(draw(st.integers(1, 4)), draw(st.sampled_from(["2", "4", "8"])))
+    found: list[Any] = nodes(draw(st.integers(1, 4)), draw(any_of("2", "4", "8")))
     places = [n.metadata.name for n in found]
     for i in range(draw(st.integers(1, 10))):
         said: dict[str, str] = {}
         if draw(st.booleans()):
-            said |= notes(interference_class=draw(st.sampled_from(["devil", "rabbit", "sheep", "turtle"])))
+            said |= notes(interference_class=draw(any_of("devil", "rabbit", "sheep", "turtle")))
         if draw(st.booleans()):
             said |= notes(run_time=f"{draw(st.integers(1, 300))}s")
         if draw(st.booleans()):
-            share = draw(st.sampled_from(["0.2", "0.5", "1"]))
+            share = draw(any_of("0.2", "0.5", "1"))
             said |= notes(input="300Mi", input_at=f"{names.HOSTNAME}={draw(st.sampled_from(places))}:{share}")
         if draw(st.booleans()):
-            said |= notes(profile=draw(st.sampled_from(["canneal", "vips", "freqmine"])))
+            said |= notes(profile=draw(any_of("canneal", "vips", "freqmine")))
         more: dict[str, Any] = draw(
             st.sampled_from(
                 [{}, {}, prefers("z0"), prefers("z1"), APART, {"nodeSelector": {names.HOSTNAME: places[0]}}]
@@ -169,8 +169,8 @@ def clusters(draw: st.DrawFn) -> list[Any]:
         )
         labels = {"app": "web"} if draw(st.booleans()) else {}
         place = {"node": draw(st.sampled_from(places))} if draw(st.integers(0, 3)) == 0 else {}
-        cpu, memory = draw(st.sampled_from(["0", "300m", "1", "3"])), draw(st.sampled_from(["100Mi", "1500M"]))
-        priority = draw(st.sampled_from([0, 0, 50]))
+        cpu, memory = draw(any_of("0", "300m", "1", "3")), draw(any_of("100Mi", "1500M"))
+        priority = draw(any_of(0, 0, 50))
         if place:
             cpu, more = "100m", {}
         found.append(

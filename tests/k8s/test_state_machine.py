@@ -13,6 +13,7 @@ from model_scheduler import ModelScheduler
 from model_server import KINDS, ModelServer, key_of
 from naive_checker import Cluster
 
+from builders import any_of
 from flowsched.cluster.settings import Settings
 from flowsched_k8s import names
 from flowsched_k8s.bindings import BindOutcome
@@ -73,7 +74,7 @@ def pods(draw: st.DrawFn) -> Wanted:
         spec["tolerations"] = [b.toleration("dedicated", "Exists")]
     if draw(st.integers(0, 7)) == 0:
         spec["schedulingGates"] = [{"name": "wait"}]
-    spec["priority"] = draw(st.sampled_from((0, 0, 0, 10)))
+    spec["priority"] = draw(any_of(0, 0, 0, 10))
     match draw(st.integers(0, 9)):
         case 0:
             group = draw(st.sampled_from(sorted(GROUPS)))
@@ -84,15 +85,15 @@ def pods(draw: st.DrawFn) -> Wanted:
             labels |= {KUEUE_LABEL: "queued"}
             notes |= {KUEUE_TOTAL: "3"}
         case 2 | 3:
-            notes[names.PROFILE] = draw(st.sampled_from(("canneal", "blackscholes")))
+            notes[names.PROFILE] = draw(any_of("canneal", "blackscholes"))
         case 4:
             # Only one of the cost models looks at it.
-            notes[names.INTERFERENCE_CLASS] = draw(st.sampled_from(("devil", "rabbit")))
+            notes[names.INTERFERENCE_CLASS] = draw(any_of("devil", "rabbit"))
     ports = None
     if draw(st.integers(0, 6)) == 0:
-        ports = [b.host_port(80, draw(st.sampled_from((None, "10.0.0.1", "10.0.0.2"))))]
-    cpu = draw(st.sampled_from(("100m", "500m", "1", "1500m", "2")))
-    memory = draw(st.sampled_from(("64Mi", "1Gi", "3Gi")))
+        ports = [b.host_port(80, draw(any_of(None, "10.0.0.1", "10.0.0.2")))]
+    cpu = draw(any_of("100m", "500m", "1", "1500m", "2"))
+    memory = draw(any_of("64Mi", "1Gi", "3Gi"))
     if draw(st.integers(0, 2)) < 2:
         spec["owner"] = ("ReplicaSet", app)
     containers = [b.container("main", cpu, memory, ports=ports)]

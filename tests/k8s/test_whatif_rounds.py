@@ -12,6 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from builders import any_of
 from flowsched.cluster.settings import Settings
 from flowsched.inspector.change import parse_changes
 from flowsched.inspector.difference import difference
@@ -62,10 +63,10 @@ def clusters(draw: st.DrawFn) -> Cluster:
     for i in range(draw(st.integers(1, 7))):
         wish = Wish(
             f"p{i}",
-            draw(st.sampled_from(["300m", "1", "2", "3"])),
-            draw(st.sampled_from(["100Mi", "3000000Ki", "1500M"])),
-            draw(st.sampled_from([0, 50, 100])),
-            draw(st.sampled_from([None, None, *PROFILES])),
+            draw(any_of("300m", "1", "2", "3")),
+            draw(any_of("100Mi", "3000000Ki", "1500M")),
+            draw(any_of(0, 50, 100)),
+            draw(any_of(None, None, *PROFILES)),
         )
         if draw(st.integers(0, 4)) == 0:
             wish = replace(wish, node=draw(st.sampled_from(nodes))[0], cpu="300m")

@@ -19,6 +19,7 @@ from builders import CATALOGUE
 from flowsched_models.calibration.calibration import Calibration, FitRequest, calibrate
 from flowsched_models.calibration.figure import label
 from flowsched_models.calibration.report import parts_of, report_html
+from flowsched_models.calibration.report_part import ReportPart
 from flowsched_models.calibration.score_parts import pairs_of, summary_rows
 from flowsched_models.measurements.measurements import (
     Finding,
@@ -85,9 +86,24 @@ WHOLE = Measurements(
 )
 
 
+TITLE = "<i>a & b</i>\x1b"
+"""Means something to HTML and to terminals."""
+
+
 @pytest.fixture(scope="module")
 def whole() -> Calibration:
     return calibrate(WHOLE, CATALOGUE)
+
+
+@pytest.fixture(scope="module")
+def html(whole: Calibration) -> str:
+    """Its report: the drawings take seconds."""
+    return report_html(whole, TITLE)
+
+
+@pytest.fixture(scope="module")
+def parts(whole: Calibration) -> tuple[ReportPart, ...]:
+    return tuple(parts_of(whole))
 
 
 @pytest.fixture(scope="module")
@@ -121,18 +137,17 @@ def read(html: str) -> Page:
     return page
 
 
-def test_the_same_fit_gives_the_same_bytes_whatever_the_style_of_the_user(whole: Calibration) -> None:
+def test_the_same_fit_gives_the_same_bytes_whatever_the_style_of_the_user(whole: Calibration, html: str) -> None:
     import matplotlib
 
-    first = report_html(whole, "a lab")
     with matplotlib.rc_context({"lines.linewidth": 9.0, "svg.hashsalt": None, "font.size": 30.0, "axes.grid": True}):
         before = dict(matplotlib.rcParams)
-        assert report_html(whole, "a lab") == first
+        assert report_html(whole, TITLE) == html
         assert dict(matplotlib.rcParams) == before
 
 
-def test_it_needs_nothing_beside_itself(whole: Calibration) -> None:
-    page = read(report_html(whole, "a lab"))
+def test_it_needs_nothing_beside_itself(html: str) -> None:
+    page = read(html)
     assert {tag for tag, _ in page.elements} & {"script", "link", "iframe", "object"} == set()
     for tag, attributes in page.elements:
         for name in ("src", "href"):
@@ -142,12 +157,12 @@ def test_it_needs_nothing_beside_itself(whole: Calibration) -> None:
     assert {(a["href"] or "").removeprefix("#") for a in page.all("a")} <= anchors
 
 
-def test_wide_tables_are_shaded_as_on_our_other_pages(whole: Calibration) -> None:
-    assert scroll_style() in report_html(whole, "Title")
+def test_wide_tables_are_shaded_as_on_our_other_pages(html: str) -> None:
+    assert scroll_style() in html
 
 
-def test_drawings_are_svg_with_words_for_those_who_do_not_see_them(whole: Calibration) -> None:
-    pictures = read(report_html(whole, "a lab")).all("img")
+def test_drawings_are_svg_with_words_for_those_who_do_not_see_them(html: str) -> None:
+    pictures = read(html).all("img")
     assert len(pictures) >= 12
     for picture in pictures:
         drawing = base64.b64decode((picture["src"] or "").split(",", 1)[1])
@@ -156,18 +171,16 @@ def test_drawings_are_svg_with_words_for_those_who_do_not_see_them(whole: Calibr
         assert len(picture["alt"] or "") > 30
 
 
-def test_it_leads_with_sentences_and_drawings(whole: Calibration) -> None:
-    html = report_html(whole, "a lab")
+def test_it_leads_with_sentences_and_drawings(html: str, parts: tuple[ReportPart, ...]) -> None:
     assert html.index("predicted by") < html.index("<img") < html.index("<table")
-    first, second, *_ = parts_of(whole)
+    first, second, *_ = parts
     assert not first.tables and len(first.said) > 2
     assert second.pictures and not second.tables
     goals = [text for text in first.said if "The goal, at most" in text]
     assert goals and all(re.search(r"is (met|missed)\.$", text) for text in goals)
 
 
-def test_it_is_dark_where_a_reader_has_that(whole: Calibration) -> None:
-    html = report_html(whole, "a lab")
+def test_it_is_dark_where_a_reader_has_that(html: str) -> None:
     _, dark = html.split("@media screen and (prefers-color-scheme: dark) {", 1)
     assert {"--page", "--ink", "--line"} <= set(re.findall(r"--[a-z]+", dark[: dark.index("* {")]))
     assert "#ffffff" not in html.split("--page: #ffffff;", 1)[1].split("</style>")[0]
@@ -175,26 +188,26 @@ def test_it_is_dark_where_a_reader_has_that(whole: Calibration) -> None:
     assert '<meta name="color-scheme" content="light dark">' in html
 
 
-def test_tables_have_captions_and_heads(whole: Calibration) -> None:
-    page = read(report_html(whole, "a lab"))
+def test_tables_have_captions_and_heads(html: str, parts: tuple[ReportPart, ...]) -> None:
+    page = read(html)
     tables = page.all("table")
     assert len(tables) >= 15
     assert len(page.all("caption")) == len(tables)
     assert all(head.get("scope") in ("col", "row") for head in page.all("th"))
-    for part in parts_of(whole):
+    for part in parts:
         for table in part.tables:
             assert {len(row) for row in table.rows} == {len(table.head)}, table.caption
 
 
-def test_names_and_findings_are_text(sweeps_only: Calibration, whole: Calibration) -> None:
-    page = read(report_html(whole, "<i>a & b</i>\x1b"))
+def test_names_and_findings_are_text(sweeps_only: Calibration, html: str) -> None:
+    page = read(html)
     assert "script" not in {tag for tag, _ in page.elements}
     assert "lab/threads.csv:7:real_s" in page.words
     assert "<script>alert(1)</script> is odd" in page.words
     assert "<i>a & b</i>\ufffd" in page.words
-    html = report_html(sweeps_only, "odd")
-    assert ODD in read(html).words
-    assert "<b>" not in html
+    odd = report_html(sweeps_only, "odd")
+    assert ODD in read(odd).words
+    assert "<b>" not in odd
 
 
 @pytest.mark.filterwarnings("error")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders import CATALOGUE, HUNGRY, LARGE, SCALING, SERIAL, SMALL
+from builders import CATALOGUE, LARGE, SMALL, any_of, profiles
 from flowsched_models.estimated_executions import EstimatedExecutions
 from flowsched_models.execution import Execution
 from flowsched_models.forecast import Waiting, forecast
@@ -27,25 +27,25 @@ def small() -> Host:
 
 @st.composite
 def residents(draw: st.DrawFn, vcpus: int = 4) -> Resident:
-    profile = draw(st.sampled_from((SCALING, SERIAL, HUNGRY)))
+    profile = draw(profiles())
     first = draw(st.integers(0, vcpus - 1))
-    cores = draw(st.sampled_from((tuple(range(vcpus)), tuple(range(first, vcpus)))))
+    cores = draw(any_of(tuple(range(vcpus)), tuple(range(first, vcpus))))
     return Resident(
         profile.name,
-        draw(st.sampled_from((0.01, 0.5, 1.0, 3.0))),
+        draw(any_of(0.01, 0.5, 1.0, 3.0)),
         profile.threads_for(len(cores)),
         cores,
-        draw(st.sampled_from((0.1, 1.0, 2.0))),
+        draw(any_of(0.1, 1.0, 2.0)),
         profile.memory_mib,
-        draw(st.sampled_from((0.0, 0.3, 0.5, 0.95))),
-        draw(st.sampled_from((0.0, 0.0, 1.0, 30.0))),
+        draw(any_of(0.0, 0.3, 0.5, 0.95)),
+        draw(any_of(0.0, 0.0, 1.0, 30.0)),
     )
 
 
 @st.composite
 def machines(draw: st.DrawFn) -> tuple[Host, list[Resident]]:
-    type = draw(st.sampled_from((SMALL, LARGE)))
-    load = draw(st.sampled_from(((), (ServiceLoad("cache", (0,), 1, 1.0, 25_000.0, "plain"),))))
+    type = draw(any_of(SMALL, LARGE))
+    load = draw(any_of((), (ServiceLoad("cache", (0,), 1, 1.0, 25_000.0, "plain"),)))
     return HOSTS.host(type.name, load), draw(st.lists(residents(type.vcpus), max_size=4))
 
 

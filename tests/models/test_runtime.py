@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from builders import CACHE, CATALOGUE, HUNGRY, LARGE, SCALING, SERIAL, SMALL
+from builders import CACHE, CATALOGUE, HUNGRY, LARGE, SCALING, SERIAL, SMALL, any_of, profiles
 from flowsched_models.machine import MachineType
 from flowsched_models.profile import JobProfile, PhaseOrder
 from flowsched_models.runtime import Host, HostFactory, Occupant, ServiceLoad, Stage
@@ -29,21 +29,21 @@ def batch_cores(host: Host) -> tuple[int, ...]:
 
 @st.composite
 def hosts(draw: st.DrawFn) -> Host:
-    services = draw(st.sampled_from(((), (LOAD,), (replace(LOAD, cores=(1, 2), threads=2, weight=2.0),))))
+    services = draw(any_of((), (LOAD,), (replace(LOAD, cores=(1, 2), threads=2, weight=2.0),)))
     return HOSTS.host(draw(st.sampled_from(sorted(TYPES))), services)
 
 
 @st.composite
 def occupants(draw: st.DrawFn, cores: tuple[int, ...], shared: bool = False) -> Occupant:
-    profile = draw(st.sampled_from((SCALING, SERIAL, HUNGRY)))
+    profile = draw(profiles())
     subset = st.lists(st.sampled_from(cores), min_size=1, unique=True).map(sorted).map(tuple)
     return Occupant(
         profile.name,
         draw(st.sampled_from(stages(profile))),
         draw(st.integers(1, 12)),
         cores if shared else draw(st.one_of(st.just(cores), subset)),
-        draw(st.sampled_from((0.1, 0.25, 1.0, 2.0, 4.0))),
-        draw(st.sampled_from((None, None, 0.5, 2.0))),
+        draw(any_of(0.1, 0.25, 1.0, 2.0, 4.0)),
+        draw(any_of(None, None, 0.5, 2.0)),
     )
 
 

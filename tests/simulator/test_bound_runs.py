@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from builders import (
     SERIAL,
     SINGLE,
+    any_of,
     can_be_bound_in_some_order,
     catalogue,
     flow_scheduler,
@@ -69,8 +70,8 @@ def bound_scenarios(draw: st.DrawFn) -> Scenario:
     found = tuple(
         machine(
             f"m{k}",
-            labels=() if (zone := draw(st.sampled_from(("a", "b", None)))) is None else (("zone", zone),),
-            resources=draw(st.sampled_from(((), (("device", 2),)))),
+            labels=() if (zone := draw(any_of("a", "b", None))) is None else (("zone", zone),),
+            resources=draw(any_of((), (("device", 2),))),
         )
         for k in range(1, draw(st.integers(1, 4)) + 1)
     )
@@ -83,18 +84,18 @@ def bound_scenarios(draw: st.DrawFn) -> Scenario:
             task(
                 f"t{k}",
                 profile,
-                cores=draw(st.sampled_from((1, 2, 4))),
+                cores=draw(any_of(1, 2, 4)),
                 widths_milli=(1000, 2000),
-                submit_s=float(draw(st.sampled_from((0, 0, 5, 30)))),
+                submit_s=float(draw(any_of(0, 0, 5, 30))),
                 holds=draw(names),
                 joins=draw(names),
                 resources=(("device", 1),) if draw(st.integers(0, 3)) == 0 else (),
-                group=draw(st.sampled_from((None, "group-0", "group-1"))),
+                group=draw(any_of(None, "group-0", "group-1")),
             )
         )
     count = Counter(t.group for t in jobs)
     groups = tuple(
-        TaskGroup(name, draw(st.integers(1, count[name])), draw(st.sampled_from((None, 20.0))))
+        TaskGroup(name, draw(st.integers(1, count[name])), draw(any_of(None, 20.0)))
         for name in ("group-0", "group-1")
         if count[name]
     )

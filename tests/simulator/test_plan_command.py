@@ -43,17 +43,18 @@ def planned(*args: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("rules", "most_a", "most_c"),
     [
-        (PlanRules(evaluations=30_000), 0.925, 0.89),
-        (PlanRules(weights="free", evaluations=30_000), 0.91, 0.87),
+        (PlanRules(), 0.925, 0.89),
+        (PlanRules(weights="free"), 0.91, 0.87),
         (PlanRules(share_cores=False), 1.0, 1.0),
         (PlanRules(share_cores=False, seed=2), 1.0, 1.0),
     ],
     ids=["shared", "free weights", "exclusive", "exclusive, another seed"],
 )
 def test_plans_reach_their_bars(rules: PlanRules, most_a: float, most_c: float, published_s: float) -> None:
+    """Within a fraction of the evaluations that are usual."""
     for name, most in ((A, most_a), (C, most_c)):
         scenario = load_scenario(name)
-        outcome = make_plan(scenario, rules)
+        outcome = make_plan(scenario, replace(rules, evaluations=10_000))
         assert outcome.plan.makespan_s <= most * published_s
         assert outcome.bound.value_s <= outcome.plan.makespan_s
         run = replay(scenario, schedule_of(scenario, outcome.plan))

@@ -18,10 +18,11 @@ from builders import (
     HUNGRY,
     LARGE,
     SCALING,
-    SERIAL,
     SMALL,
+    any_of,
     flow_scheduler,
     machine,
+    profiles,
     running,
     service,
     snapshot,
@@ -152,28 +153,28 @@ def fits(state: Snapshot, task: Task, m: Machine) -> bool:
 def crowded(draw: st.DrawFn) -> Scenario:
     """More tasks of several priorities than a few machines hold, one after the other."""
     cluster = tuple(
-        machine(f"m{i}", draw(st.sampled_from([SMALL, LARGE])), resources=(("disk", draw(st.integers(0, 3))),))
+        machine(f"m{i}", draw(any_of(SMALL, LARGE)), resources=(("disk", draw(st.integers(0, 3))),))
         for i in range(draw(st.integers(1, 3)))
     )
     tasks = []
     for i in range(draw(st.integers(2, 9))):
-        widths = draw(st.sampled_from([(1000,), (2000,), (4000,), (1000, 2000), (2000, 4000)]))
+        widths = draw(any_of((1000,), (2000,), (4000,), (1000, 2000), (2000, 4000)))
         named = draw(st.none() | st.sets(st.sampled_from([m.name for m in cluster]), min_size=1))
         tasks.append(
             task(
                 f"t{i}",
-                draw(st.sampled_from([SCALING, SERIAL, HUNGRY])),
+                draw(profiles()),
                 widths_milli=widths,
                 request_milli=widths[0],
                 priority=draw(st.integers(0, 3)),
-                submit_s=draw(st.sampled_from([0.0, 0.0, 5.0, 20.0, 60.0])),
+                submit_s=draw(any_of(0.0, 0.0, 5.0, 20.0, 60.0)),
                 machines=None if named is None else tuple(sorted(named)),
                 resources=(("disk", draw(st.integers(0, 2))),),
-                scale=draw(st.sampled_from([0.2, 1.0])),
+                scale=draw(any_of(0.2, 1.0)),
             )
         )
     objective = draw(st.sampled_from(list(Objective)))
-    return scenario(tasks, cluster, objective=objective, start_delay=StartDelay(0.0, draw(st.sampled_from([0.0, 2.0]))))
+    return scenario(tasks, cluster, objective=objective, start_delay=StartDelay(0.0, draw(any_of(0.0, 2.0))))
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders import CATALOGUE, LARGE, SERIAL, SMALL, lasting, machine, machines, running, snapshot, task
+from builders import CATALOGUE, LARGE, SERIAL, SMALL, any_of, lasting, machine, machines, running, snapshot, task
 from flowsched.cluster.decision import Decisions
 from flowsched.cluster.snapshot import Snapshot, StartDelay
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
@@ -144,13 +144,13 @@ def streams(draw: st.DrawFn) -> Scenario:
     """Jobs that share machines of two speeds, so that what is left looks different on each of them."""
     at, found = 0.0, []
     for k in range(draw(st.integers(2, 10))):
-        at += draw(st.sampled_from((0.0, 3.0, 20.0)))
+        at += draw(any_of(0.0, 3.0, 20.0))
         profile = draw(st.sampled_from((SERIAL, CATALOGUE.jobs["scaling"])))
-        scale = draw(st.sampled_from((0.2, 1.0, 3.0)))
-        one = task(f"job-{k}", profile, cores=draw(st.sampled_from((1, 2, 4))), scale=scale, submit_s=at)
-        found.append(replace(one, priority=draw(st.sampled_from((0, 0, 1)))))
+        scale = draw(any_of(0.2, 1.0, 3.0))
+        one = task(f"job-{k}", profile, cores=draw(any_of(1, 2, 4)), scale=scale, submit_s=at)
+        found.append(replace(one, priority=draw(any_of(0, 0, 1))))
     cluster = (machine("m1", SMALL), machine("m2", LARGE))[: draw(st.integers(1, 2))]
-    delay = draw(st.sampled_from((StartDelay(), StartDelay(1.0, 4.0))))
+    delay = draw(any_of(StartDelay(), StartDelay(1.0, 4.0)))
     return Scenario("drawn", "", CATALOGUE, cluster, (), tuple(found), start_delay=delay)
 
 
@@ -183,7 +183,7 @@ def test_srpt_has_the_least_mean_completion_on_one_machine_of_one_task(data: st.
     """Schrage's theorem: with exact run times, no order of these rules ends jobs sooner on average."""
     at, found = 0.0, []
     for k in range(data.draw(st.integers(2, 7))):
-        at += data.draw(st.sampled_from((0.0, 5.0, 25.0)))
+        at += data.draw(any_of(0.0, 5.0, 25.0))
         found.append(lasting(f"job-{k}", 4, float(data.draw(st.integers(1, 60))), at))
     of = Scenario("one", "", CATALOGUE, machines(1), (), tuple(found))
     mean = {

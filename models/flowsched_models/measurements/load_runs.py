@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 
 from flowsched_models.measurements.group import Group, flag, measured
@@ -44,6 +46,37 @@ class _Stretch:
     """Whether a job of another weight runs on one of them."""
     who: Mapping[str, Set[int]]
     """Cores of the service, and those of them that each job has; by name."""
+
+
+@dataclass(frozen=True)
+class _Course:
+    """What a run consists of, looked up by time."""
+
+    stretches: tuple[_Stretch, ...]
+    """One after the other."""
+
+    @cached_property
+    def _starts_s(self) -> list[float]:
+        return [s.t_s for s in self.stretches]
+
+    @cached_property
+    def _ends_s(self) -> list[float]:
+        return [s.end_s for s in self.stretches]
+
+    @cached_property
+    def _changes_s(self) -> list[float]:
+        return [after.t_s for before, after in pairwise(self.stretches) if after.who != before.who]
+
+    def parts(self, row: LoadRow) -> list[tuple[float, _Stretch]]:
+        """Seconds of each stretch in an interval."""
+        first, last = bisect_right(self._ends_s, row.t_start_s), bisect_left(self._starts_s, row.t_end_s)
+        return [(min(s.end_s, row.t_end_s) - max(s.t_s, row.t_start_s), s) for s in self.stretches[first:last]]
+
+    def settled_s(self, row: LoadRow) -> float:
+        """Seconds to the nearest change, as in :class:`LoadInterval`; the first stretch is no change."""
+        after = bisect_left(self._changes_s, row.t_start_s)
+        near = self._changes_s[max(0, after - 1) : after + 1]
+        return min((max(0.0, t_s - row.t_end_s, row.t_start_s - t_s) for t_s in near), default=math.inf)
 
 
 def load_run_key(row: Row) -> LoadRunKey:
@@ -129,8 +162,8 @@ def load_intervals(group: Group) -> Iterator[LoadInterval]:
         elif threads is None:
             refused.setdefault(f"nothing tells the threads of {service}", []).append((name, rows[0].where))
         else:
-            stretches = list(_stretches(events, service))
-            yield from (_placed(row, group.name, name, threads, stretches) for row in rows)
+            course = _Course(tuple(_stretches(events, service)))
+            yield from (_placed(row, group.name, name, threads, course) for row in rows)
     for reason, runs in refused.items():
         names = ", ".join(f"'{name}'" for name, _ in runs)
         group.leave_out(runs[0][1], f"load runs {names}: {reason}")
@@ -166,19 +199,9 @@ def _apply(event: LoadEvent, service: str, now: _Running) -> None:
         now.waiting.discard(event.job)
 
 
-def _settled_s(row: LoadRow, stretches: Sequence[_Stretch]) -> float:
-    """Seconds between an interval and the nearest change, as in :class:`LoadInterval`; the first stretch is no change."""
-    changes = [after.t_s for before, after in pairwise(stretches) if after.who != before.who]
-    return min((max(0.0, t_s - row.t_end_s, row.t_start_s - t_s) for t_s in changes), default=math.inf)
-
-
-def _placed(row: LoadRow, group: str, run: str, threads: int, stretches: Sequence[_Stretch]) -> LoadInterval:
+def _placed(row: LoadRow, group: str, run: str, threads: int, course: _Course) -> LoadInterval:
     length = row.t_end_s - row.t_start_s
-    parts = [
-        (overlap / length, s)
-        for s in stretches
-        if (overlap := min(s.end_s, row.t_end_s) - max(s.t_s, row.t_start_s)) > 0.0
-    ]
+    parts = [(overlap / length, s) for overlap, s in course.parts(row) if overlap > 0.0]
     by_count: dict[int, float] = {}
     for part, s in parts:
         by_count[s.cores] = by_count.get(s.cores, 0.0) + part
@@ -190,5 +213,5 @@ def _placed(row: LoadRow, group: str, run: str, threads: int, stretches: Sequenc
         cores=next((count for count, part in by_count.items() if part >= _MOST_OF_IT), None),
         background=min(1.0, sum(part * s.background for part, s in parts)),
         shared=min(1.0, sum(part for part, s in parts if s.shared)),
-        settled_s=_settled_s(row, stretches),
+        settled_s=course.settled_s(row),
     )

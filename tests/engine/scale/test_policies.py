@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from policy_world import DUE_S, World, a_class, a_machine, price_of
 
+from builders import any_of
 from flowsched.errors import EventError
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.policies import COST_MODELS, make_cost_model
@@ -28,15 +29,15 @@ def classes(draw: st.DrawFn, number: int = 0) -> TaskClass:
     share = st.floats(0.0, 1.0)
     return TaskClass(
         f"class-{number}",
-        draw(st.sampled_from([500, 1000, 1500, 2000, 4000])),
+        draw(any_of(500, 1000, 1500, 2000, 4000)),
         (("memory", draw(st.integers(0, 16))),),
         draw(st.floats(0.0, 2.0)),
         draw(st.floats(0.0, 0.5)),
-        draw(st.sampled_from([1.0, 30.0, 600.0, 86400.0, float("inf")])),
-        selector=draw(st.sampled_from([(), (), (("rack", "a"),), (("disk", "ssd"),)])),
+        draw(any_of(1.0, 30.0, 600.0, 86400.0, float("inf"))),
+        selector=draw(any_of((), (), (("rack", "a"),), (("disk", "ssd"),))),
         slowness=(("slow", draw(st.floats(0.0, 1.0))),),
-        interference_class=draw(st.sampled_from(["", "turtle", "sheep", "rabbit", "devil"])),
-        preferences=draw(st.sampled_from([(), (("disk", "ssd", 0.3),)])),
+        interference_class=draw(any_of("", "turtle", "sheep", "rabbit", "devil")),
+        preferences=draw(any_of((), (("disk", "ssd", 0.3),))),
         locality=(("rack", draw(st.sampled_from(RACKS)), draw(share)), ("machine", "m0", draw(share))),
         input_mb=draw(st.floats(0.0, 1000.0)),
     )
@@ -50,8 +51,8 @@ def clusters(draw: st.DrawFn) -> tuple[list, list[TaskClass], list[int], list[in
         labels = [("machine", f"m{i}"), ("rack", draw(st.sampled_from(RACKS)))]
         if draw(st.booleans()):
             labels.insert(0, ("disk", "ssd"))
-        kind = {"type": draw(st.sampled_from(["fast", "slow"])), "labels": tuple(labels)}
-        machines.append(a_machine(f"m{i}", draw(st.sampled_from([2, 4, 8])), 64, bandwidth=1.2, **kind))
+        kind = {"type": draw(any_of("fast", "slow")), "labels": tuple(labels)}
+        machines.append(a_machine(f"m{i}", draw(any_of(2, 4, 8)), 64, bandwidth=1.2, **kind))
     some = [draw(classes(number=i)) for i in range(draw(st.integers(1, 4)))]
     counts = st.lists(st.integers(0, 4), min_size=len(some), max_size=len(some))
     return machines, some, draw(counts), draw(counts)

@@ -92,8 +92,8 @@ def solve_full_network(
     now_s: float,
     due_age_s: float,
     called: str,
-) -> tuple[FullNetwork, Compaction, Quotas]:
-    """The network of some running tasks and of those that wait, and what its optimal flow proposes by class and group.
+) -> tuple[Quotas, IntArray]:
+    """What the optimal flow of some running tasks and of those that wait proposes by class and group; group of each machine.
 
     ``prices``: what each running task costs where it is, what its move must bring, and what its going costs. Raises
     ``ValueError`` as :func:`build_full_network` does, and ``RuntimeError`` if the solver refuses the network, ``called`` so.
@@ -108,7 +108,7 @@ def solve_full_network(
     solution = solver.solve(network.network)
     if not solution.status.has_flow:
         raise RuntimeError(f"{solver.name} answers {solution.status} to {called}: {solution.report}")
-    return network, compaction, network.quotas(solution.flow, len(cluster.classes), compaction.groups)
+    return network.quotas(solution.flow, len(cluster.classes), compaction.groups), compaction.group_of
 
 
 def gather(

@@ -195,17 +195,6 @@ class Compaction:
         """Groups with room for a task of some shape."""
         return np.flatnonzero(self.open_members)
 
-    def canonical(self) -> dict[str, dict[tuple[int, ...], tuple[int, ...]]]:
-        """Groups and what fits into them by their keys, whatever their numbers: for comparison with a rebuild."""
-        there = np.flatnonzero(self.members).tolist()
-        shapes = sorted(self._shapes.items())
-        return {
-            "members": {self.keys[g]: (int(self.members[g]), int(self.open_members[g])) for g in there},
-            "tiers": {self.keys[g]: tuple(self.tiers[g].tolist()) for g in there},
-            "rungs": {self.keys[g]: tuple(self.rungs[g].tolist()) for g in there},
-            "slots": {self.keys[g]: tuple(int(self.slots[s, g]) for _, s in shapes) for g in there},
-        }
-
     # Below: how
 
     def _grow_machines(self) -> None:

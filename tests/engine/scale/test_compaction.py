@@ -189,12 +189,12 @@ FREQUENT = (new_class, join, submit, start)
 HISTORIES = st.lists(st.tuples(st.sampled_from(EVENTS + FREQUENT), st.integers(0, 2**16)), max_size=25)
 
 
-def counted(cluster: BulkCluster, compaction: Compaction) -> dict[str, object]:
+def counted(cluster: BulkCluster, compaction: Compaction) -> dict[tuple[object, ...], object]:
     """What groups count, by what is in their keys."""
-    plain = compaction.canonical()
+    arrays = (compaction.members, compaction.open_members, compaction.tiers, compaction.rungs, compaction.slots.T)
     return {
-        name: {(cluster.kinds[key[0]], *key[1:]): value for key, value in by_key.items()}
-        for name, by_key in plain.items()
+        (cluster.kinds[kind], *others): [array[g].tolist() for array in arrays]
+        for g, (kind, *others) in enumerate(compaction.keys)
     }
 
 

@@ -356,6 +356,13 @@ def tier_widths(widths: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(widths[i] for i in ends.tolist())
 
 
+def tier_of(widths: IntArray, tier_widths: tuple[int, ...]) -> IntArray:
+    """The tier at which each width enters, 0 the widest; one beyond the last for tasks that ask for no CPU."""
+    tiers = np.searchsorted(-np.array(tier_widths, dtype=np.int64), -widths)
+    found: IntArray = np.where(widths > 0, np.minimum(tiers, max(0, len(tier_widths) - 1)), len(tier_widths))
+    return found.astype(np.int64)
+
+
 def largest_sums(widths: tuple[int, ...], tiers: tuple[int, ...], unit: int, top: int) -> IntArray:
     """By tier (widest first) and free units 0..top: the largest sum of repeatable widths of the tier or wider, in units.
 

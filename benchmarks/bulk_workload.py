@@ -6,6 +6,7 @@ import numpy as np
 
 from flowsched.cluster.fleet import Fleet
 from flowsched.scale.demand import Demand
+from flowsched.scale.places import Places
 
 SIZES_MILLI = (4000, 8000, 16000)
 MIB = 2**20
@@ -42,7 +43,7 @@ def many_classes(machines: int, tasks: int, classes: int) -> tuple[Fleet, list[D
                 f"class-{c}",
                 tuple(f"task-{c}-{i}" for i in range(tasks // classes)),
                 {"cpu": width, "memory": int(rng.integers(1, 8)) * 256 * MIB, "pods": 1},
-                allowed=np.arange(fleet.rows) % 2 == 0 if c % 5 == 0 else None,
+                Places(np.arange(fleet.rows) % 2 == 0 if c % 5 == 0 else None),
                 sensitivity=float(rng.choice((0.5, 0.8, 1.1))),
                 pressure=float(rng.choice((0.012, 0.024, 0.1))) * width / 1000,
             )

@@ -31,6 +31,7 @@ from flowsched.inspector.source import open_records
 from flowsched.records.record import record_head
 from flowsched.scale.bulk_round import place
 from flowsched.scale.demand import Demand
+from flowsched.scale.places import Places
 from flowsched.solvers import make_solver
 from flowsched_models.text_table import text_table
 
@@ -162,7 +163,7 @@ def data_centre(machines: int, busy: float = 0.55) -> tuple[Fleet, list[Demand]]
             name,
             tuple(f"{name}-{i}" for i in range(tasks)),
             {"cpu": cpu, "memory": cpu * MIB, "pods": 1},
-            allowed=np.isin(sizes, allowed) if allowed else None,
+            Places(np.isin(sizes, allowed) if allowed else None),
             sensitivity=sensitivity,
             pressure=pressure,
         )

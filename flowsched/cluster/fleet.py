@@ -266,10 +266,6 @@ class Fleet(MachineRows):
         """What is left; below 0 where more is booked than allocatable."""
         return self._allocatable - self._used
 
-    def sensitivity(self) -> FloatArray:
-        """Sum of the sensitivities of what is booked on each machine."""
-        return self._fixed_sensitivity / FIXED
-
     def pressure(self) -> FloatArray:
         """Sum of the pressures of what is booked on each machine."""
         return self._fixed_pressure / FIXED

@@ -17,7 +17,7 @@ from flowsched.inspector.record_view import Part
 from flowsched.relations.relation import MACHINE
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.bulk_input import BulkInput
-from flowsched.scale.demand import Demand, by_machine
+from flowsched.scale.demand import Demand
 from flowsched.scale.kernels import UNLIMITED
 from flowsched.support.arrays import IntArray
 from flowsched_models.catalogue import Catalogue
@@ -117,7 +117,7 @@ class ChangedBulk:
                 domains += 1
             members, holders = (np.insert(a, at, 0) for a in (counts.members, counts.holders))
             given.relations[name] = TopologyCounts(counts.relation, domain, domains, members, holders)
-        given.demands = [by_machine(d, grown) for d in given.demands]
+        given.demands = [replace(d, places=d.places.changed(grown)) for d in given.demands]
 
     def _drain(self, name: str, searched: bool) -> None:
         given = self.given
@@ -137,7 +137,7 @@ class ChangedBulk:
         for key, counts in given.relations.items():
             arrays = (shrunk(a) for a in (counts.members, counts.holders))
             given.relations[key] = TopologyCounts(counts.relation, shrunk(counts.domain), counts.domains, *arrays)
-        given.demands = [by_machine(d, shrunk) for d in given.demands]
+        given.demands = [replace(d, places=d.places.changed(shrunk)) for d in given.demands]
 
     def _set_width(self, width: NewWidth) -> None:
         demands: list[Demand] = []

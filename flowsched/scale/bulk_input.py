@@ -18,10 +18,9 @@ from flowsched.cluster.settings import Settings
 from flowsched.relations.relation import TaskGroup
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.demand import Demand, by_machine
+from flowsched.scale.demand import Demand
 from flowsched.scale.fleet_kernels import machine_arrays
 from flowsched.scale.machine_arrays import LoadedMachines
-from flowsched.scale.places import Places
 from flowsched.scale.policies.flow import FlowCostModel, linear
 from flowsched.scale.policy import ClassPrices, CostModel
 from flowsched.scale.restricted import coarsen
@@ -96,7 +95,7 @@ class BulkInput(LoadedMachines):
             cluster.topology.put(counts, np.arange(len(self.names)), len(self.names))
         if self.model is not None:
             # Numbers of places go by what they are, as in a cluster made from a snapshot.
-            for places in sorted((_places(demand) for demand in self.demands if demand.tasks), key=places_order):
+            for places in sorted((demand.places for demand in self.demands if demand.tasks), key=places_order):
                 cluster.places.intern(places)
         numbers: list[int] = []
         names: list[str] = []
@@ -162,19 +161,15 @@ def input_of_fleet(
         readings,
         limits,
         {name: fleet.topology_counts(name, rows) for name in relations},
-        [by_machine(demand, lambda values: values[rows]) for demand in demands],
+        [replace(demand, places=demand.places.changed(lambda values: values[rows])) for demand in demands],
         tuple(groups),
         dict(running_members or {}),
         settings or bulk_settings(Settings()),
     )
 
 
-def _places(demand: Demand) -> Places:
-    return Places(demand.allowed, demand.eligible, demand.slowness, demand.preference)
-
-
 def _task_class(cluster: BulkCluster, demand: Demand) -> TaskClass:
-    places = cluster.places.intern(_places(demand))
+    places = cluster.places.intern(demand.places)
     needs = tuple(sorted((r, amount) for r, amount in demand.needs.items() if r != "cpu" and amount > 0))
     if demand.known is not None:
         return replace(demand.known, width_milli=demand.needs.get("cpu", 0), needs=needs, places=places)

@@ -174,17 +174,13 @@ def read_bulk_input(*parts: Mapping[str, Any], ask: Callable[[], CostModel] | No
 
 def _read_demand(part: Mapping[str, Any], plain: Mapping[str, Any]) -> Demand:
     task_class = read_class(plain["class"])
-    places = read_places(part["places"][task_class.places])
     return Demand(
         name=plain["name"],
         tasks=tuple(plain["tasks"]),
         needs={"cpu": task_class.width_milli, **dict(task_class.needs)},
-        allowed=places.allowed,
-        eligible=places.eligible,
-        preference=places.preference,
+        places=read_places(part["places"][task_class.places]),
         sensitivity=task_class.sensitivity,
         pressure=task_class.pressure,
-        slowness=places.slowness,
         holds=task_class.holds,
         joins=task_class.joins,
         group=task_class.group or None,

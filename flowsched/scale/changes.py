@@ -100,7 +100,7 @@ def change_running(
     moved_s = np.full(len(work.state), -np.inf)
     moved_s[history.tasks] = history.moved_s
     held, fixed = _held(work, reservations, None), started[work.state[started] == RUNNING]
-    moves = propose(work, solver, settings, now_s, moved_s, barred=held, fixed=fixed).moves
+    moves = propose(work, solver, settings, now_s, moved_s, barred=held, fixed=fixed)
     carry_out_moves(moves, work)
     let_in = np.concatenate([changes.let_in, moves.tasks[moves.starts]])
     waits_on = ~np.isin(changes.taken_back, let_in)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
@@ -23,8 +22,6 @@ RUNGS = 8
 """Steps of a group's ladder; the last one is endless."""
 MAX_TIERS = 8
 """Most tiers; where there are more widths, neighbouring ones share a tier, which loosens it and cuts nothing off."""
-_STALE = 4
-"""Groups are numbered anew when so many times more are empty than not."""
 
 
 @dataclass
@@ -45,14 +42,14 @@ class Upkeep:
 
 
 class Compaction:
-    """Groups, and what fits into them."""
+    """Groups, and what fits into them.
 
-    def __init__(self, cluster: BulkCluster, *, canonical: bool = False) -> None:
-        """Nothing is counted yet. ``canonical``: the cluster's state alone decides on groups' numbers, on shapes and on
-        tiers, not how it came to be.
-        """
+    The cluster's state alone decides on groups' numbers, on shapes and on tiers, not how it came to be.
+    """
+
+    def __init__(self, cluster: BulkCluster) -> None:
+        """Nothing is counted yet."""
         self._cluster = cluster
-        self._canonical = canonical
         self.upkeep = Upkeep()
         self.widths: tuple[int, ...] = ()
         """Distinct widths in play, widest first. In milli-CPU."""
@@ -108,16 +105,11 @@ class Compaction:
         """Bring everything up to the cluster's state. ``changed``: machine rows; ``present``: classes that wait."""
         cluster = self._cluster
         self._grow_machines()
-        if len(self.keys) > _STALE * max(16, int(np.count_nonzero(self.members))):
-            self._forget("stale_groups")
         limited = bool((cluster.limits < UNLIMITED).any()) if cluster.limits.size else False
         if limited != self._limited or self._shape_demand.shape[1] != len(cluster.resources):
             self._limited = limited
             self._forget("limits" if self._shape_demand.shape[1] == len(cluster.resources) else "resources")
-        if self._canonical:
-            self._set_shapes(present)
-        else:
-            self._add_shapes(present)
+        self._set_shapes(present)
         self._choose_widths(present)
         if self._forgotten:
             # All at once, with the shapes and tiers of this round.
@@ -134,9 +126,7 @@ class Compaction:
         return np.flatnonzero(old != signature)
 
     def renumber(self) -> None:
-        """Where groups are to be canonical: number them by their keys, and forget those without machines."""
-        if not self._canonical:
-            return
+        """Number groups by their keys, and forget those without machines."""
         there = np.flatnonzero(self.members)
         keys = self._key_table()
         order = there[np.lexsort(keys[there].T[::-1])]
@@ -205,17 +195,6 @@ class Compaction:
         """Groups with room for a task of some shape."""
         return np.flatnonzero(self.open_members)
 
-    def canonical(self) -> dict[str, dict[tuple[int, ...], tuple[int, ...]]]:
-        """Groups and what fits into them by their keys, whatever their numbers: for comparison with a rebuild."""
-        there = np.flatnonzero(self.members).tolist()
-        shapes = sorted(self._shapes.items())
-        return {
-            "members": {self.keys[g]: (int(self.members[g]), int(self.open_members[g])) for g in there},
-            "tiers": {self.keys[g]: tuple(self.tiers[g].tolist()) for g in there},
-            "rungs": {self.keys[g]: tuple(self.rungs[g].tolist()) for g in there},
-            "slots": {self.keys[g]: tuple(int(self.slots[s, g]) for _, s in shapes) for g in there},
-        }
-
     # Below: how
 
     def _grow_machines(self) -> None:
@@ -236,33 +215,7 @@ class Compaction:
         self._forgotten = True
         self._empty()
 
-    def _add_shapes(self, present: IntArray) -> None:
-        """Shapes of waiting classes that are new, counted on all machines."""
-        cluster = self._cluster
-        unknown = np.full(len(cluster.classes) - len(self.shape_of), -1, dtype=np.int64)
-        self.shape_of = np.concatenate([self.shape_of, unknown])
-        before = len(self._shapes)
-        for c in present[self.shape_of[present] < 0].tolist():
-            effect = cluster.effects[c] if self._limited else np.zeros(len(cluster.features), dtype=np.int64)
-            key = (*cluster.demands[c].tolist(), *effect.tolist())
-            shape = self._shapes.get(key)
-            if shape is None:
-                shape = self._shapes[key] = len(self._shapes)
-                self._shape_demand = np.vstack([self._shape_demand, cluster.demands[c]])
-                self._shape_effect = np.vstack([self._shape_effect, effect])
-                self.seen_fit = np.hstack([self.seen_fit, np.zeros((len(self.group_of), 1), dtype=np.int64)])
-                self.slots = np.vstack([self.slots, np.zeros((1, self.groups), dtype=np.int64)])
-                self.upkeep.applied["shapes"] += 1
-            self.shape_of[c] = shape
-        if len(self._shapes) > _STALE * max(16, len(np.unique(self.shape_of[present]))):
-            self._set_shapes(present, "stale_shapes")
-        elif len(self._shapes) > before:
-            # Machines that took none of the shapes so far may be open now, so all are counted again.
-            there = np.flatnonzero(self.group_of >= 0)
-            self._recount_all(there)
-            self.upkeep.applied["shape_counts"] += (len(self._shapes) - before) * len(there)
-
-    def _set_shapes(self, present: IntArray, reason: str = "shapes") -> None:
+    def _set_shapes(self, present: IntArray) -> None:
         """Shapes of the classes that wait and of no others; all are counted anew where these are not the last round's."""
         cluster = self._cluster
         none = np.zeros(len(cluster.features), dtype=np.int64)
@@ -271,7 +224,7 @@ class Compaction:
             for c in present.tolist()
         ]
         if keys and set(keys) != self._shapes.keys():
-            self.upkeep.rebuilt[reason] += 1
+            self.upkeep.rebuilt["shapes"] += 1
             self._shapes = {key: i for i, key in enumerate(sorted(set(keys)))}
             table = np.array(list(self._shapes), dtype=np.int64)
             self._shape_demand = np.ascontiguousarray(table[:, : len(cluster.resources)])
@@ -317,11 +270,7 @@ class Compaction:
         """Tiers for the widths that wait; where they differ from the last round's, tiers are counted anew."""
         cluster = self._cluster
         wide = {w for c in present.tolist() if (w := cluster.classes[c].width_milli) > 0}
-        # Where each width divides the next, tiers of further widths change nothing, so none is given up while each has
-        # its own.
-        both = _widest_first(wide | set(self.widths))
-        keep = len(both) <= MAX_TIERS and _chain(both) and not self._canonical
-        widths = both if keep else _widest_first(wide)
+        widths = tuple(sorted(wide, reverse=True))
         largest_free = int(cluster.allocatable[:, CPU].max(initial=0))
         # Whole units count: what is left of the largest machine beyond them is in no table.
         large_enough = self.largest.shape[1] - 1 >= largest_free // self.unit
@@ -399,21 +348,19 @@ def _codes(columns: list[IntArray]) -> IntArray:
     return code
 
 
-def _widest_first(widths: set[int]) -> tuple[int, ...]:
-    return tuple(sorted(widths, reverse=True))
-
-
-def _chain(widths: tuple[int, ...]) -> bool:
-    """Whether each of the widths, widest first, is a multiple of the next."""
-    return all(wide % narrow == 0 for wide, narrow in pairwise(widths))
-
-
 def tier_widths(widths: tuple[int, ...]) -> tuple[int, ...]:
     """The narrowest width of every tier: each width its own, or at most ``MAX_TIERS`` of them, evenly chosen."""
     if len(widths) <= MAX_TIERS:
         return widths
     ends = np.linspace(len(widths) / MAX_TIERS, len(widths), MAX_TIERS).astype(np.int64) - 1
     return tuple(widths[i] for i in ends.tolist())
+
+
+def tier_of(widths: IntArray, tier_widths: tuple[int, ...]) -> IntArray:
+    """The tier at which each width enters, 0 the widest; one beyond the last for tasks that ask for no CPU."""
+    tiers = np.searchsorted(-np.array(tier_widths, dtype=np.int64), -widths)
+    found: IntArray = np.where(widths > 0, np.minimum(tiers, max(0, len(tier_widths) - 1)), len(tier_widths))
+    return found.astype(np.int64)
 
 
 def largest_sums(widths: tuple[int, ...], tiers: tuple[int, ...], unit: int, top: int) -> IntArray:

@@ -46,8 +46,6 @@ class ExactAnswer:
     """No plan costs less; minus infinity where nothing was shown."""
     proven: bool
     """Whether the plan is optimal, but for the rounding of its costs to a millionth."""
-    report: str
-    """Why not, in a sentence; empty if it is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,8 +103,7 @@ class ExactLevel:
         makes = self.makes
         ours = np.inf
         if makes is None:
-            report = f"the round has more than {self._most} ways to fill its machines; it was not solved exactly"
-            return ExactAnswer(none, none, np.inf, -np.inf, False, report)
+            return ExactAnswer(none, none, np.inf, -np.inf, False)
         e = self._evidence
         if prices is not None and np.isfinite(e.waiting.cost).all():
             ours = self.value(task_class, machine)
@@ -156,8 +153,7 @@ class ExactLevel:
         solver.parameters.max_deterministic_time = limit
         status = solver.solve(model)
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            report = f"CP-SAT found no plan within a deterministic time of {limit:g}"
-            return ExactAnswer(none, none, np.inf, -np.inf, False, report)
+            return ExactAnswer(none, none, np.inf, -np.inf, False)
         classes, machines, value = self._read(solver, chosen)
         stranded = 0
         for cost, wait in waits:
@@ -168,10 +164,9 @@ class ExactLevel:
         rounded = (len(e.rows) + len(e.waiting.tasks)) * 0.5 / scale
         bound = solver.best_objective_bound / scale - rounded - stranded * (forced - e.most)
         proven = status == cp_model.OPTIMAL
-        report = "" if proven else f"CP-SAT proved no optimum within a deterministic time of {limit:g}"
         if stranded and not proven:
             bound = -np.inf  # it is one of the plans that leave as few as this one
-        return ExactAnswer(classes, machines, value, min(bound, value, ours), proven, report)
+        return ExactAnswer(classes, machines, value, min(bound, value, ours), proven)
 
     def stranded(self, task_class: IntArray) -> int:
         """Tasks that a plan leaves though any place is better than none for them."""

@@ -18,7 +18,7 @@ from flowsched.scale.candidate_index import CandidateIndex
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.pairs import pair_costs
-from flowsched.support.arrays import BoolArray, FloatArray, IntArray
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray, ranks
 
 WIDEST = 4
 """Most machines that are divided anew together."""
@@ -107,11 +107,7 @@ def _different(evidence: Evidence, rows: IntArray) -> IntArray:
     code = evidence.place_code[rows, None]
     key = np.hstack([model.kind[rows, None], evidence.free[rows], evidence.readings[rows], model.limits[rows], code])
     _, make = np.unique(key, axis=0, return_inverse=True)
-    make = make.reshape(-1)
-    order = np.argsort(make, kind="stable")
-    rank = np.empty(len(rows), dtype=np.int64)
-    rank[order] = np.arange(len(rows)) - np.searchsorted(make[order], make[order])
-    return rows[rank < _ALIKE]
+    return rows[ranks(make.reshape(-1)) < _ALIKE]
 
 
 def _alone(evidence: Evidence, rows: IntArray, classes: IntArray) -> FloatArray:

@@ -20,7 +20,7 @@ import numpy as np
 
 from flowsched.network.network import Network
 from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.compaction import Compaction
+from flowsched.scale.compaction import Compaction, tier_of
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.migration import emptied_of
 from flowsched.scale.network import cost_scale, crowding_per_unit
@@ -92,8 +92,8 @@ def solve_full_network(
     now_s: float,
     due_age_s: float,
     called: str,
-) -> tuple[FullNetwork, Compaction, Quotas]:
-    """The network of some running tasks and of those that wait, and what its optimal flow proposes by class and group.
+) -> tuple[Quotas, IntArray]:
+    """What the optimal flow of some running tasks and of those that wait proposes by class and group; group of each machine.
 
     ``prices``: what each running task costs where it is, what its move must bring, and what its going costs. Raises
     ``ValueError`` as :func:`build_full_network` does, and ``RuntimeError`` if the solver refuses the network, ``called`` so.
@@ -108,7 +108,7 @@ def solve_full_network(
     solution = solver.solve(network.network)
     if not solution.status.has_flow:
         raise RuntimeError(f"{solver.name} answers {solution.status} to {called}: {solution.report}")
-    return network, compaction, network.quotas(solution.flow, len(cluster.classes), compaction.groups)
+    return network.quotas(solution.flow, len(cluster.classes), compaction.groups), compaction.group_of
 
 
 def gather(
@@ -177,13 +177,9 @@ def build_full_network(
     gate_node = chains + len(groups) * tiers + np.arange(len(groups))
     nodes = chains + len(groups) * (tiers + 1)
 
-    def entry(of_class: IntArray, of_group: IntArray) -> IntArray:
-        """The node at which a class enters a group."""
-        if not tiers:
-            return gate_node[of_group]
-        tier = np.searchsorted(-np.array(compaction.tier_widths, dtype=np.int64), -widths[of_class])
-        inside = tier_node[of_group, np.minimum(tier, tiers - 1)]
-        return np.where(widths[of_class] > 0, inside, gate_node[of_group])
+    # By group: where classes of each tier enter, and those that ask for no CPU.
+    entry = np.hstack([tier_node, gate_node[:, None]])
+    level = tier_of(widths, compaction.tier_widths)
 
     prices = compaction.prices_at(classes, groups, readings[groups])
     slots = compaction.slots[compaction.shape_of[classes]][:, groups]
@@ -193,8 +189,7 @@ def build_full_network(
 
     load = np.zeros((len(groups), tiers + 1))
     per_pair = (residents.count * units[at_class]).astype(np.float64)
-    level = tier_of(widths[at_class], compaction.tier_widths)
-    np.add.at(load, (at_group, level), per_pair)
+    np.add.at(load, (at_group, level[at_class]), per_pair)
     load_to = np.cumsum(load, axis=1).astype(np.int64)
     # A running task can stay, also where a machine has become smaller than what runs there.
     tier_capacity = np.maximum(compaction.tiers[groups], load_to[:, :tiers])
@@ -211,18 +206,17 @@ def build_full_network(
     beyond = 2.0 * worst + 1.0 + float(level_cost[finite].max(initial=0.0)) * float(units.max(initial=1))
     level_cost = np.where(finite, level_cost, beyond)
     may_evict = np.flatnonzero(np.isfinite(residents.evict))
-    chain = np.hstack([tier_node[:, 1:], gate_node[:, None]]) if tiers else np.zeros((len(groups), 0), dtype=np.int64)
 
     steps = 2 * RUNGS
     parts: list[tuple[IntArray, IntArray, IntArray, FloatArray]] = [
-        (hub[to_class], entry(to_class, to_group), room * units[to_class], place / units[to_class]),
+        (hub[to_class], entry[to_group, level[to_class]], room * units[to_class], place / units[to_class]),
         (
             runs[residents.step_pair],
             hub[step_class],
             residents.step_count * units[step_class],
             residents.step_price / units[step_class],
         ),
-        (runs, entry(at_class, at_group), residents.count * units[at_class], finite_stay / units[at_class]),
+        (runs, entry[at_group, level[at_class]], residents.count * units[at_class], finite_stay / units[at_class]),
         (
             runs[may_evict],
             np.zeros(len(may_evict), dtype=np.int64),
@@ -238,7 +232,7 @@ def build_full_network(
         ),
         (
             tier_node.reshape(-1),
-            chain.reshape(-1),
+            entry[:, 1:].reshape(-1),
             np.minimum(tier_capacity.reshape(-1), total),
             np.zeros(tier_node.size),
         ),
@@ -272,13 +266,6 @@ def build_full_network(
         residents.group[residents.step_pair],
         units[step_class],
     )
-
-
-def tier_of(widths: IntArray, tier_widths: tuple[int, ...]) -> IntArray:
-    """The tier at which each width enters, 0 the widest; one beyond the last for tasks that ask for no CPU."""
-    tiers = np.searchsorted(-np.array(tier_widths, dtype=np.int64), -widths)
-    found: IntArray = np.where(widths > 0, np.minimum(tiers, max(0, len(tier_widths) - 1)), len(tier_widths))
-    return found.astype(np.int64)
 
 
 def mean_readings(compaction: Compaction, readings: IntArray) -> FloatArray:

@@ -1,7 +1,7 @@
 """The full round: every task in the network, after the round, for better homes of running tasks.
 
-    proposal = propose(cluster, solver, settings, now_s, moved_s)
-    carry_out(proposal.moves, cluster)  # or whatever moving a task takes
+    moves = propose(cluster, solver, settings, now_s, moved_s)
+    carry_out(moves, cluster)  # or whatever moving a task takes
 
 Steps: first moves along the optimal flow, best first; then any single move that pays, in turns with trades, in which tasks
 of two classes take each other's machines; then room for tasks that wait and fit nowhere: others go elsewhere first if all
@@ -12,7 +12,6 @@ all that pays is done.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,14 +37,6 @@ _TURNS = 4
 """Most times that single moves and trades take turns."""
 _TRIES = 8
 """Partners that are looked at for a trade where the best one is too large."""
-
-
-@dataclass(frozen=True, eq=False)
-class Proposal:
-    """Moves, with a trace of how they came about."""
-
-    moves: Moves
-    counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +80,7 @@ def propose(
     *,
     barred: BoolArray | None = None,
     fixed: IntArray | None = None,
-) -> Proposal:
+) -> Moves:
     """Moves that pay at the cluster's state, at most ``settings.migration_moves`` steps; the cluster is not changed.
 
     ``moved_s``: by task row, when each was moved last; minus infinity: never. ``barred``: machine rows that take no task,
@@ -99,33 +90,24 @@ def propose(
     none: IntArray = np.zeros(0, dtype=np.int64)
     movable = _Movable.of(cluster, settings, now_s, moved_s, barred, none if fixed is None else fixed)
     most = settings.migration_moves
-    counts = dict.fromkeys(("along_the_flow", "single_moves", "trades", "let_in"), 0)
-    counts["tasks"] = len(movable.tasks)
     if not len(movable.tasks):
-        return Proposal(no_moves(), counts)
+        return no_moves()
     state = _MoveState(movable, most)
     state.follow()
     if 0 < state.count < most:
         # There is time for all that pays, so what the optimum of all moves together says comes first.
-        quotas, group_of = _flow(movable, solver, counts)
+        quotas, group_of = _flow(movable, solver)
         state = _MoveState(movable, most)
         state.follow(quotas, group_of)
-        counts["along_the_flow"] = state.count
-    else:
-        counts["single_moves"] = state.count
     for _ in range(_TURNS):
-        before = state.count
         state.follow()
-        counts["single_moves"] += state.count - before
-        traded = state.trade()
-        counts["trades"] += traded
-        if not traded:
+        if not state.trade():
             break
-    counts["let_in"] = state.make_room()
-    return Proposal(state.moves(), counts)
+    state.make_room()
+    return state.moves()
 
 
-def _flow(movable: _Movable, solver: Solver, counts: dict[str, int]) -> tuple[Quotas, IntArray]:
+def _flow(movable: _Movable, solver: Solver) -> tuple[Quotas, IntArray]:
     """How many tasks of each class the optimal flow moves out of and into each group; group of each machine."""
     cluster, tasks = movable.cluster, movable.tasks
     pending = np.flatnonzero(cluster.state == PENDING)
@@ -133,14 +115,9 @@ def _flow(movable: _Movable, solver: Solver, counts: dict[str, int]) -> tuple[Qu
     stay = np.empty(len(tasks))
     kernels.reprice(classes, machine, cluster.model(), cluster.readings, stay)
     prices = (stay, movable.least_gain, np.full(len(tasks), np.inf))
-    network, compaction, quotas = solve_full_network(
+    return solve_full_network(
         cluster, solver, tasks, pending, prices, movable.now_s, movable.due_age_s, "the full network"
     )
-    counts["arcs"] = network.network.arc_count
-    counts["nodes"] = len(network.network.supplies)
-    counts["classes"] = len(np.union1d(classes, cluster.task_class[pending]))
-    counts["groups"] = int(np.count_nonzero(compaction.members))
-    return quotas, compaction.group_of
 
 
 class _MoveState:
@@ -224,17 +201,16 @@ class _MoveState:
         self._sign(before, self._movable.tasks)
         return self.count - before
 
-    def make_room(self) -> int:
-        """Let tasks in that wait and fit nowhere, higher priorities and wider ones first; how many."""
+    def make_room(self) -> None:
+        """Let tasks in that wait and fit nowhere, higher priorities and wider ones first."""
         movable, cluster = self._movable, self._movable.cluster
         pending = alone(cluster, np.flatnonzero(cluster.state == PENDING))
         if not len(pending):
-            return 0
+            return
         cost = waiting_cost(cluster, pending, movable.now_s, movable.due_age_s)
         order = np.lexsort((cluster.sequence[pending], -cost))
         pending, cost = pending[order], cost[order]
         room = RoomSearch(self._model, self.free, self.readings, movable.open, self._class, self._machine, self._gone)
-        let_in = 0
         for c in in_turn(cluster, np.unique(cluster.task_class[pending])):
             mine = cluster.task_class[pending] == c
             start = self.count
@@ -244,8 +220,6 @@ class _MoveState:
             self._plan[added] = (int(self._plan[start - 1]) + 1 if start else 0) + steps.plan
             self._who[added], self._target[added], self._gain[added] = steps.who, steps.target, steps.gain
             self._sign(start, movable.tasks, pending[mine])
-            let_in += steps.count
-        return let_in
 
     def moves(self) -> Moves:
         """The steps so far."""

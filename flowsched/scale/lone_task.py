@@ -20,7 +20,6 @@ from flowsched.scale.bulk_outcome import BulkOutcome, BulkPlacement
 from flowsched.scale.bulk_round import decide
 from flowsched.scale.lone_kernels import lone_place
 from flowsched.scale.machine_arrays import FIXED
-from flowsched.scale.places import PREFERENCE, RUN_TIME
 from flowsched.scale.policies.flow import linear
 from flowsched.scale.round import SPREAD
 from flowsched.solvers import Solver, make_solver
@@ -99,6 +98,7 @@ def _placement(given: BulkInput) -> BulkPlacement | None:
     Machines of one group are ranked by a round as they are here; those of different ones maybe in another way.
     """
     demand = given.demands[0]
+    places = demand.places
     coefficients, effects = linear(demand.sensitivity, demand.pressure)
     policy = BulkPrices(given.demands)
     factors = np.array([policy.factors(kind) for kind in given.kinds])
@@ -117,14 +117,13 @@ def _placement(given: BulkInput) -> BulkPlacement | None:
         np.array([demand.needs.get(r, 0) for r in given.resources]),
         coefficients,
         np.rint(effects * FIXED).astype(np.int64),
-        _ANYWHERE if demand.allowed is None else demand.allowed,
-        _ALIKE if demand.slowness is None else demand.slowness,
-        _ALIKE if demand.preference is None else demand.preference,
+        _ANYWHERE if places.allowed is None else places.allowed,
+        _ALIKE if places.slowness is None else places.slowness,
+        _ALIKE if places.preference is None else places.preference,
     )
     if machine < 0:
         return None
-    wishes = ((RUN_TIME, demand.slowness), (PREFERENCE, demand.preference))
-    terms = {name: float(values[machine]) for name, values in wishes if values is not None}
+    terms = {name: value.item() for name, value in places.terms(np.array([machine])).items()}
     paid = coefficients * (given.readings[machine] / FIXED * factors[given.kind[machine]])
     terms |= {f.term: value for f, value in zip(policy.features, paid.tolist(), strict=True)}
     there = np.isfinite(rival_cost)

@@ -15,7 +15,7 @@ import numpy as np
 
 from flowsched.network.network import Network
 from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.compaction import RUNGS, Compaction
+from flowsched.scale.compaction import RUNGS, Compaction, tier_of
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.restricted import RestrictedClasses
 from flowsched.scale.waiting import Waiting
@@ -148,15 +148,11 @@ def build_network(
     nodes = domains_from + len(divided.task_class)
 
     # Tiers are ordered widest first; a class enters at the widest tier that is not wider than itself.
-    tier_of = np.searchsorted(-np.array(compaction.tier_widths, dtype=np.int64), -widths)
-    entry = gate_node[column]
-    if tiers:
-        inside = np.minimum(tier_of[arc_class], tiers - 1)
-        entry = np.where(widths[arc_class] > 0, tier_node[column, inside], entry)
+    chain = np.hstack([tier_node, gate_node[:, None]])
+    entry = chain[column, tier_of(widths, compaction.tier_widths)[arc_class]]
     per_task = units[arc_class]
     total = int((counts * units).sum())
 
-    chain = np.hstack([tier_node[:, 1:], gate_node[:, None]]) if tiers else np.zeros((len(groups), 0), dtype=np.int64)
     ladder_capacity, ladder_cost = _ladder(cluster, compaction, classes, counts, units, groups, total)
     if tie is not None:
         ladder_capacity, ladder_cost = _with_ties(compaction, groups, tie, units, counts, total, ladder_cost)
@@ -184,7 +180,7 @@ def build_network(
     ]
     heads = [
         entry,
-        chain.reshape(-1),
+        chain[:, 1:].reshape(-1),
         np.zeros(len(groups) * RUNGS, dtype=np.int64),
         idle_node[level_class],
         np.zeros(len(classes), dtype=np.int64),

@@ -28,7 +28,7 @@ from flowsched.scale.queue import Queue
 from flowsched.scale.reservation import Drain, Lasting, MachineReservation, open_to
 from flowsched.scale.round_state import BulkRoundState
 from flowsched.scale.waiting import Waiting, survey
-from flowsched.support.arrays import BoolArray, IntArray
+from flowsched.support.arrays import BoolArray, IntArray, ranks
 
 
 @dataclass(frozen=True)
@@ -259,18 +259,12 @@ class OverdueTasks:
 def _as_they_came(members: IntArray, classes: IntArray, placed: IntArray, needed: int) -> IntArray:
     """The first ``needed`` of the members that have a place, given the classes of those that were placed."""
     quota = np.bincount(placed, minlength=int(classes.max()) + 1)
-    order = np.argsort(classes, kind="stable")
-    rank = np.empty(len(classes), dtype=np.int64)
-    rank[order] = np.arange(len(classes)) - np.searchsorted(classes[order], classes[order])
-    chosen: IntArray = members[rank < quota[classes]][:needed]
+    chosen: IntArray = members[ranks(classes) < quota[classes]][:needed]
     return chosen
 
 
 def _beyond(placed: IntArray, wanted: IntArray) -> BoolArray:
     """Which placements are more than their class needs; the last ones."""
     quota = np.bincount(wanted, minlength=int(placed.max(initial=-1)) + 1)
-    order = np.argsort(placed, kind="stable")
-    rank = np.empty(len(placed), dtype=np.int64)
-    rank[order] = np.arange(len(placed)) - np.searchsorted(placed[order], placed[order])
-    beyond: BoolArray = rank >= quota[placed]
+    beyond: BoolArray = ranks(placed) >= quota[placed]
     return beyond

@@ -6,7 +6,7 @@ vector by machine row that classes refer to by number, so that classes with the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -31,11 +31,14 @@ class Places:
     preference: FloatArray | None = None
     """Cost of each machine, at least 0; infinite where it may not go."""
 
+    def changed(self, change: Callable[[Any], Any]) -> Places:
+        """With its arrays changed: for other machines, or the same in another order."""
+        return Places(*(None if values is None else change(values) for values in vars(self).values()))
+
     @property
     def key(self) -> tuple[bytes | None, ...]:
         """Equal places have equal keys."""
-        parts = (self.allowed, self.eligible, self.slowness, self.preference)
-        return tuple(None if part is None else part.tobytes() for part in parts)
+        return tuple(None if values is None else values.tobytes() for values in vars(self).values())
 
     def extra(self, rows: int) -> FloatArray:
         """What a task pays on each of so many machines, infinite where it must not run."""
@@ -58,12 +61,15 @@ class Places:
         return found
 
 
+ANYWHERE = Places()
+
+
 @dataclass
 class PlacesTable:
     """All places that classes refer to; number 0 is none."""
 
-    places: list[Places] = field(default_factory=lambda: [Places()])
-    _number: dict[tuple[bytes | None, ...], int] = field(default_factory=lambda: {Places().key: 0})
+    places: list[Places] = field(default_factory=lambda: [ANYWHERE])
+    _number: dict[tuple[bytes | None, ...], int] = field(default_factory=lambda: {ANYWHERE.key: 0})
 
     def intern(self, places: Places) -> int:
         """The number of these places."""

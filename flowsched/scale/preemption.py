@@ -169,10 +169,10 @@ class PreemptionPlanner:
     ) -> tuple[IntArray, IntArray]:
         """How many tasks of each class come to each group, in the optimal flow; group of each machine."""
         prices = (np.zeros(len(running)), np.full(len(running), np.inf), price)
-        _, compaction, quotas = solve_full_network(
+        quotas, group_of = solve_full_network(
             cluster, self._solver, running, waits, prices, now_s, self.settings.due_age_s, "a network"
         )
-        return quotas.enter, compaction.group_of
+        return quotas.enter, group_of
 
 
 def carry_out(preemptions: Preemptions, cluster: BulkCluster, end_s: FloatArray | None = None) -> None:

@@ -13,6 +13,7 @@ from flowsched.scale.bulk_input import input_of_fleet
 from flowsched.scale.bulk_round import place
 from flowsched.scale.demand import Demand
 from flowsched.scale.lone_task import decide_lone
+from flowsched.scale.places import Places
 from flowsched.solvers import make_solver
 
 
@@ -26,7 +27,8 @@ def prepare() -> None:
     for name in ("a", "b"):
         fleet.put_machine(name, {"cpu": 2, "memory": 2}, {})
     fleet.set_service("a", 2.0, 1.0)
-    one = Demand("one", ("one-1", "one-2"), {"cpu": 1}, sensitivity=1.0, pressure=1.0, slowness=np.zeros(fleet.rows))
+    places = Places(slowness=np.zeros(fleet.rows))
+    one = Demand("one", ("one-1", "one-2"), {"cpu": 1}, places, sensitivity=1.0, pressure=1.0)
     gang = Demand("gang", ("gang-1", "gang-2", "gang-3"), {"cpu": 2}, group="gang")
     related = [Demand(r.name, (r.name, f"{r.name}-2"), {"cpu": 1}, holds=(r.name,), joins=(r.name,)) for r in relations]
     solver = make_solver("ortools")

@@ -38,8 +38,6 @@ class Steps:
     gain: FloatArray
     plan: IntArray
     """The k-th one that comes, for all who go for it and for itself."""
-    count: int
-    """Tasks that got in."""
 
 
 class RoomSearch:
@@ -90,7 +88,7 @@ class RoomSearch:
         )
         gain = np.empty(size)
         gone = self._gone[self._order]
-        steps, count = room_kernels.make_room(
+        steps, _ = room_kernels.make_room(
             c,
             worth,
             np.flatnonzero(rows),
@@ -116,7 +114,7 @@ class RoomSearch:
         who = who[:steps]
         who[who >= 0] = self._order[who[who >= 0]]
         self._gone[who[who >= 0]] = True
-        return Steps(who, target[:steps], gain[:steps], plan[:steps], count)
+        return Steps(who, target[:steps], gain[:steps], plan[:steps])
 
 
 def in_turn(cluster: BulkCluster, classes: IntArray) -> list[int]:

@@ -18,7 +18,7 @@ from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.bulk_input import BOUND_STEPS, BulkInput
 from flowsched.scale.demand import Demand
 from flowsched.scale.machine_arrays import FIXED, amounts, own_readings
-from flowsched.scale.places import Places
+from flowsched.scale.places import ANYWHERE
 from flowsched.scale.policy import CostModel
 from flowsched.scale.price_table import checked_prices
 from flowsched.scale.round import RoundSettings
@@ -136,18 +136,14 @@ def _demands(
     demands = []
     for known in sorted(by_class, key=class_key):
         tasks = by_class[known]
-        places = frame.places[known.places - 1] if known.places else Places()
         demands.append(
             Demand(
                 tasks[0].name,
                 tuple(task.name for task in tasks),
                 known.demand(),
-                places.allowed,
-                places.eligible,
-                places.preference,
+                frame.places[known.places - 1] if known.places else ANYWHERE,
                 known.sensitivity,
                 known.pressure,
-                None,
                 known.holds,
                 known.joins,
                 known.group or None,

@@ -22,6 +22,7 @@ from flowsched.scale.bulk_outcome import BulkOutcome
 from flowsched.scale.bulk_round import decide
 from flowsched.scale.demand import Demand
 from flowsched.scale.lone_task import decide_lone
+from flowsched.scale.places import Places
 from flowsched.scale.policy import CostModel
 from flowsched.scale.preparation import prepare
 from flowsched.scale.reasons import Cause as LeftCause
@@ -385,16 +386,14 @@ class _Round:
         most = float("inf")
         if c.min_utility is not None and not due:
             most = (1.0 - c.min_utility) * settings.goal_factor - 1.0
+        preference = c.preference if gpu_cost is None else c.preference + gpu_cost
         return Demand(
             name=c.name,
             tasks=c.uids,
             needs=c.needs,
-            allowed=allowed,
-            eligible=c.eligible,
-            preference=c.preference if gpu_cost is None else c.preference + gpu_cost,
+            places=Places(allowed, c.eligible, c.slowness, preference),
             sensitivity=c.sensitivity,
             pressure=c.pressure,
-            slowness=c.slowness,
             holds=c.holds,
             joins=c.joins,
             group=c.group,

@@ -15,6 +15,7 @@ from builders import any_of, some_of
 from flowsched.cluster.fleet import Fleet
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.scale.demand import Demand
+from flowsched.scale.places import Places
 
 RESOURCES = ("cpu", "memory", "gpu")
 
@@ -110,10 +111,12 @@ def demand(kind: Kind, fleet: Fleet) -> Demand:
         kind.name,
         kind.tasks,
         kind.needs,
-        allowed=without(kind.forbidden),
-        eligible=without(kind.ineligible),
-        preference=by_row(kind.preference) if kind.preference else None,
-        slowness=by_row(kind.slowness) if kind.slowness else None,
+        Places(
+            allowed=without(kind.forbidden),
+            eligible=without(kind.ineligible),
+            preference=by_row(kind.preference) if kind.preference else None,
+            slowness=by_row(kind.slowness) if kind.slowness else None,
+        ),
         sensitivity=kind.sensitivity,
         pressure=kind.pressure,
         holds=kind.holds,

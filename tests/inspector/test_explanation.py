@@ -37,6 +37,7 @@ from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGr
 from flowsched.round.scheduler import solve
 from flowsched.scale.bulk_round import place
 from flowsched.scale.demand import Demand
+from flowsched.scale.places import Places
 from flowsched.solvers import make_solver
 from flowsched_models.document import InputError
 from flowsched_models.forecast import forecast
@@ -890,7 +891,7 @@ def test_a_bulk_class_without_room_hears_what_is_short_and_who_came() -> None:
 def test_a_bulk_task_that_is_not_worth_any_place_hears_the_price_and_the_limit() -> None:
     fleet = fleet_of(4, 4)
     slow = np.array([0.5, 0.9])
-    recorded = bulk(fleet, [Demand("picky", ("p",), needs(1), slowness=slow, waiting_cost=0.25)])
+    recorded = bulk(fleet, [Demand("picky", ("p",), needs(1), Places(slowness=slow), waiting_cost=0.25)])
     plain = check_bulk(recorded)["p"]
     assert (plain["cause"], plain["closest"]["cost"], plain["limit"]["cost"]) == ("cost", 0.5, 0.25)
     assert plain["closest"]["more"] == pytest.approx(0.25)
@@ -932,7 +933,7 @@ def pods() -> RecordView:
     fleet = fleet_of(4, 4, 4)
     allowed = np.array([True, True, False])
     demands = [
-        Demand("web", ("uid-1", "uid-2", "uid-3"), needs(3), allowed=allowed),
+        Demand("web", ("uid-1", "uid-2", "uid-3"), needs(3), Places(allowed)),
         Demand("odd", ("uid-4",), needs(1)),
     ]
     message = "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu."
@@ -987,7 +988,7 @@ def test_a_pod_that_no_part_knows_says_what_it_was_told() -> None:
 
 def test_a_node_that_drains_for_another_pod_is_no_fault_of_the_filters() -> None:
     fleet = fleet_of(4, 4)
-    demand = Demand("web", ("u1", "u2"), needs(3), allowed=np.array([True, False]))
+    demand = Demand("web", ("u1", "u2"), needs(3), Places(np.array([True, False])))
     recorded = bulk(
         fleet,
         [demand],

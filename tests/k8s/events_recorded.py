@@ -12,6 +12,7 @@ from model_scheduler import SOLVER, ModelScheduler
 
 from flowsched.scale.bulk_input import BulkInput, input_of_fleet
 from flowsched.scale.demand import Demand
+from flowsched.scale.places import Places
 from flowsched.scale.policy import labels_of
 from flowsched_k8s.cost_model import plain_cost_model
 from flowsched_k8s.event_file import EventFile, EventReader
@@ -173,8 +174,8 @@ def told_bulk(given: RoundInput, classes: Iterable[ClassInput]) -> dict[str, Any
     """The input of a bulk round on these classes, were it the first part of the round."""
     demands = [
         Demand(
-            c.name, c.uids, c.needs, c.allowed, c.eligible, c.preference, c.sensitivity, c.pressure, c.slowness,
-            c.holds, c.joins, c.group,
+            c.name, c.uids, c.needs, Places(c.allowed, c.eligible, c.slowness, c.preference), c.sensitivity,
+            c.pressure, c.holds, c.joins, c.group,
         )
         for c in classes
     ]  # fmt: skip
@@ -186,8 +187,8 @@ def told_bulk(given: RoundInput, classes: Iterable[ClassInput]) -> dict[str, Any
     }
     told_demands = [
         {
-            key: value.tolist() if isinstance(value := getattr(d, key), np.ndarray) else value
-            for key in d.__dataclass_fields__
+            key: value.tolist() if isinstance(value, np.ndarray) else value
+            for key, value in ({**vars(d), **vars(d.places), "places": None}).items()
         }
         for d in found.demands
     ]

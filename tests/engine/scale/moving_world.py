@@ -9,7 +9,7 @@ import numpy as np
 
 from flowsched.cluster.settings import Settings
 from flowsched.scale.bulk_cluster import RUNNING, UNLIMITED, BulkCluster
-from flowsched.scale.full_round import Proposal, propose
+from flowsched.scale.full_round import propose
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.migration import Moves, carry_out
 from flowsched.scale.policies.flow import FlowCostModel
@@ -53,13 +53,10 @@ class Mover:
         self.cluster, self.settings = cluster, settings
         self._moved_s: dict[int, float] = {}
 
-    def proposal(self, now_s: float = 0.0, barred: np.ndarray | None = None) -> Proposal:
+    def propose(self, now_s: float = 0.0, barred: np.ndarray | None = None) -> Moves:
         moved_s = np.full(len(self.cluster.state), -np.inf)
         moved_s[list(self._moved_s)] = list(self._moved_s.values())
         return propose(self.cluster, make_solver("ortools"), self.settings, now_s, moved_s, barred=barred)
-
-    def propose(self, now_s: float = 0.0, barred: np.ndarray | None = None) -> Moves:
-        return self.proposal(now_s, barred).moves
 
     def turn(self, now_s: float = 0.0) -> Moves:
         """One full round, carried out."""

@@ -46,7 +46,7 @@ def optimum(outcome: RoundOutcome) -> float:
     none = np.zeros(0, dtype=np.int64)
     for level in outcome.levels:
         answer = ExactLevel(level.evidence).solve(none, none)
-        assert answer.proven, answer.report
+        assert answer.proven
         total += answer.value
     return total
 
@@ -115,21 +115,19 @@ def test_an_exact_round_is_optimal_and_says_so(world: World) -> None:
     assert certificate.primal == pytest.approx(optimum(outcome), abs=1e-5)
     for level in outcome.levels:
         assert level.exact is not None
-        assert not level.exact.report
+        assert level.exact.proven
 
 
-def test_where_the_work_limit_strikes_the_answer_says_so() -> None:
+def test_where_the_work_limit_strikes_nothing_is_proven() -> None:
     world = draw_world(3, Draw(machines=8, tasks=20, classes=5))
     outcome = decide(world, ROUGH)[1]
     level = outcome.levels[0]
     none = np.zeros(0, dtype=np.int64)
     few = ExactLevel(level.evidence, most=20).solve(none, none)
     assert not few.proven
-    assert "more than 20 ways" in few.report
     assert few.value == np.inf
     short = ExactLevel(level.evidence).solve(none, none, limit=1e-9)
     assert not short.proven
-    assert "deterministic time" in short.report
     assert short.bound <= optimum(outcome) + 1e-6
 
 

@@ -81,8 +81,6 @@ from flowsched.inspector.wait_cause import WaitCause
 from flowsched.records.record import RECORD_VERSION
 from flowsched_models.document import InputError, Problem, name_help
 
-_POD = "pod/"
-
 
 @dataclass(frozen=True)
 class Explanation:
@@ -112,7 +110,7 @@ def explain(recorded: RecordView, task: str) -> Explanation:
 
 def _explained(recorded: RecordView, task: str) -> Explanation:
     found = recorded.find_task(task)
-    for name in _names(recorded, task):
+    for name in recorded.names_of(task):
         changed = change_facts(recorded, name)
         if changed is not None:
             return _explanation(recorded, name, None if found is None else found[0], changed)
@@ -121,7 +119,7 @@ def _explained(recorded: RecordView, task: str) -> Explanation:
         facts = flow_facts(recorded, part, name) if part.kind == SEARCH else NetworkCase(recorded, part, name).facts()
         told = None if facts["fate"] == "placed" else told_of(recorded, name)
         return _explanation(recorded, name, part, {"told": told, **facts})
-    for name in _names(recorded, task):
+    for name in recorded.names_of(task):
         told = told_of(recorded, name)
         if told is not None:
             facts = {
@@ -172,12 +170,6 @@ def _strings(value: Any) -> list[str]:
     if isinstance(value, list | tuple):
         return [s for v in value for s in _strings(v)]
     return []
-
-
-def _names(recorded: RecordView, task: str) -> list[str]:
-    """What the record may call a task."""
-    wanted = {task, task.removeprefix(_POD)}
-    return [*dict.fromkeys((task, task.removeprefix(_POD))), *(n for n, t in recorded.titles.items() if t in wanted)]
 
 
 def _running(recorded: RecordView, part: Part, name: str) -> dict[str, Any] | None:

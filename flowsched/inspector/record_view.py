@@ -352,12 +352,12 @@ class RecordView:
         """What a person calls a task."""
         return self.titles.get(task) or task
 
+    def names_of(self, task: str) -> list[str]:
+        """What the record may call a task that is asked for by its name, by a title, or by ``pod/`` and one of them."""
+        asked = list(dict.fromkeys((task, task.removeprefix("pod/"))))
+        return [*asked, *(name for name, title in self.titles.items() if title in asked)]
+
     def find_task(self, name: str) -> tuple[Part, str] | None:
         """The part that decided on a task, and its name there; ``name`` may be a title, or ``pod/`` and a title."""
-        wanted = {name, name.removeprefix("pod/")}
-        uids = {uid for uid, title in self.titles.items() if title in wanted}
-        for part in self.parts:
-            for task in part.tasks:
-                if task in wanted or task in uids:
-                    return part, task
-        return None
+        wanted = self.names_of(name)
+        return next(((part, task) for part in self.parts for task in part.tasks if task in wanted), None)

@@ -173,7 +173,7 @@ def _drawn_parts(result: Calibration) -> list[tuple[Picture, ...]]:
 
 def markdown(table: ReportTable) -> str:
     """A table in Markdown; its caption is left to the text around it."""
-    rows = [table.head, *table.cells]
+    rows = [table.head, *table.rows]
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     lines.insert(1, "|" + "|".join("---" if c in table.words else "---:" for c in range(len(table.head))) + "|")
     return "\n".join(lines) + "\n\n"

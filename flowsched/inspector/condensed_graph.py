@@ -11,6 +11,8 @@ import numpy as np
 
 from flowsched.inspector.graph import Graph
 from flowsched.inspector.record_view import SEARCH, Part, RecordView
+from flowsched_models.quantity import count_cores
+from flowsched_models.text_table import printable
 
 WHOLE = 60
 """Networks of so many nodes are drawn with all nodes; of larger ones only those with flow."""
@@ -136,7 +138,7 @@ class _Chooser:
         flow, lane = int(self.flow[node]), lane_of(graph, node)
         if lane:
             milli = name.rpartition("/")[2].removesuffix("m")
-            told = cores(int(milli)) if milli.isdigit() else milli
+            told = count_cores(int(milli)) if milli.isdigit() else milli
             if kind == "group":
                 told = "group"
             if self.tiers[lane] > 1:
@@ -217,12 +219,7 @@ def lane_of(graph: Graph, node: int) -> str:
     return name if kind == "group" else ""
 
 
-def cores(milli: int) -> str:
-    """A width for people: ``4 cores``, ``0.25 cores``."""
-    return f"{milli / 1000:g} core{'' if milli == 1000 else 's'}"
-
-
 def shortened(name: str) -> str:
     """A long name without its middle."""
-    name = "".join(c if c.isprintable() else "\ufffd" for c in name)
+    name = printable(name)
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 14]}…{name[-13:]}"

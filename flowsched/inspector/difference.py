@@ -66,36 +66,6 @@ class Change:
 
 
 @dataclass(frozen=True)
-class ServiceChange:
-    """A latency service whose predicted peak p95 changes; None where a record does not have it."""
-
-    service: str
-    before: ServiceForecast | None
-    after: ServiceForecast | None
-
-    def line(self) -> str:
-        """One sentence."""
-        if self.after is None:
-            return f"{self.service}: it is gone; it {_latency(self.before)}"
-        if self.before is None:
-            return f"{self.service} is new and {_latency(self.after)}"
-        return f"{self.service}: {_peak(self.before)} -> {_peak(self.after)}{_goal(self.after)}"
-
-
-@dataclass(frozen=True)
-class CertificateChange:
-    """Certificates of a part; None where a record has none."""
-
-    part: str
-    before: RecordedCertificate | None
-    after: RecordedCertificate | None
-
-    def line(self) -> str:
-        """One sentence."""
-        return f"{self.part}: {_certified(self.before)} -> {_certified(self.after)}"
-
-
-@dataclass(frozen=True)
 class Difference:
     """Everything that differs, for people (``lines``) and for programs (``plain``)."""
 
@@ -109,9 +79,10 @@ class Difference:
     """``placed`` and ``waiting`` tasks, ``last_end_s``: numbers of both records, equal ones too."""
     reservations: tuple[Change, ...]
     """``what`` is the task."""
-    services: tuple[ServiceChange, ...]
-    certificates: tuple[CertificateChange, ...]
-    """Of all parts, equal ones too."""
+    services: tuple[Change, ...]
+    """Latency services whose predicted peak p95 changes: a :class:`ServiceForecast` each."""
+    certificates: tuple[Change, ...]
+    """Of all parts, equal ones too; ``what`` is the part."""
     notes: tuple[str, ...]
     """What to bear in mind when comparing."""
     changes: Mapping[str, tuple[TaskChange, ...]]
@@ -152,9 +123,12 @@ class Difference:
             **tasks,
             "traded": self.traded,
             "reservations": [asdict(c) for c in self.reservations],
-            "services": [asdict(c) for c in self.services],
+            "services": [
+                {"service": c.what, "before": c.before and asdict(c.before), "after": c.after and asdict(c.after)}
+                for c in self.services
+            ],
             "certificates": [
-                {"part": c.part, "before": _plain_certificate(c.before), "after": _plain_certificate(c.after)}
+                {"part": c.what, "before": _plain_certificate(c.before), "after": _plain_certificate(c.after)}
                 for c in self.certificates
             ],
             "notes": list(self.notes),
@@ -194,8 +168,10 @@ class Difference:
             delta = sum(c.cost_delta or 0.0 for c in self.dearer)
             yield f"in the same place at another cost: {_tasks(len(self.dearer))}, {delta:+.4g} in all"
         yield from _section("reservations", [_reserved(c) for c in self.reservations], most)
-        yield from _section("latency services", [c.line() for c in self.services], most)
-        yield from _section("certificates", [c.line() for c in self.certificates if c.before != c.after], most)
+        yield from _section("latency services", [_service(c) for c in self.services], most)
+        certificates = [c for c in self.certificates if c.before != c.after]
+        certified = [f"{c.what}: {_certified(c.before)} -> {_certified(c.after)}" for c in certificates]
+        yield from _section("certificates", certified, most)
         if self.same:
             yield "no difference"
 
@@ -210,7 +186,7 @@ def difference(before: RecordView, after: RecordView) -> Difference:
     futures = [forecasts_of(recorded) for recorded in (before, after)]
     # The models are asked about rounds of flow only.
     asked = before.policy == after.policy == POLICY
-    services = [ServiceChange(*each) for each in _matched(*(f.services for f in futures)) if asked]
+    services = [Change(*each) for each in _matched(*(f.services for f in futures)) if asked]
     counts = [_counts(stand, future.last_end_s) for stand, future in zip(stands, futures, strict=True)]
     return Difference(
         before=costs_of(before),
@@ -247,11 +223,9 @@ def _terms(before: Costs, after: Costs) -> list[Change]:
     return [Change(n, before.terms.get(n, 0.0), after.terms.get(n, 0.0)) for n in (*names, *_REST_TITLES)]
 
 
-def _certificates(before: RecordView, after: RecordView) -> tuple[CertificateChange, ...]:
+def _certificates(before: RecordView, after: RecordView) -> tuple[Change, ...]:
     sides = [{_part_key(recorded, part): part.certificate for part in recorded.parts} for recorded in (before, after)]
-    return tuple(
-        CertificateChange(_part_title(key), a, b) for key, a, b in _matched(*sides) if a is not None or b is not None
-    )
+    return tuple(Change(_part_title(key), a, b) for key, a, b in _matched(*sides) if a is not None or b is not None)
 
 
 def _part_key(recorded: RecordView, part: Part) -> tuple[str, int | None, int]:
@@ -329,6 +303,14 @@ def _reserved(change: Change) -> str:
         return f"{r['machine']}, which drains" if r["start_s"] is None else f"{r['machine']} at {r['start_s']:.4g} s"
 
     return f"{change.what}: {side(change.before)} -> {side(change.after)}"
+
+
+def _service(change: Change) -> str:
+    if change.after is None:
+        return f"{change.what}: it is gone; it {_latency(change.before)}"
+    if change.before is None:
+        return f"{change.what} is new and {_latency(change.after)}"
+    return f"{change.what}: {_peak(change.before)} -> {_peak(change.after)}{_goal(change.after)}"
 
 
 def _latency(service: ServiceForecast | None) -> str:

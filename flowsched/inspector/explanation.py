@@ -69,10 +69,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowsched.errors import RestoreError
-from flowsched.inspector.flow_case import FlowCase
+from flowsched.inspector.flow_case import flow_facts
 from flowsched.inspector.network_case import NetworkCase
 from flowsched.inspector.pod_facts import told as told_of
-from flowsched.inspector.record_view import NETWORK, SEARCH, Part, RecordView
+from flowsched.inspector.record_view import SEARCH, Part, RecordView
 from flowsched.inspector.restored_round import restore
 from flowsched.inspector.running_changes import change_facts
 from flowsched.inspector.sentences import sentences
@@ -80,9 +80,6 @@ from flowsched.inspector.sharing import shared_services
 from flowsched.inspector.wait_cause import WaitCause
 from flowsched.records.record import RECORD_VERSION
 from flowsched_models.document import InputError, Problem, name_help
-
-_POD = "pod/"
-_CASES: Mapping[str, type[FlowCase | NetworkCase]] = {SEARCH: FlowCase, NETWORK: NetworkCase}
 
 
 @dataclass(frozen=True)
@@ -113,17 +110,16 @@ def explain(recorded: RecordView, task: str) -> Explanation:
 
 def _explained(recorded: RecordView, task: str) -> Explanation:
     found = recorded.find_task(task)
-    for name in _names(recorded, task):
+    for name in recorded.names_of(task):
         changed = change_facts(recorded, name)
         if changed is not None:
             return _explanation(recorded, name, None if found is None else found[0], changed)
     if found is not None:
         part, name = found
-        case = _CASES[part.kind](recorded, part, name)
-        facts = case.facts()
+        facts = flow_facts(recorded, part, name) if part.kind == SEARCH else NetworkCase(recorded, part, name).facts()
         told = None if facts["fate"] == "placed" else told_of(recorded, name)
         return _explanation(recorded, name, part, {"told": told, **facts})
-    for name in _names(recorded, task):
+    for name in recorded.names_of(task):
         told = told_of(recorded, name)
         if told is not None:
             facts = {
@@ -176,12 +172,6 @@ def _strings(value: Any) -> list[str]:
     return []
 
 
-def _names(recorded: RecordView, task: str) -> list[str]:
-    """What the record may call a task."""
-    wanted = {task, task.removeprefix(_POD)}
-    return [*dict.fromkeys((task, task.removeprefix(_POD))), *(n for n, t in recorded.titles.items() if t in wanted)]
-
-
 def _running(recorded: RecordView, part: Part, name: str) -> dict[str, Any] | None:
     """Where a task runs that was bound before this round."""
     if part.kind != SEARCH:
@@ -223,7 +213,7 @@ def _running(recorded: RecordView, part: Part, name: str) -> dict[str, Any] | No
 
 def _unknown(recorded: RecordView, task: str) -> Problem:
     source = recorded.source or "record"
-    if recorded.find_machine(task):
+    if any(task in part.machines for part in recorded.parts):
         here = [recorded.title(p.task) for part in recorded.parts for p in part.placements if p.machine == task]
         help = f"this round placed {', '.join(here[:5])} there" if here else "this round placed no task there"
         return Problem(source, None, "", f"'{task}' is a machine; explain wants a task", help)

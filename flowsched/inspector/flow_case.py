@@ -10,25 +10,18 @@ from flowsched.inspector.record_view import Part, RecordView
 from flowsched.inspector.waiting_facts import waiting_facts
 
 
-class FlowCase:
-    """One task of a part that flow decided, or a baseline."""
-
-    def __init__(self, recorded: RecordView, part: Part, task: str) -> None:
-        """Restore the part, if that can be."""
-        self.task = find_task(recorded, part, task)
-
-    def facts(self) -> dict[str, Any]:
-        """Everything that is known; keys as in :mod:`flowsched.inspector.explanation`."""
-        task = self.task
-        return {
-            "models": task.opened is not None,
-            "models_missing": task.closed_because,
-            "asks": _asks(task),
-            "repairs": [dict(r) for r in task.part.search.get("repairs", ()) if r["task"] == task.name],
-            "group": _group(task),
-            "decided_by": _decided_by(task),
-            **(placed_facts(task) if task.placed is not None else waiting_facts(task)),
-        }
+def flow_facts(recorded: RecordView, part: Part, name: str) -> dict[str, Any]:
+    """All about a task of a part that flow decided, or a baseline; keys as in :mod:`flowsched.inspector.explanation`."""
+    task = find_task(recorded, part, name)
+    return {
+        "models": task.opened is not None,
+        "models_missing": task.closed_because,
+        "asks": _asks(task),
+        "repairs": [dict(r) for r in part.search.get("repairs", ()) if r["task"] == name],
+        "group": _group(task),
+        "decided_by": _decided_by(task),
+        **(placed_facts(task) if task.placed is not None else waiting_facts(task)),
+    }
 
 
 def _decided_by(task: FlowTask) -> dict[str, Any] | None:

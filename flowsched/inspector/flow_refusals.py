@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -51,10 +52,10 @@ class _Machines:
     """What would be free if all left that will."""
     sizes: IntArray
     """What would be free if it were empty."""
-    by_relation: dict[str, list[int]] = field(default_factory=dict)
-    """Machines that a relation refuses, by reason."""
-    by_price: dict[str, list[int]] = field(default_factory=dict)
-    """Machines with room that have no price, by reason."""
+    by_relation: dict[str, str] = field(default_factory=dict)
+    """Machines that a relation refuses, each with the reason."""
+    by_price: dict[str, str] = field(default_factory=dict)
+    """Machines with room that have no price, each with the reason."""
 
 
 def refused(task: FlowTask) -> Refused:
@@ -75,16 +76,15 @@ def refused(task: FlowTask) -> Refused:
         refusals.Check(refusals.insufficient(r), found.known & (found.free[:, k] < asks[k]))
         for k, r in enumerate(resources)
     ]
-    related = [refusals.Check(reason, _mask(names, rows)) for reason, rows in sorted(found.by_relation.items())]
     unlisted = np.array([name in away for name in names], dtype=np.bool_)
     checks = [
         *refusals.by_reason(names, away),
         refusals.Check(refusals.SELECTOR, ~found.allowed & ~unlisted),
         refusals.Check(refusals.NO_CORES, ~found.cores & ~unlisted),
         refusals.Check(refusals.GPU_MODEL, ~found.suits & ~unlisted),
-        *related,
+        *refusals.by_reason(names, found.by_relation),
         *lacks,
-        *(refusals.Check(reason, _mask(names, rows)) for reason, rows in sorted(found.by_price.items())),
+        *refusals.by_reason(names, found.by_price),
     ]
     table = refusals.tabulate(names, checks)
     candidates = found.allowed & found.cores & found.suits
@@ -93,10 +93,8 @@ def refused(task: FlowTask) -> Refused:
     short["stays"] = _stays(task, short)
     short["started_there"] = _started(task, short)
     roomy = candidates & np.logical_and.reduce([~check.refused for check in lacks])
-    away_by_relation = np.zeros(len(names), dtype=np.bool_)
-    for check in related:
-        away_by_relation |= check.refused
-    return Refused(table, short, _cause(found, table, short, candidates, roomy, roomy & ~away_by_relation))
+    unrelated = roomy & np.array([name not in found.by_relation for name in names], dtype=np.bool_)
+    return Refused(table, short, _cause(found, table, short, candidates, roomy, unrelated))
 
 
 def _look(task: FlowTask, names: tuple[str, ...], asked: Sequence[str], asks: Sequence[int]) -> _Machines:
@@ -131,11 +129,11 @@ def _look(task: FlowTask, names: tuple[str, ...], asked: Sequence[str], asks: Se
             holds = refusal.name in own.holds
             role = "holds" if holds and not _only_joined(domain_counts, refusal.name, own, name) else "joins"
             missing = domain_counts.domain(refusal, name) is None
-            found.by_relation.setdefault(refusals.refused_by(refusal, role, missing), []).append(i)
+            found.by_relation[name] = refusals.refused_by(refusal, role, missing)
         elif found.allowed[i] and found.cores[i] and found.suits[i] and (found.free[i] >= asks).all():
             why = _closed(task, g, m, others)
             if why is not None:
-                found.by_price.setdefault(why, []).append(i)
+                found.by_price[name] = why
     return found
 
 
@@ -159,7 +157,8 @@ def _cause(
     if not unrelated.any():
         return WaitCause.RELATION
     last = {refusals.SERVICE: WaitCause.SERVICE, refusals.UTILITY: WaitCause.UTILITY, refusals.RESERVED: WaitCause.HELD}
-    most = max(found.by_price, key=lambda reason: (len(found.by_price[reason]), reason))
+    counts = Counter(found.by_price.values())
+    most = max(counts, key=lambda reason: (counts[reason], reason))
     return last.get(most, WaitCause.PROMISED)
 
 
@@ -260,9 +259,3 @@ def _only_joined(domain_counts: DomainCounts, name: str, task: Task, machine: st
         return name not in task.holds
     holder = replace(task, holds=(name,), joins=())
     return domain_counts.refusal(holder, machine) is None
-
-
-def _mask(names: Sequence[str], rows: list[int]) -> BoolArray:
-    mask = np.zeros(len(names), dtype=np.bool_)
-    mask[rows] = True
-    return mask

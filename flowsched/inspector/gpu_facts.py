@@ -75,7 +75,7 @@ def _links(task: FlowTask, prices: TopologyPrices) -> dict[str, Any] | None:
     """The slowest link between its devices, the terms of their cost, and their utility."""
     opened, placed = task.restored, task.placed
     assert placed is not None, "it is placed"
-    machine = next(m for m, known in enumerate(opened.model.view.machines) if known.name == placed.machine)
+    machine = opened.machine_number[placed.machine]
     arrival = Arrival(task.task_class, 0, placed.width_milli or task.width_milli)
     colocation = joined(task.others_on(machine), arrival)
     choice = prices.choices(opened.model.view.group_of[machine], colocation).get(colocation.index(arrival))
@@ -104,12 +104,9 @@ def link_words(link_class: str | None, links: Mapping[str, Any] | None) -> str:
 
 def _worth_of(shape: GpuShape, worth: GpuWorth) -> float | None:
     """The price of a shape of the demand; of one that is not among them, the mean of those that ask for as many GPUs."""
-    found = [float(p) for s, p in zip(worth.shapes, worth.prices, strict=True) if s == shape]
-    alike = found or [
-        float(p)
-        for s, p in zip(worth.shapes, worth.prices, strict=True)
-        if (s.count, s.share_milli, s.models) == (shape.count, shape.share_milli, shape.models)
-    ]
+    priced = [(s, float(p)) for s, p in zip(worth.shapes, worth.prices, strict=True)]
+    asks = shape.count, shape.share_milli, shape.models
+    alike = [p for s, p in priced if s == shape] or [p for s, p in priced if (s.count, s.share_milli, s.models) == asks]
     return sum(alike) / len(alike) if alike else None
 
 

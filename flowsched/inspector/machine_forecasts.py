@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from flowsched.cluster.compaction import View
 from flowsched.cluster.snapshot import by_machine
 from flowsched.inspector.re_solve import POLICY, damaged, read_settings, snapshot_of
-from flowsched.inspector.record_view import SEARCH, Part, RecordView, option_of
+from flowsched.inspector.record_view import SEARCH, Part, RecordView
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.forecast_cache import Forecast
 from flowsched.records.record import rebuild_model
@@ -87,12 +87,8 @@ def _look(model: RoundModel, part: Part, services: dict[str, ServiceForecast]) -
 def _colocations(view: View, part: Part) -> dict[str, Colocation]:
     class_of = {task.name: view.class_of[t] for t, task in enumerate(view.tasks)}
     arrivals: dict[str, list[Arrival]] = {}
-    for entry in part.search["plan"]:
-        planned = option_of(entry)
-        if planned is not None:
-            machine, start_after, width = planned
-            arrival = Arrival(class_of[entry["task"]], start_after, width, bool(entry.get("shared")))
-            arrivals.setdefault(machine, []).append(arrival)
+    for task, planned in part.planned.items():
+        arrivals.setdefault(planned[0], []).append(Arrival(class_of[task], *planned[1:]))
     return {machine: tuple(sorted(there)) for machine, there in arrivals.items()}
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from flowsched.inspector.comparison import other_row
 from flowsched.inspector.flow_task import FlowTask
+from flowsched.inspector.graph import Graph
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.round.move_network import LEFT
@@ -55,12 +56,9 @@ def here(task: FlowTask) -> tuple[float, Mapping[str, float]]:
     placed = task.placed
     assert placed is not None, "it is placed"
     if from_record(task) and task.opened is None:
-        graph = task.part.last
-        node = None if graph is None else graph.node("task", task.name)
-        if graph is not None and node is not None and LEFT in graph.terms:
-            left = [-float(graph.terms[LEFT][k]) for k in graph.leaving(node).tolist() if graph.terms[LEFT][k]]
-            if left:
-                return left[0], placed.terms
+        for graph, arc in _arcs_of(task):
+            if LEFT in graph.terms and graph.terms[LEFT][arc]:
+                return -float(graph.terms[LEFT][arc]), placed.terms
     return placed.cost, placed.terms
 
 
@@ -69,11 +67,7 @@ def waiting_move(task: FlowTask) -> OtherOption | None:
     if task.opened is not None:
         terms = task.opened.model.prices.waiting_terms(task.task_class)
         return OtherOption(None, None, None, sum(terms.values()), dict(terms))
-    graph = task.part.last
-    node = None if graph is None else graph.node("task", task.name)
-    if graph is None or node is None:
-        return None
-    for arc in graph.leaving(node).tolist():
+    for graph, arc in _arcs_of(task):
         own = graph.terms_of(arc)
         if graph.kinds[graph.heads[arc]] == "stay" and "completion_if_postponed" in own:
             own.pop(LEFT, None)
@@ -132,14 +126,18 @@ def _starts_at_once(task: FlowTask, move: OtherOption) -> bool:
     return not ends and not view.groups[view.group_of[m]].completes
 
 
-def _recorded(task: FlowTask) -> Iterable[OtherOption]:
+def _arcs_of(task: FlowTask) -> Iterator[tuple[Graph, int]]:
+    """The record's last network with every arc of the task there; nothing where it has no such network or task."""
     graph = task.part.last
     node = None if graph is None else graph.node("task", task.name)
-    if graph is None or node is None:
-        return
+    if graph is not None and node is not None:
+        yield from ((graph, arc) for arc in graph.leaving(node).tolist())
+
+
+def _recorded(task: FlowTask) -> Iterable[OtherOption]:
     decided = task.placed if task.placed is not None else task.waits
     base = 0.0 if decided is None or decided.cost is None else decided.cost
-    for arc in graph.leaving(node).tolist():
+    for graph, arc in _arcs_of(task):
         head = int(graph.heads[arc])
         if graph.kinds[head] != "arrive":
             continue

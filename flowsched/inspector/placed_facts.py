@@ -9,7 +9,6 @@ from flowsched.inspector.comparison import plain_terms
 from flowsched.inspector.flow_task import FlowTask
 from flowsched.inspector.gpu_facts import gpu_facts
 from flowsched.inspector.moves import by_machine, cheapest, here, moves_of, waiting_move
-from flowsched.inspector.record_view import option_of
 from flowsched.inspector.sharing import shared_services
 
 
@@ -55,7 +54,7 @@ def _why_now(task: FlowTask, machine: str) -> str | None:
     """Why it starts, where a comparison of costs does not say it all."""
     opened = task.opened
     plain = task.part.search
-    planned = next((option_of(e) for e in plain["plan"] if e["task"] == task.name), None)
+    planned = task.part.planned.get(task.name)
     if opened is not None:
         if task.number in opened.overdue.must_start:
             return "due"

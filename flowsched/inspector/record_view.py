@@ -184,6 +184,12 @@ class Part:
             for p in self.search["postponements"]
         )
 
+    @cached_property
+    def planned(self) -> Mapping[str, tuple[str, int, int, bool]]:
+        """By task, what a round of flow plans: machine, completions to wait for, width, whether services share cores."""
+        options = ((e, option_of(e)) for e in self.search["plan"])
+        return {e["task"]: (*option, bool(e.get("shared"))) for e, option in options if option is not None}
+
     def outcome_of(self, task: str) -> tuple[Placed | None, Waits | None]:
         """What became of a task: one of the two. Raises ``ValueError`` if the record does not say it."""
         placed = next((p for p in self.placements if p.task == task), None)
@@ -335,20 +341,23 @@ class RecordView:
         """What the round solved, in order."""
         return tuple(Part(p["kind"], i, p, self.plain.get("now_s")) for i, p in enumerate(self.plain["parts"]))
 
+    @property
+    def placed_and_waiting(self) -> tuple[int, int]:
+        """How many tasks; one that a part left and a later one placed is placed."""
+        placed = {p.task for part in self.parts for p in part.placements}
+        waiting = {w.task for part in self.parts for w in part.waiting} | {t for h in self.held for t in h["tasks"]}
+        return len(placed), len(waiting - placed)
+
     def title(self, task: str) -> str:
         """What a person calls a task."""
         return self.titles.get(task) or task
 
+    def names_of(self, task: str) -> list[str]:
+        """What the record may call a task that is asked for by its name, by a title, or by ``pod/`` and one of them."""
+        asked = list(dict.fromkeys((task, task.removeprefix("pod/"))))
+        return [*asked, *(name for name, title in self.titles.items() if title in asked)]
+
     def find_task(self, name: str) -> tuple[Part, str] | None:
         """The part that decided on a task, and its name there; ``name`` may be a title, or ``pod/`` and a title."""
-        wanted = {name, name.removeprefix("pod/")}
-        uids = {uid for uid, title in self.titles.items() if title in wanted}
-        for part in self.parts:
-            for task in part.tasks:
-                if task in wanted or task in uids:
-                    return part, task
-        return None
-
-    def find_machine(self, name: str) -> bool:
-        """Whether any part has a machine of this name."""
-        return any(name in part.machines for part in self.parts)
+        wanted = self.names_of(name)
+        return next(((part, task) for part in self.parts for task in part.tasks if task in wanted), None)

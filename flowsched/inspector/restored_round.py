@@ -6,7 +6,7 @@ have only what the record itself holds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from weakref import WeakKeyDictionary
@@ -21,7 +21,6 @@ from flowsched.inspector.running_changes import let_in
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.records.record import rebuild_model
-from flowsched.records.record_types import RecordedTaskPlan
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.gang import Gangs, settle_gangs
 from flowsched.round.reservation import OverdueDemands, settle_overdue
@@ -132,21 +131,16 @@ def _restore(recorded: RecordView, part: Part) -> RestoredRound:
     overdue = settle_overdue(model.view, prices, settings)
     gangs = settle_gangs(model.view, prices, overdue.must_start, overdue.holds, overdue.seed)
     model = replace(model, holds=overdue.holds, must_start=overdue.must_start | gangs.must_start, barred=gangs.barred)
-    plan = _plan(model, part.search["plan"])
+    plan = _plan(model, part)
     restored = RestoredRound(model, settings, plan, _decided(model, part, plan), overdue, gangs)
     _check(restored, part)
     return restored
 
 
-def _plan(model: RoundModel, entries: Sequence[RecordedTaskPlan]) -> Assignment:
-    options: dict[str, PlacementOption | None] = {}
+def _plan(model: RoundModel, part: Part) -> Assignment:
     number = {machine.name: m for m, machine in enumerate(model.view.machines)}
-    for e in entries:
-        planned = option_of(e)
-        if planned is not None:
-            machine, start_after, width = planned
-            options[e["task"]] = PlacementOption(_known(number, machine), start_after, width, bool(e.get("shared")))
-    return _assignment(model, options)
+    planned = part.planned.items()
+    return _assignment(model, {task: PlacementOption(_known(number, at[0]), *at[1:]) for task, at in planned})
 
 
 def _decided(model: RoundModel, part: Part, plan: Assignment) -> Assignment:

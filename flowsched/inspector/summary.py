@@ -33,7 +33,7 @@ def render_overview(records: Sequence[RecordView], folder: str) -> str:
     heads = ("file", "round", "time", "pending", "placed", "waiting", "cost", "gap %", "decide ms")
     rows: list[Sequence[str]] = [heads]
     for recorded in records:
-        placed, waiting = _placed_and_waiting(recorded)
+        placed, waiting = recorded.placed_and_waiting
         gaps = [c["gap_relative"] for c in _certificates(recorded)]
         decide = decide_ms(recorded)
         rows.append(
@@ -63,19 +63,12 @@ def decide_ms(recorded: RecordView) -> float | None:
     return sum(found) if found else None
 
 
-def _placed_and_waiting(recorded: RecordView) -> tuple[int, int]:
-    """Tasks; one that a part left and a later one placed is placed."""
-    placed = {p.task for part in recorded.parts for p in part.placements}
-    waiting = {w.task for part in recorded.parts for w in part.waiting} | {t for h in recorded.held for t in h["tasks"]}
-    return len(placed), len(waiting - placed)
-
-
 def _certificates(recorded: RecordView) -> list[RecordedCertificate]:
     return [part.certificate for part in recorded.parts if part.certificate is not None]
 
 
 def _summary(recorded: RecordView, everything: bool) -> Iterator[str]:
-    placed, waiting = _placed_and_waiting(recorded)
+    placed, waiting = recorded.placed_and_waiting
     pending = counted(placed + waiting, "task")
     yield f"round {recorded.round} at {when(recorded.now_s)}: {pending} pending, {placed:,} placed, {waiting:,} waiting"
     model = recorded.plain.get("cost_model")

@@ -56,17 +56,12 @@ def waiting_bound(opened: RestoredRound, task: str) -> dict[str, Any]:
     turns = len(ahead) + 1
     most_s = None if longest is None else from_s + turns * (longest + round_s)
     return {
-        "bounded": why is None,
-        "why_not": why,
-        "due_age_s": settings.due_age_s,
-        "due": waited_s > settings.due_age_s,
-        "ahead": [view.tasks[t].name for t in ahead],
+        **_known_bound(why, settings.due_age_s, waited_s, [view.tasks[t].name for t in ahead]),
         "group": None if gang is None else gang.group.name,
         "group_needs": None if gang is None else gang.needed,
         "group_room": room,
         "longest_run_s": longest,
         "round_s": round_s,
-        "turns": turns,
         "left_s": None if most_s is None else most_s - waited_s,
         "most_s": most_s,
     }
@@ -80,20 +75,22 @@ def pod_bound(recorded: RecordView, task: str, feasible: bool) -> dict[str, Any]
     group = next((d["group"] for d in demands if task in d["tasks"]), None)
     together = {t for d in demands if group is not None and d["group"] == group for t in d["tasks"]}
     ahead = [t for t in pod_facts.pods_ahead(recorded, task) if t not in together]
+    waited_s = 0.0 if waited is None else recorded.now_s - float(waited["since_s"])
+    why = NoBound.ENDLESS if feasible else NoBound.INFEASIBLE
+    return {**_known_bound(why, due_age_s, waited_s, ahead), "group": group}
+
+
+def _known_bound(why: NoBound | None, due_age_s: float, waited_s: float, ahead: list[str]) -> dict[str, Any]:
+    """All keys, None where more must be known."""
     return {
-        "bounded": False,
-        "why_not": NoBound.ENDLESS if feasible else NoBound.INFEASIBLE,
+        "bounded": why is None,
+        "why_not": why,
         "due_age_s": due_age_s,
-        "due": waited is not None and recorded.now_s - float(waited["since_s"]) > due_age_s,
+        "due": waited_s > due_age_s,
         "ahead": ahead,
-        "group": group,
-        "group_needs": None,
-        "group_room": None,
-        "longest_run_s": None,
-        "round_s": None,
+        **dict.fromkeys(("group", "group_needs", "group_room", "longest_run_s", "round_s")),
         "turns": len(ahead) + 1,
-        "left_s": None,
-        "most_s": None,
+        **dict.fromkeys(("left_s", "most_s")),
     }
 
 

@@ -127,7 +127,7 @@ def _better_gpus(task: FlowTask, closest: Mapping[str, Any] | None) -> dict[str,
     """The best free devices of the closest machine, where the task demands better ones."""
     if task.opened is None or closest is None:
         return None
-    machine = next(m for m, known in enumerate(task.opened.model.view.machines) if known.name == closest["machine"])
+    machine = task.opened.machine_number[closest["machine"]]
     found = below_demand(task.opened.model, task.others_on(machine), task.number, machine)
     return None if found is None else found._asdict() | {"devices": list(found.devices)}
 

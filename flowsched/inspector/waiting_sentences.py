@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from flowsched.inspector.shortage_sentences import help_sentences, refusal_sentences
 from flowsched.inspector.task_sentences import (
@@ -31,6 +31,21 @@ from flowsched.inspector.wording import (
 )
 from flowsched.round.extract import BelowDemand
 from flowsched_models.quantity import count_cores
+
+_WAITS: Mapping[str, str] = {
+    WaitCause.NEVER: "waits: no machine that may take it would have room even if it were empty.",
+    WaitCause.NOT_ALLOWED: "waits: none of the machines that it may run on is there.",
+    WaitCause.CAPACITY: "waits: no machine that may take it has room now.",
+    WaitCause.RELATION: "waits: wherever there is room, a relation to other tasks refuses it.",
+    WaitCause.SERVICE: "waits: wherever there is room, it would break the p95 goal of a latency service.",
+    WaitCause.UTILITY: "waits: wherever there is room, it or another one would be too late to be of the use that it "
+    "demands.",
+    WaitCause.HELD: "waits: the machines with room are reserved for tasks that have waited longer.",
+    WaitCause.PROMISED: "waits: the machines with room are planned for others.",
+    WaitCause.RESERVED: "waits for the machine that is reserved for it.",
+    WaitCause.GROUP: "waits with its task group, which starts whole or not at all.",
+}
+"""By cause, where nothing more special is to be said."""
 
 
 def waiting_sentences(facts: Facts) -> list[str]:
@@ -86,32 +101,12 @@ def _own_headline(facts: Facts) -> str:
             return f"waits: {now}."
         case WaitCause.NEVER if not facts["shortage"]["too_small"]:
             return "waits: no machine that may take it has room for it beside its services and tasks without an end."
-        case WaitCause.NEVER:
-            return "waits: no machine that may take it would have room even if it were empty."
-        case WaitCause.NOT_ALLOWED:
-            return "waits: none of the machines that it may run on is there."
-        case WaitCause.CAPACITY:
-            return "waits: no machine that may take it has room now."
-        case WaitCause.RELATION:
-            return "waits: wherever there is room, a relation to other tasks refuses it."
         case WaitCause.SERVICE if (facts.get("bound") or {}).get("why_not") == NoBound.INFEASIBLE:
             return (
                 "waits, and no machine could take it without breaking the p95 goal of a latency service, even if empty."
             )
-        case WaitCause.SERVICE:
-            return "waits: wherever there is room, it would break the p95 goal of a latency service."
-        case WaitCause.UTILITY:
-            return (
-                "waits: wherever there is room, it or another one would be too late to be of the use that it demands."
-            )
-        case WaitCause.HELD:
-            return "waits: the machines with room are reserved for tasks that have waited longer."
-        case WaitCause.PROMISED:
-            return "waits: the machines with room are planned for others."
-        case WaitCause.RESERVED:
-            return "waits for the machine that is reserved for it."
-        case WaitCause.GROUP:
-            return "waits with its task group, which starts whole or not at all."
+        case _ if cause in _WAITS:
+            return _WAITS[cause]
         case _:
             reason = facts.get("reason")
             if reason and reason.startswith("waits "):

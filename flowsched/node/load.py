@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections import deque
 
-from flowsched.node.ramp import Line, Ramp
+from flowsched.node.ramp import SCATTER_OF, Line, Ramp, dispersion_of
 
 _KEPT_S = 5.0
 """A level is the mean over so many seconds at most: slow drifts are followed."""
@@ -16,10 +15,6 @@ _SURELY = 2.5
 """So many times what was expected is another level however much counts scatter."""
 _LATEST = 5
 """Readings that a level has when a ramp ends."""
-_SCATTER_OF = 30
-"""Readings that tell how much counts scatter."""
-_MEDIAN_CHI2 = 0.455
-"""Median of the square of a standard normal number."""
 _TINY = 1e-9
 
 
@@ -46,7 +41,7 @@ class LoadTracker:
         """Readings of the present level; the first is where it began."""
         self._held: deque[tuple[float, float]] = deque()
         """When levels were last seen, falling: only those that no later one exceeds."""
-        self._differences: deque[float] = deque(maxlen=_SCATTER_OF)
+        self._differences: deque[float] = deque(maxlen=SCATTER_OF)
         """Squares of differences between neighbouring counts, over what independent arrivals would have."""
         self._last_rate: float | None = None
         self._ramp = Ramp(ramp_s)
@@ -102,9 +97,7 @@ class LoadTracker:
     @property
     def dispersion(self) -> float:
         """Variance of a count over its mean: 1 for independent single queries, at least 1."""
-        if len(self._differences) < 3:
-            return 1.0
-        return max(1.0, statistics.median(self._differences) / _MEDIAN_CHI2)
+        return dispersion_of(self._differences)
 
     def _count(self, t_s: float, step_s: float, queries: int) -> None:
         """Begin a new level where the reading says so."""

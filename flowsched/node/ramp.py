@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 _FEWEST = 6
 """Readings that a line needs."""
-_SCATTER_OF = 30
+SCATTER_OF = 30
 """Readings that tell how much counts scatter."""
 _MEDIAN_CHI2 = 0.455
 """Median of the square of a standard normal number."""
@@ -50,6 +50,11 @@ class Line:
         return math.sqrt(self.rate_variance + self.slope_variance * (t_s - self.middle_s) ** 2)
 
 
+def dispersion_of(squares: Collection[float]) -> float:
+    """Variance of a count over its mean, at least 1. ``squares``: of differences, over those of independent arrivals."""
+    return 1.0 if len(squares) < 3 else max(1.0, statistics.median(squares) / _MEDIAN_CHI2)
+
+
 class Ramp:
     """Looks for a line in the readings of the last ``kept_s`` seconds; 0: there is never one.
 
@@ -63,7 +68,7 @@ class Ramp:
         """Through the latest readings; None where they do not lie on one."""
         self._kept_s = kept_s
         self._spans: deque[Span] = deque()
-        self._bends: deque[float] = deque(maxlen=_SCATTER_OF)
+        self._bends: deque[float] = deque(maxlen=SCATTER_OF)
         """Squares of second differences of neighbouring rates, over what independent arrivals would have."""
 
     def forget(self) -> None:
@@ -74,9 +79,7 @@ class Ramp:
     @property
     def dispersion(self) -> float:
         """Variance of a count over its mean, at least 1. A ramp does not change it: second differences do not see it."""
-        if len(self._bends) < 3:
-            return 1.0
-        return max(1.0, statistics.median(self._bends) / _MEDIAN_CHI2)
+        return dispersion_of(self._bends)
 
     def add(self, t_s: float, step_s: float, queries: int) -> None:
         """Queries that were counted in the ``step_s`` seconds before ``t_s``."""

@@ -7,6 +7,8 @@ from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined, Template
 
+from flowsched_models.text_table import printable
+
 
 @cache
 def scroll_style() -> str:
@@ -22,8 +24,12 @@ def page_text(package: str, name: str) -> str:
 
 @cache
 def page_template(package: str, name: str) -> Template:
-    """A template of a package: names are escaped, and one that is not given is an error."""
+    """A template of a package: values are escaped, and one that is not given is an error.
+
+    The filter ``printable`` takes control characters out: names come from files.
+    """
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
     )
+    environment.filters["printable"] = printable
     return environment.from_string(page_text(package, name))

@@ -62,7 +62,7 @@ def test_predicted_latency_is_that_of_the_plan() -> None:
     recorded = search_record(cluster)
     alone = difference(recorded, what_if(recorded, parse_changes(recorded, drain=["m2"])))
     (change,) = alone.services
-    assert change.service == "cache-1"
+    assert change.what == "cache-1"
     assert change.before is not None
     assert change.after is not None
     assert change.after.peak_p95_us > change.before.peak_p95_us
@@ -151,10 +151,11 @@ def test_a_damaged_plan_gets_no_latency_rather_than_a_fault() -> None:
     recorded = search_record(cluster)
     plan = [{**p, "machine": "m1", "slot": 0, "width_milli": 4000} for p in recorded.parts[0].plain["plan"]]
     broken = RecordView({**recorded.plain, "parts": [{**recorded.parts[0].plain, "plan": plan}]})
-    (change,) = difference(recorded, broken).services
+    told = difference(recorded, broken)
+    (change,) = told.services
     assert change.after is not None
     assert change.after.peak_p95_us is None
-    assert "no answer" in change.line()
+    assert any("no answer" in line for line in told.lines())
 
 
 def test_machines_that_only_one_has_are_named() -> None:

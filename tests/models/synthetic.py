@@ -55,10 +55,10 @@ def measured(
                 for n in (1, 2, 4, 8)[: 4 if machine is REFERENCE else 3]:
                     cores = spread_cores(machine, n)
                     alone_s = hosts.host(machine.name).alone_s(name, n, cores)
-                    times.append(ThreadTime(group, machine.name, name, n, n, "0", noisy(alone_s), HERE))
+                    times.append(ThreadTime(group, machine.name, name, n, n, noisy(alone_s), HERE))
         for name, job in catalogue.jobs.items():
             for kind, factor in (("none", 1.0), ("llc", 1.0 + job.sensitivity)):
-                beside.append(InterferenceTime(group, REFERENCE.name, name, kind, "0", noisy(100.0 * factor), HERE))
+                beside.append(InterferenceTime(group, REFERENCE.name, name, kind, noisy(100.0 * factor), HERE))
         for r in range(runs):
             executions: list[MeasuredExecution] = []
             for machine in (REFERENCE, FAST):

@@ -45,7 +45,7 @@ ODD = "_<b>$x$&"
 
 def sweep_of(group: str, job: str, work_s: float, machine_type: str = "small") -> list[ThreadTime]:
     times = ((1, work_s), (2, 0.55 * work_s), (4, 0.33 * work_s))
-    return [ThreadTime(group, machine_type, job, n, None, "1", s, NOWHERE) for n, s in times]
+    return [ThreadTime(group, machine_type, job, n, None, s, NOWHERE) for n, s in times]
 
 
 def run_of(group: str, factor: float) -> Run:
@@ -69,7 +69,7 @@ def points_of(group: str) -> list[LatencyPoint]:
 
 
 def pressed(group: str, job: str) -> list[InterferenceTime]:
-    return [InterferenceTime(group, "small", job, k, "1", s, NOWHERE) for k, s in (("none", 100.0), ("llc", 140.0))]
+    return [InterferenceTime(group, "small", job, k, s, NOWHERE) for k, s in (("none", 100.0), ("llc", 140.0))]
 
 
 SWEEPS = Measurements(thread_times=(*sweep_of("lab", "scaling", 100.0), *sweep_of("lab", ODD, 50.0)))

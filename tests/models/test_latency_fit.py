@@ -142,14 +142,12 @@ def synthetic(
     for g in range(groups):
         slow, able = math.exp(rng.gauss(0, between)), math.exp(rng.gauss(0, between / 2))
         for curve in sizes:
-            for run in range(2):
+            for _ in range(2):
                 for target in range(5_000, 140_001, 5_000):
                     achieved = min(target, curve.qcap * able)
                     p95 = slow * curve.measured_p95_us(target, able) * math.exp(rng.gauss(0, noise))
                     size = curve.threads, curve.cores
-                    points.append(
-                        LatencyPoint(f"g{g}", "kv", "m", *size, achieved, p95, None, NOWHERE, str(run), float(target))
-                    )
+                    points.append(LatencyPoint(f"g{g}", "kv", "m", *size, achieved, p95, None, NOWHERE, float(target)))
     return points
 
 
@@ -229,7 +227,7 @@ def test_interference_and_sharing_are_read_off_their_sweeps():
                 p95 = factor * TRUTH[0].measured_p95_us(target, capacity) + added
                 achieved = min(target, TRUTH[0].qcap * capacity)
                 noisy = p95 * math.exp(rng.gauss(0, 0.02))
-                rows.append(LatencyInterference(f"g{g}", "kv", "m", kind, achieved, noisy, NOWHERE, "0", float(target)))
+                rows.append(LatencyInterference(f"g{g}", "kv", "m", kind, achieved, noisy, NOWHERE, float(target)))
     profile = fit_latency(synthetic(5), rows, service="kv", bandwidth={"m": 0.75}).profile
     assert profile.interference["llc"] == pytest.approx(1.3, rel=0.03)
     assert profile.sensitivity == pytest.approx(0.3 / 0.75, rel=0.1)

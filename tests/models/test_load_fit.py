@@ -201,7 +201,7 @@ def test_what_the_noise_was_fitted_to_is_told() -> None:
 def test_machine_types_differ_by_two_factors() -> None:
     points = [
         LatencyPoint(g, "kv", "fast", 2, c.cores, min(q, able * c.qcap), 0.5 * c.measured_p95_us(q / able), None,
-                     NOWHERE, "1", float(q))
+                     NOWHERE, float(q))
         for g, able in (("a", 1.5), ("b", 1.6))
         for c in (ONE, TWO)
         for q in range(5_000, 220_001, 5_000)

@@ -37,16 +37,15 @@ _PAIRS = 400_000
 
 def headline(recorded: RecordView) -> dict[str, Any]:
     """What a list of rounds says of one."""
-    placed = {p.task for part in recorded.parts for p in part.placements}
-    waiting = {w.task for part in recorded.parts for w in part.waiting} | {t for h in recorded.held for t in h["tasks"]}
+    placed, waiting = recorded.placed_and_waiting
     return {
         "source": Path(recorded.source).name,
         "round": recorded.round,
         "now_s": _time(recorded.now_s),
         "policy": recorded.policy,
         "objective": recorded.settings.get("objective"),
-        "placed": len(placed),
-        "waiting": len(waiting - placed),
+        "placed": placed,
+        "waiting": waiting,
     }
 
 
@@ -277,10 +276,9 @@ def _plan(part: Part, task: Mapping[str, int], machine: Mapping[str, int]) -> li
     if part.kind != SEARCH:
         return None
     plan: list[list[int]] = [[-1, -1, -1] for _ in task]
-    for entry in part.search["plan"]:
-        option = option_of(entry)
-        if option is not None and entry["task"] in task:
-            plan[task[entry["task"]]] = [machine.get(option[0], -1), *option[1:]]
+    for name, (place, slot, width, _) in part.planned.items():
+        if name in task:
+            plan[task[name]] = [machine.get(place, -1), slot, width]
     return plan
 
 
@@ -321,12 +319,9 @@ def _graph(part: Part, graph: Graph) -> dict[str, Any]:
         "class": cls,
         "supplies": graph.supplies.tolist(),
         "potentials": potentials,
-        "tails": graph.tails.tolist(),
-        "heads": graph.heads.tolist(),
-        "capacities": graph.capacities.tolist(),
-        "unit_costs": graph.unit_costs.tolist(),
-        "flow": graph.flow.tolist(),
-        "units": graph.units.tolist(),
+        **{
+            key: getattr(graph, key).tolist() for key in ("tails", "heads", "capacities", "unit_costs", "flow", "units")
+        },
         "cost_scale": graph.cost_scale,
         "terms": {name: _sparse(values) for name, values in graph.terms.items()},
         "columns": {name: values.tolist() for name, values in graph.columns.items()},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from flowsched_models.calibration.assembly import LogErrors, assemble, with_errors
@@ -14,11 +14,10 @@ from flowsched_models.calibration.controlled_fit import (
 )
 from flowsched_models.calibration.latency_factors import INTERFERENCE_CLIENT
 from flowsched_models.calibration.latency_fit import FittedLatency, fit_latency
-from flowsched_models.calibration.latency_notes import Parameter
 from flowsched_models.calibration.load_fit import with_loads
 from flowsched_models.calibration.observation import PRESSING, Observations, observe
 from flowsched_models.calibration.parameter import parameters_of
-from flowsched_models.calibration.runtime_fit import Fitted, fit_runtime
+from flowsched_models.calibration.runtime_fit import Fitted, Progress, fit_runtime
 from flowsched_models.calibration.uncertainty import errors_of
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError, Problem, Problems, name_help
@@ -26,8 +25,6 @@ from flowsched_models.measurements.measurements import Finding, Measurements
 from flowsched_models.profile import NEVER_MEASURED
 from flowsched_models.validation.score import Quantity, Score
 from flowsched_models.validation.validation import Question, validate
-
-Progress = Callable[[str], None]
 
 LEFT_OUT_STEPS = 40
 """Most steps of a fit without one group. It starts from what is assumed beforehand, not from a fit that saw the group."""
@@ -75,22 +72,9 @@ class Calibration:
     controlled: tuple[ControlledFit, ...] = ()
     """Machine types of their own for jobs under a controller."""
 
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """Every fitted number with its 95 % interval."""
-        rows = []
-        for at, (block, key, _) in enumerate(self.fitted.parameters.names()):
-            value, low, high = self.fitted.interval(at)
-            known = self.fitted.identified(at)
-            source = "fitted" if known else "mostly assumed"
-            rows.append(Parameter(f"{block} {key}", value, low, high, known, source))
-        for name, fitted in self.latency.items():
-            rows += [replace(p, name=f"{name}: {p.name}") for p in fitted.parameters]
-        return tuple(rows)
-
 
 def calibrate(
-    data: Measurements, base: Catalogue, request: FitRequest | None = None, progress: Progress | None = None
+    data: Measurements, base: Catalogue, request: FitRequest | None = None, tell: Progress = lambda _: None
 ) -> Calibration:
     """Profiles of everything that was measured.
 
@@ -98,7 +82,6 @@ def calibrate(
     :class:`InputError` where nothing can be fitted or a machine type is in no profile.
     """
     request = request or FitRequest()
-    tell = progress or (lambda _: None)
     base = without_controlled(base)
     check_types(data, base)
     if not data.thread_times and not data.runs:

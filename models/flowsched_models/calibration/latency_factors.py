@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from flowsched_models.calibration.latency_curves import SATURATED
 from flowsched_models.measurements.measurements import (
+    REFERENCE,
     LatencyInterference,
     LatencyPoint,
     LatencyWindow,
@@ -26,7 +27,6 @@ from flowsched_models.service import LatencyCurve, ServiceProfile
 
 SWEEP_CLIENT, RUNS_CLIENT, INTERFERENCE_CLIENT = "mcperf-sweep", "mcperf-30k", "mcperf-interference"
 """What the load clients of the three kinds of measurement are called in the profile."""
-REFERENCE = "none"
 CACHE = "llc"
 """The aggressor whose pressure is one unit."""
 SAME_CORE = ("cpu", "l1i")
@@ -48,11 +48,6 @@ class Estimate:
     high: float
     groups: int
     """Groups it comes from."""
-
-    @property
-    def identified(self) -> bool:
-        """Whether there is an interval, and it is not wider than a factor of 2 either way."""
-        return self.groups > 1 and self.high <= 2.0 * self.value and self.value <= 2.0 * self.low
 
 
 def over_groups(logs: Sequence[float]) -> Estimate:
@@ -124,10 +119,7 @@ def aggressors(found: Mapping[Key, InterferenceSweep]) -> tuple[AggressorFactors
     """The effect of every kind on every machine type, medians over groups."""
     p95: dict[tuple[str, str], list[float]] = defaultdict(list)
     capacity: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for (machine_type, group, kind), beside in found.items():
-        alone = found.get((machine_type, group, REFERENCE))
-        if kind == REFERENCE or alone is None:
-            continue
+    for (machine_type, _, kind), alone, beside in _beside_alone(found):
         pairs = _common(alone, beside)
         if pairs:
             p95[(machine_type, kind)].append(float(np.median([math.log(b / a) for a, b in pairs])))
@@ -137,6 +129,16 @@ def aggressors(found: Mapping[Key, InterferenceSweep]) -> tuple[AggressorFactors
         AggressorFactors(*key, over_groups(logs), over_groups(capacity[key]) if key in capacity else None)
         for key, logs in sorted(p95.items())
     )
+
+
+def _beside_alone(
+    found: Mapping[Key, InterferenceSweep],
+) -> Iterator[tuple[Key, InterferenceSweep, InterferenceSweep]]:
+    """Every sweep beside an aggressor whose group has one without: its key, that without, and itself."""
+    for key, beside in found.items():
+        alone = found.get((*key[:2], REFERENCE))
+        if key[2] != REFERENCE and alone is not None:
+            yield key, alone, beside
 
 
 def _common(alone: InterferenceSweep, beside: InterferenceSweep) -> list[tuple[float, float]]:
@@ -167,9 +169,8 @@ def sharing(found: Mapping[Key, InterferenceSweep]) -> SharingFactors | None:
     pairs: list[tuple[float, float]] = []
     added: dict[str, list[float]] = defaultdict(list)
     lost: dict[str, list[float]] = defaultdict(list)
-    for (machine_type, group, kind), beside in found.items():
-        alone = found.get((machine_type, group, REFERENCE))
-        if kind not in SAME_CORE or alone is None:
+    for (_, group, kind), alone, beside in _beside_alone(found):
+        if kind not in SAME_CORE:
             continue
         common = _common(alone, beside)
         pairs += common

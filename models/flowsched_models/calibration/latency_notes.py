@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from flowsched_models.calibration.latency_curves import CurveFit
 from flowsched_models.calibration.latency_factors import (
     CACHE,
-    REFERENCE,
     AggressorFactors,
     Estimate,
     InterferenceSweep,
@@ -18,7 +17,7 @@ from flowsched_models.calibration.latency_factors import (
     cpu_per_kqps,
     over_groups,
 )
-from flowsched_models.measurements.measurements import LatencyPoint
+from flowsched_models.measurements.measurements import REFERENCE, LatencyPoint
 from flowsched_models.service import LatencyCurve
 
 DEFAULT_ERROR = 0.15

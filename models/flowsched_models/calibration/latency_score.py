@@ -36,7 +36,6 @@ class LatencyScore:
     """The same times one factor of the group, from one short measurement; that one is not scored."""
     below_knee: bool
     """Whether the load is below 0.9 of the capacity that the model believes in."""
-    run: str = ""
 
     @property
     def log_error(self) -> float:
@@ -149,7 +148,5 @@ def score_windows(
                 factors[key] = w.p95_us / predicted
                 continue
             below = w.qps < _BELOW_KNEE * curve.qcap * blind.capacity_factor.get(where.machine_type, 1.0)
-            result.append(
-                LatencyScore("run", group, size, w.qps, w.p95_us, predicted, factors[key] * predicted, below, run.name)
-            )
+            result.append(LatencyScore("run", group, size, w.qps, w.p95_us, predicted, factors[key] * predicted, below))
     return tuple(result)

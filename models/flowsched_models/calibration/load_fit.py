@@ -290,5 +290,5 @@ def score_intervals(intervals: Iterable[LoadInterval], profile: ServiceProfile) 
                 continue
             calibrated = factors[size] * predicted
             part = "behind" if i.background >= BEHIND else "interval"
-            result.append(LatencyScore(part, group, size, i.qps, i.p95_us, predicted, calibrated, True, i.run))
+            result.append(LatencyScore(part, group, size, i.qps, i.p95_us, predicted, calibrated, True))
     return tuple(result)

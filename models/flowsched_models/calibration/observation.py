@@ -14,10 +14,9 @@ from flowsched_models.catalogue import Catalogue
 from flowsched_models.cell import Bools, Floats, Ints
 from flowsched_models.machine import MachineType
 from flowsched_models.measurements.machine_run import MachineRun, machine_runs
-from flowsched_models.measurements.measurements import Measurements, Run
+from flowsched_models.measurements.measurements import REFERENCE, Measurements, Run
 from flowsched_models.runtime import HostFactory
 
-REFERENCE_INTERFERENCE = "none"
 PRESSING = "llc"
 """The kind of interference that sensitivity is measured by: an aggressor on the last-level cache."""
 
@@ -185,7 +184,7 @@ def _slowdowns(data: Measurements, index: Mapping[str, int]) -> list[Slowdown]:
         times[t.job, t.group, t.interference].append(t.real_s)
     found: dict[str, dict[str, float]] = defaultdict(dict)
     for (job, group, kind), values in sorted(times.items()):
-        alone = times.get((job, group, REFERENCE_INTERFERENCE))
+        alone = times.get((job, group, REFERENCE))
         if kind == PRESSING and alone:
             found[job][group] = statistics.fmean(values) / statistics.fmean(alone)
     return [Slowdown(index[job], ratio) for job, ratio in sorted(found.items())]

@@ -46,6 +46,10 @@ class Block:
         return values
 
 
+PER_JOB = ("work_s", "serial_fraction", "smt_gain", "pressure", "sensitivity", "oversubscription")
+"""Blocks with a number for each job, which are fields of :class:`Values`."""
+
+
 @dataclass(frozen=True)
 class Values:
     """Parameters as the model takes them: J jobs, T machine types."""
@@ -152,17 +156,7 @@ class Parameters:
                 level = level + logs["type speed of a job"][o * jobs : (o + 1) * jobs]
             speed[t] = np.exp(base + level)
             typical[t] = np.exp(base)
-        return Values(
-            part["work_s"],
-            part["serial_fraction"],
-            part["smt_gain"],
-            part["pressure"],
-            part["sensitivity"],
-            part["oversubscription"],
-            speed,
-            typical,
-            bandwidth,
-        )
+        return Values(**{name: part[name] for name in PER_JOB}, speed=speed, type_speed=typical, bandwidth=bandwidth)
 
 
 def parameters_of(observed: Observations, reference: str, without: Collection[str] = ()) -> Parameters:

@@ -6,8 +6,6 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flowsched_models.text_table import printable
-
 
 @dataclass(frozen=True)
 class ReportTable:
@@ -18,11 +16,6 @@ class ReportTable:
     rows: tuple[tuple[str, ...], ...]
     words: tuple[int, ...] = (0,)
     """Columns that are text; the others are numbers and stand to the right."""
-
-    @property
-    def cells(self) -> tuple[tuple[str, ...], ...]:
-        """The rows without control characters: names come from files."""
-        return tuple(tuple(printable(cell) for cell in row) for row in self.rows)
 
 
 @dataclass(frozen=True)
@@ -51,16 +44,6 @@ class ReportPart:
     pictures: tuple[Picture, ...] = ()
     tables: tuple[ReportTable, ...] = ()
     items: tuple[str, ...] = ()
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """The sentences without control characters."""
-        return tuple(printable(text) for text in self.said)
-
-    @property
-    def points(self) -> tuple[str, ...]:
-        """The items without control characters."""
-        return tuple(printable(text) for text in self.items)
 
 
 def percent(value: float | None, digits: int = 1) -> str:

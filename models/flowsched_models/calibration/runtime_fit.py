@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from flowsched_models.calibration.observation import Observations, Played, ThreadSweep
-from flowsched_models.calibration.parameter import Parameters, Values
+from flowsched_models.calibration.parameter import PER_JOB, Parameters, Values
 from flowsched_models.cell import (
     GAIN,
     JOB_COLUMNS,
@@ -56,8 +56,6 @@ class Fitted:
     """Half the sum of squares, assumptions included."""
     deviation: Floats
     """[parameters] standard deviation of each on the fit's scale."""
-    noise: float
-    """Standard deviation of the weighted residuals: 1 where the assumed deviations are right."""
 
     @cached_property
     def values(self) -> Values:
@@ -140,7 +138,7 @@ def fit_runtime(
     without: Collection[str] = (),
     start: Floats | None = None,
     most: int = 60,
-    progress: Progress | None = None,
+    progress: Progress = lambda _: None,
 ) -> Fitted:
     """The parameters that explain the observations best.
 
@@ -163,19 +161,14 @@ def fit_runtime(
         ftol=1e-6,
         xtol=1e-6,
     )
-    deviation, noise = _spread(np.asarray(solution.jac), np.asarray(solution.fun), parameters.count)
-    return Fitted(parameters, np.asarray(solution.x), phase_order, float(solution.cost), deviation, noise)
+    deviation = _spread(np.asarray(solution.jac), np.asarray(solution.fun), parameters.count)
+    return Fitted(parameters, np.asarray(solution.x), phase_order, float(solution.cost), deviation)
 
 
 def _choose_phases(
-    observed: Observations, parameters: Parameters, without: Collection[str], most: int, progress: Progress | None
+    observed: Observations, parameters: Parameters, without: Collection[str], most: int, tell: Progress
 ) -> Fitted:
     """Serial parts come first where that explains the runs better; mixed in where nothing tells."""
-
-    def tell(text: str) -> None:
-        if progress is not None:
-            progress(text)
-
     tell("fitting with every serial part mixed in")
     best = fit_runtime(
         observed, parameters, (PhaseOrder.MIXED,) * len(observed.jobs), without=without, most=min(20, most)
@@ -191,17 +184,18 @@ def _choose_phases(
     return fit_runtime(observed, parameters, best.phase_order, without=without, start=best.vector, most=most)
 
 
-def _spread(jacobian: Floats, residuals: Floats, count: int) -> tuple[Floats, float]:
-    """Standard deviations of the parameters, and of the weighted residuals of the measurements."""
+def _spread(jacobian: Floats, residuals: Floats, count: int) -> Floats:
+    """Standard deviations of the parameters."""
     measured = len(residuals) - count
     seen, assumed = jacobian[:measured], jacobian[measured:]
     covariance = np.linalg.pinv(jacobian.T @ jacobian)
     leverage = float(np.sum((seen @ covariance) * seen))
+    # Standard deviation of the weighted residuals of the measurements: 1 where the assumed deviations are right.
     noise = float(np.sqrt(np.sum(residuals[:measured] ** 2) / max(1.0, measured - leverage))) if measured else 1.0
     # What was assumed beforehand is no more certain because the measurements agree with each other.
     weight = 1.0 / max(noise, _LEAST_NOISE) ** 2
     covariance = np.linalg.pinv(weight * (seen.T @ seen) + assumed.T @ assumed)
-    return np.sqrt(np.maximum(0.0, np.diag(covariance))), noise
+    return np.sqrt(np.maximum(0.0, np.diag(covariance)))
 
 
 @dataclass(frozen=True)
@@ -275,7 +269,7 @@ class _Problem:
 
     def _touched(self, one: Values, other: Values) -> Bools:
         jobs = np.zeros(len(self.observed.jobs), np.bool_)
-        for name in ("work_s", "serial_fraction", "smt_gain", "pressure", "sensitivity", "oversubscription"):
+        for name in PER_JOB:
             jobs |= getattr(one, name) != getattr(other, name)
         touched: Bools = (one.speed != other.speed) | jobs | (one.bandwidth != other.bandwidth)[:, None]
         return touched

@@ -12,7 +12,7 @@ from flowsched_models.calibration.plots import BANDS, Ratios, against_plot, cove
 from flowsched_models.calibration.report_part import Picture, ReportPart, ReportTable, listed, percent
 from flowsched_models.text_table import counted
 from flowsched_models.validation.score import Errors, Quantity, Score, errors
-from flowsched_models.validation.validation import ScoreRow, Validation
+from flowsched_models.validation.validation import Validation, lines_of
 
 WHAT = {
     Quantity.DURATION: "run times",
@@ -230,29 +230,17 @@ def ratio_picture(result: Calibration, quantity: Quantity, table: str, by: str) 
 
 
 def _members(scores: Sequence[Score], quantity: Quantity, table: str, name: str) -> list[Score]:
-    def name_of(score: Score) -> str | None:
-        if table == "sharing":
-            return score.sharing
-        if table == "service":
-            return score.service_sharing
-        return {"job": score.subject, "machine type": score.machine_type, "group": score.group}[table]
-
-    return [s for s in scores if s.quantity is quantity and name_of(s) == name]
+    return [s for s in scores if s.quantity is quantity and (table, name) in lines_of(s)]
 
 
 def pairs_of(result: Calibration, quantity: Quantity, table: str) -> tuple[Pair, ...]:
     """The errors under every name of a table (``all``, ``job``, ``machine type``, ``sharing``, ``service``, ``group``)."""
-    sides = {
-        side: {r.name: r.errors for r in rows_of(scores, quantity, table)} for side, scores in _sides(result, quantity)
-    }
+    sides = {}
+    for side, scores in _sides(result, quantity):
+        whole = Validation("", {}, tuple(scores), (), (), ())
+        sides[side] = {r.name: r.errors for r in whole.rows(quantity) if r.table == table}
     left_out, in_sample = sides.get(LEFT_OUT, {}), sides.get(IN_SAMPLE, {})
     return tuple(Pair(name, left_out.get(name), in_sample.get(name)) for name in sorted({*left_out, *in_sample}))
-
-
-def rows_of(scores: Iterable[Score], quantity: Quantity, table: str) -> tuple[ScoreRow, ...]:
-    """The lines of one table of ``validate``."""
-    whole = Validation("", {}, tuple(scores), (), (), ())
-    return tuple(r for r in whole.rows(quantity) if r.table == table)
 
 
 def pair_rows(pairs: Iterable[Pair]) -> tuple[tuple[str, ...], ...]:

@@ -143,14 +143,5 @@ def simulate(
         np.zeros(2, dtype=np.int64),
     )
     run(board, plan, rules or fair_rules(cores), log)
-    counts = [int(n) for n in log.counts]
-    return Motion(
-        demand,
-        window_s,
-        log.used_s,
-        log.release_s,
-        log.work_s,
-        log.end_s,
-        counts[SWITCHES],
-        counts[PULLS],
-    )
+    switches, pulls = (int(log.counts[k]) for k in (SWITCHES, PULLS))
+    return Motion(demand, window_s, log.used_s, log.release_s, log.work_s, log.end_s, switches, pulls)

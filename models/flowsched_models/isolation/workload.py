@@ -97,17 +97,7 @@ def draw(tasks: Sequence[Task], loop: Loop, seed: int, end_s: float = math.inf) 
             rows.append(
                 (index, min(task.duration_s, end), phase, usage, factor, own.exponential(loop.wakeup_us * 1e-6, jobs))
             )
-    return Demand(
-        tuple(tasks),
-        loop,
-        end,
-        np.array([row[0] for row in rows], dtype=np.int64),
-        np.array([row[1] for row in rows]),
-        np.array([row[2] for row in rows]),
-        np.array([row[3] for row in rows]),
-        np.array([row[4] for row in rows]),
-        np.array([row[5] for row in rows]),
-    )
+    return Demand(tuple(tasks), loop, end, *(np.array(column) for column in zip(*rows, strict=True)))
 
 
 def draw_usage(task: Task, index: int, seed: int, intervals: int) -> npt.NDArray[np.float64]:

@@ -7,9 +7,6 @@ from flowsched_models.measurements.group import Group, measured, originals
 from flowsched_models.measurements.measurements import InterferenceTime
 from flowsched_models.measurements.table import Row, Table
 
-REFERENCE = "none"
-"""The kind of interference that is none."""
-
 
 def read_interference(table: Table, group: Group) -> None:
     """Read ``interference.csv``: job, interference, real_s [, run, machine_type, node, other_cpus]."""
@@ -22,6 +19,6 @@ def read_interference(table: Table, group: Group) -> None:
         job, kind, real_s = row.name("job"), row.name("interference").lower(), measured(row, "real_s", group)
         machine_type = group.machines.of(row, "interference")
         if row.sound and real_s is not None:
-            time = InterferenceTime(group.name, machine_type, job, kind, row.text("run"), real_s, row.where("real_s"))
+            time = InterferenceTime(group.name, machine_type, job, kind, real_s, row.where("real_s"))
             times.append((row, f"{job} beside {kind} on {machine_type}", time))
     group.interference_times.extend(undisturbed(times, group))

@@ -18,14 +18,14 @@ def read_latency_sweep(table: Table, group: Group) -> None:
         return
     for row in originals(table, group, ("qps", "p95_us")):
         threads, cores = row.count("threads", MAX_THREADS), row.count("cores")
-        qps, target, p95_us = _load(row, group), _target(row), measured(row, "p95_us", group)
+        qps, target, p95_us = _load(row, group), row.load("target_qps"), measured(row, "p95_us", group)
         percent = row.optional_number("cpu_util_pct", 0)
         machine_type, service = group.machines.of(row, "latency_sweep"), row.text("service") or group.service
         if not row.sound or threads is None or cores is None or qps is None or p95_us is None:
             continue
-        where, run = row.where("p95_us"), _run(row)
+        where = row.where("p95_us")
         group.latency_points.append(
-            LatencyPoint(group.name, service, machine_type, threads, cores, qps, p95_us, percent, where, run, target)
+            LatencyPoint(group.name, service, machine_type, threads, cores, qps, p95_us, percent, where, target)
         )
 
 
@@ -37,13 +37,13 @@ def read_latency_interference(table: Table, group: Group) -> None:
     if not table.require(("interference",), LOADS, ("p95_us",)):
         return
     for row in originals(table, group, ("qps", "p95_us")):
-        kind, qps, target = row.name("interference").lower(), _load(row, group), _target(row)
+        kind, qps, target = row.name("interference").lower(), _load(row, group), row.load("target_qps")
         p95_us = measured(row, "p95_us", group)
         machine_type, service = group.machines.of(row, "latency_interference"), row.text("service") or group.service
         if row.sound and qps is not None and p95_us is not None:
-            where, run = row.where("p95_us"), row.text("run")
+            where = row.where("p95_us")
             group.latency_interference.append(
-                LatencyInterference(group.name, service, machine_type, kind, qps, p95_us, where, run, target)
+                LatencyInterference(group.name, service, machine_type, kind, qps, p95_us, where, target)
             )
 
 
@@ -81,11 +81,3 @@ def _load(row: Row, group: Group) -> float | None:
     if not row.measured(column):
         group.leave_out(row.where(column), "no value was measured")
     return row.load(column)
-
-
-def _target(row: Row) -> float | None:
-    return row.load("target_qps")
-
-
-def _run(row: Row) -> str:
-    return "/".join(part for part in (row.text("experiment"), row.text("run")) if part)

@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 from flowsched_models.measurements.controlled_run import ControlledRun
 
+REFERENCE = "none"
+"""The kind of interference that is none."""
+
 
 @dataclass(frozen=True)
 class Where:
@@ -34,7 +37,6 @@ class ThreadTime:
     threads: int
     cores: int | None
     """How many cores it might use; None for all of the machine."""
-    run: str
     real_s: float
     where: Where
     max_rss_mib: float | None = None
@@ -49,7 +51,6 @@ class InterferenceTime:
     machine_type: str
     job: str
     interference: str
-    run: str
     real_s: float
     where: Where
 
@@ -135,7 +136,6 @@ class LatencyPoint:
     cpu_percent: float | None
     """100 is one busy core. What is counted differs between groups."""
     where: Where
-    run: str = ""
     target_qps: float | None = None
     """Load asked for."""
 
@@ -151,7 +151,6 @@ class LatencyInterference:
     qps: float
     p95_us: float
     where: Where
-    run: str = ""
     target_qps: float | None = None
     """Load asked for."""
 
@@ -275,10 +274,6 @@ class Measurements:
         names = {t.job for t in self.thread_times} | {t.job for t in self.interference_times}
         return tuple(sorted(names | {e.job for e in self.executions}))
 
-    def without(self, *groups: str) -> Measurements:
-        """All but some groups."""
-        return self._of({group for group in self._all_groups() if group not in groups})
-
     def only(self, *groups: str) -> Measurements:
         """Some groups only."""
         return self._of(groups)
@@ -301,9 +296,6 @@ class Measurements:
             elsewhere_intervals=(*self.elsewhere_intervals, *(i for i in other.load_intervals if i.group not in own)),
             years={**self.years, **other.years},
         )
-
-    def _all_groups(self) -> set[str]:
-        return {*self.groups, *self.years, *(f.group for f in self.findings)}
 
     def _of(self, groups: Collection[str]) -> Measurements:
         parts: dict[str, Any] = {name: tuple(i for i in getattr(self, name) if i.group in groups) for name in _PARTS}

@@ -29,7 +29,7 @@ def read_threads(table: Table, group: Group) -> None:
         if suspect:
             group.leave_out(row.where("suspect"), f"the time of {job} on {threads_text(threads)} is marked as suspect")
             continue
-        time = ThreadTime(group.name, machine_type, job, threads, cores, row.text("run"), real_s, row.where("real_s"))
+        time = ThreadTime(group.name, machine_type, job, threads, cores, real_s, row.where("real_s"))
         time = replace(time, max_rss_mib=row.optional_number("max_rss_mib", 0.0))
         pinned = f" (cores: {row.text('cores')})" if cores else ""
         what = f"{job} on {threads_text(threads)} of {machine_type}{pinned}"

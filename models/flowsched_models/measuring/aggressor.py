@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PROGRAM = "stress-ng"
-NONE = "none"
-"""The name of the undisturbed reference in the tables."""
 HOW_TO_INSTALL = "install it (Debian, Ubuntu: apt-get install stress-ng; Fedora: dnf install stress-ng)"
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flowsched_models.document import Problem, Problems, name_help
-from flowsched_models.measuring.aggressor import AGGRESSORS, HOW_TO_INSTALL, NONE, PROGRAM
+from flowsched_models.measurements.measurements import REFERENCE
+from flowsched_models.measuring.aggressor import AGGRESSORS, HOW_TO_INSTALL, PROGRAM
 from flowsched_models.measuring.run_plan import default_threads
 from flowsched_models.measuring.topology import Topology
 from flowsched_models.quantity import QuantityError, format_cores, parse_cores, parse_words, shown
@@ -105,7 +106,7 @@ def _threads(text: str | None, found: Problems) -> tuple[int, ...]:
 def _kinds(text: str | None, found: Problems) -> tuple[str, ...]:
     """Aggressors in their own order. The reference needs no name: it is always measured with them."""
     words = parse_words(text)
-    known = (NONE, *AGGRESSORS, ALL)
+    known = (REFERENCE, *AGGRESSORS, ALL)
     for word in words:
         if word not in known:
             found.add(_wrong("--interference", f"there is no interference '{word}'", name_help(word, known)))

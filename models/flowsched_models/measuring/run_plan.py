@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from flowsched_models.measuring.aggressor import AGGRESSORS, NONE
+from flowsched_models.measurements.measurements import REFERENCE
+from flowsched_models.measuring.aggressor import AGGRESSORS
 from flowsched_models.measuring.topology import Topology
 from flowsched_models.quantity import format_cores
 
@@ -38,7 +39,7 @@ class Setup:
 
     table: ResultTable
     copies: tuple[Copy, ...]
-    interference: str = NONE
+    interference: str = REFERENCE
     aggressor_core: int | None = None
     sharing: str = ""
     """Of two copies: ``shared``, on the same CPUs, or ``beside``, on different ones."""

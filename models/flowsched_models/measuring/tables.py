@@ -66,20 +66,15 @@ class Tables:
         """The rows that have these values."""
         return [r for r in self._rows[table] if all(r.get(c, "") == v for c, v in values.items())]
 
-    def add(self, table: str, rows: Sequence[Row]) -> None:
-        """Add the rows of one run, all or none of them."""
-        self._rows[table] += [dict(r) for r in rows]
-        text = _written(self._columns[table], self._rows[table])
-        path = self.path(table)
-        make_folder(path.parent)
-        write_whole_bytes(path, text.encode(), sync=True)
-
     def put(self, table: str, rows: Sequence[Row]) -> None:
-        """Add the rows of one run in place of those with the same key."""
+        """Add the rows of one run, all or none of them, in place of those with the same key."""
         for row in rows:
             key = [(c, row[c]) for c in KEYS[table]]
             self._rows[table] = [r for r in self._rows[table] if any(r.get(c, "") != v for c, v in key)]
-        self.add(table, rows)
+        self._rows[table] += [dict(r) for r in rows]
+        text = _written(self._columns[table], self._rows[table])
+        make_folder(self.folder)
+        write_whole_bytes(self.path(table), text.encode(), sync=True)
 
 
 def _written(columns: Sequence[str], rows: Iterable[Row]) -> str:

@@ -103,9 +103,9 @@ def read_topology(root: Path = Path("/"), allowed: Iterable[int] | None = None) 
         cores=tuple(c for c in online if c in may),
         siblings=_groups(online, (_core_list(_cpu(root, c) / "topology/thread_siblings_list") or (c,) for c in online)),
         caches=_groups(online, (_last_cache(root, c) or online for c in online)),
-        memory_mib=_memory_mib(root),
+        memory_mib=int((_named(root / "proc/meminfo", "MemTotal") or "0").split()[0]) // 1024,
         governors=tuple(sorted({g for c in online if (g := _text(_cpu(root, c) / "cpufreq/scaling_governor"))})),
-        model=_model(root),
+        model=_named(root / "proc/cpuinfo", "model name"),
         quota=_quota(root),
     )
 
@@ -131,20 +131,10 @@ def _last_cache(root: Path, core: int) -> tuple[int, ...]:
     return max(found, default=(0, ()))[1]
 
 
-def _memory_mib(root: Path) -> int:
-    for line in _text(root / "proc/meminfo").splitlines():
-        name, _, value = line.partition(":")
-        if name == "MemTotal":
-            return int(value.split()[0]) // 1024
-    return 0
-
-
-def _model(root: Path) -> str:
-    for line in _text(root / "proc/cpuinfo").splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "model name":
-            return value.strip()
-    return ""
+def _named(path: Path, wanted: str) -> str:
+    """The first value of this name in a file of lines ``name: value``; empty if there is none."""
+    named = (line.partition(":") for line in _text(path).splitlines())
+    return next((value.strip() for name, _, value in named if name.strip() == wanted), "")
 
 
 def _quota(root: Path) -> float | None:

@@ -69,7 +69,7 @@ class Validation:
         own = [i for i, score in enumerate(self.scores) if score.quantity is quantity]
         cells: dict[tuple[str, str], list[int]] = {}
         for i in own:
-            for cell in _cells(self.scores[i]):
+            for cell in lines_of(self.scores[i]):
                 cells.setdefault(cell, []).append(i)
         rows = []
         for (table, name), members in sorted(cells.items(), key=lambda item: _order(*item[0])):
@@ -190,7 +190,7 @@ def _makespan(run: Run, played: Sequence[PlayedMachine]) -> Score:
 _TABLES = ("all", "job", "machine type", "sharing", "service", "group")
 
 
-def _cells(score: Score) -> Iterable[tuple[str, str]]:
+def lines_of(score: Score) -> Iterable[tuple[str, str]]:
     """The tables and lines that a score counts in."""
     yield "all", ""
     if score.quantity is Quantity.DURATION:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from aiohttp import web
 
 from flowsched.support.address import Address
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 
 LOG = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ async def listen(app: web.Application, key: str, address: Address) -> tuple[web.
     except OSError as error:
         await runner.cleanup()
         reason = (error.strerror or str(error)).lower()
-        raise InputError([Problem("configuration", None, key, f"cannot listen on {address}: {reason}")]) from None
+        raise InputError.one("configuration", f"cannot listen on {address}: {reason}", key=key) from None
     return runner, Address(address.host, runner.addresses[0][1])
 
 

@@ -78,6 +78,16 @@ async def compressed(request: web.Request, body: bytes, content_type: str) -> we
     return web.Response(body=body, headers=headers)
 
 
+def scraped(metrics: Callable[[str], tuple[bytes, str]]) -> Handler:
+    """Answers with metrics. ``metrics``: the text to scrape and its content type, for an Accept header."""
+
+    async def answer(request: web.Request) -> web.Response:
+        body, content_type = metrics(request.headers.get("Accept", ""))
+        return await compressed(request, body, content_type)
+
+    return answer
+
+
 def headers_of(content_type: str) -> dict[str, str]:
     """Of every answer: none is kept."""
     return {"Content-Type": content_type, "Cache-Control": "no-store"}

@@ -113,8 +113,8 @@ class Results(ShortRepr):
                     found = {
                         "mean": self.mean(case, policy, metric),
                         "median": self.quantile(case, policy, 0.5, metric),
+                        "p95": self.quantile(case, policy, 0.95, metric),
                     }
-                    found["p95"] = self.quantile(case, policy, 0.95, metric)
                     for name, each in found.items():
                         row |= zip((name, f"{name}_low", f"{name}_high"), _ends(each), strict=True)
                     rows.append(row)

@@ -12,7 +12,7 @@ from flowsched.inspector.explanation import explain as explain_task
 from flowsched.inspector.source import open_live, open_record, refuse_overwriting
 from flowsched.records.record_file import write_record
 from flowsched_models.command_line import StrictCommand
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_models.output import make_folder
 from flowsched_models.text_table import printable
 
@@ -70,4 +70,4 @@ def explain(
 
 
 def _misused(message: str, help: str) -> InputError:
-    return InputError([Problem("explain", None, "", message, help)])
+    return InputError.one("explain", message, help)

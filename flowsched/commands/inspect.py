@@ -12,7 +12,7 @@ from flowsched.inspector.graph import Graph
 from flowsched.inspector.record_view import Part, RecordView
 from flowsched.inspector.source import files_of, open_live, open_records, refuse_overwriting
 from flowsched_models.command_line import StrictCommand
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_models.output import make_folder, write_whole_bytes
 
 STANDARD_OUTPUT = Path("-")
@@ -78,7 +78,7 @@ def inspect(
     ):
         if given and not needed:
             some = "--dot, --svg or --png" if option == "--all-arcs" else _NETWORK_EXPORTS
-            raise _problem(option, f"is for {some}")
+            raise InputError.one(option, f"is for {some}")
     records = _open(record, live, kubeconfig, config)
     others = [] if against is None else _open_files(against)
     read = [
@@ -91,7 +91,7 @@ def inspect(
         option = "--json" if as_json else exports[0]
         recorded = _only(records, option, record)
         if against is not None and html is None:
-            raise _problem("--against", f"does not go with {option}", "leave one of them out")
+            raise InputError.one("--against", f"does not go with {option}", "leave one of them out")
         with told_as_damage(*records, *others):
             renders = _renders(recorded, records, others, places, network or "first", part or 0, all_arcs)
             _write(places, renders)
@@ -121,13 +121,13 @@ def inspect(
 def _open(record: Path | None, live: bool, kubeconfig: Path | None, config: Path | None) -> list[RecordView]:
     if live:
         if record is not None:
-            raise _problem("--live", "is instead of a record", f"leave out {record}, or --live")
+            raise InputError.one("--live", "is instead of a record", f"leave out {record}, or --live")
         return [open_live(None, kubeconfig, config)[0]]
     for option, value in (("--kubeconfig", kubeconfig), ("--config", config)):
         if value is not None:
-            raise _problem(option, "is for --live only", "add --live, or leave it out")
+            raise InputError.one(option, "is for --live only", "add --live, or leave it out")
     if record is None:
-        raise _problem("RECORD", "is missing", "name a record, a folder of records, or --live")
+        raise InputError.one("RECORD", "is missing", "name a record, a folder of records, or --live")
     return _open_files(record)
 
 
@@ -142,7 +142,7 @@ def _only(records: list[RecordView], option: str, folder: Path | None) -> Record
     if len(records) > 1:
         message = f"is for one record; {folder} holds {len(records)}"
         help = f"name one of them, such as {records[0].source}" + (", or add --html" if option == "--against" else "")
-        raise _problem(option, message, help)
+        raise InputError.one(option, message, help)
     return records[0]
 
 
@@ -177,20 +177,20 @@ def _renders(
 def _network(recorded: RecordView, network: str, number: int) -> tuple[Part, Graph]:
     parts = recorded.parts
     if not parts:
-        raise InputError([Problem(recorded.source, None, "", "has no network: nothing was pending in this round")])
+        raise InputError.one(recorded.source, "has no network: nothing was pending in this round")
     if number >= len(parts):
         known = "only part 0" if len(parts) == 1 else f"parts 0 to {len(parts) - 1}"
-        raise _problem("--part", f"there is no part {number}; {recorded.source} has {known}")
+        raise InputError.one("--part", f"there is no part {number}; {recorded.source} has {known}")
     part = parts[number]
     graph = part.graphs.get(network)
     if graph is None:
         why = "one network decided it" if part.kind == "network" else "the solver refused it"
-        raise _problem("--network", f"part {number} of {recorded.source} has no {network} network: {why}")
+        raise InputError.one("--network", f"part {number} of {recorded.source} has no {network} network: {why}")
     try:
         _ = graph.potentials
     except ValueError as error:
         message = f"is damaged: the flow of the {network} network of part {number}: {error}"
-        raise InputError([Problem(recorded.source, None, "", message)]) from None
+        raise InputError.one(recorded.source, message) from None
     return part, graph
 
 
@@ -214,17 +214,17 @@ def _print_difference(recorded: RecordView, other: RecordView, everything: bool)
 def _check_places(places: Mapping[str, Path], as_json: bool, inputs: list[Path]) -> None:
     printing = [name for name, place in places.items() if place == STANDARD_OUTPUT] + ["--json"] * as_json
     if len(printing) > 1:
-        raise _problem(
+        raise InputError.one(
             printing[1], f"only one option can write to standard output; {printing[0]} already does", "name a file"
         )
     if places.get("--png") == STANDARD_OUTPUT:
-        raise _problem("--png", "is not text, so it does not go to standard output", "name a file")
+        raise InputError.one("--png", "is not text, so it does not go to standard output", "name a file")
     seen: dict[Path, str] = {path.resolve(): "the record" for path in inputs}
     for name, place in places.items():
         if place != STANDARD_OUTPUT:
             other = seen.setdefault(place.resolve(), name)
             if other != name:
-                raise _problem(
+                raise InputError.one(
                     name, f"{place} is {other} already" if other == "the record" else f"{other} goes to {place}"
                 )
 
@@ -242,7 +242,3 @@ def _write(places: Mapping[str, Path], renders: Mapping[str, Render]) -> None:
         else:
             write_whole_bytes(places[name], data)
             click.echo(f"{name.removeprefix('--')}: {places[name]}", err=True)
-
-
-def _problem(where: str, message: str, help: str = "") -> InputError:
-    return InputError([Problem(where, None, "", message, help)])

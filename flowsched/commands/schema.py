@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from flowsched_models.command_line import StrictCommand
-from flowsched_models.document import InputError, Problem, name_help
+from flowsched_models.document import InputError, name_help
 
 GROUP = "flowsched.schemas"
 """Entry points: the kind of a file, and the type that says what it may hold."""
@@ -41,7 +41,7 @@ def json_schema(kind: str) -> dict[str, Any]:
     """The JSON Schema of a kind of file. Raises :class:`InputError` if there is none."""
     found = entry_points(group=GROUP, name=kind)
     if not found:
-        raise InputError([Problem("KIND", None, kind, "there is no such kind of file", name_help(kind, kinds()))])
+        raise InputError.one("KIND", "there is no such kind of file", name_help(kind, kinds()), key=kind)
     # Commands that print no schema do not wait for it.
     from pydantic import TypeAdapter
 

@@ -24,7 +24,7 @@ from flowsched.scale import choice
 from flowsched.scale.policy import CostModel
 from flowsched.scale.scheduler import solve_network_round
 from flowsched_models.command_line import StrictCommand
-from flowsched_models.document import InputError, Problem, name_help
+from flowsched_models.document import InputError, name_help
 from flowsched_models.output import make_folder
 
 FLOW = "flow"
@@ -85,7 +85,7 @@ def solve(
     else:
         if exact and len(loaded.pending) > settings.exact_tasks:
             message = f"is for rounds of at most {settings.exact_tasks} tasks, and {len(loaded.pending)} wait"
-            raise InputError([Problem("--exact", None, "", message, "raise that with --set exact_tasks=N")])
+            raise InputError.one("--exact", message, "raise that with --set exact_tasks=N")
         decisions = solve_network_round(
             loaded, cost_model, settings=settings, solver=solver, time_limit_s=time_limit, exact=exact
         )
@@ -100,7 +100,7 @@ def only(policies: tuple[str, ...]) -> str:
     """The one policy; raises :class:`InputError` for several, and for one that is given twice."""
     if len(policies) > 1:
         message = f"a round has one policy, and {len(policies)} are given: {', '.join(policies)}"
-        raise InputError([Problem("--policy", None, "", message, "simulate compares several")])
+        raise InputError.one("--policy", message, "simulate compares several")
     return policies[0]
 
 
@@ -135,12 +135,12 @@ def check_policy(policy: str, *, exact: bool, objective: str | None) -> None:
         message, help = "there is no such policy", name_help(policy, known)
         if policy in (*_SIMULATED, *DISAGGREGATION_POLICIES):
             help = f"that one is for simulate; {help}"
-        raise InputError([Problem("--policy", None, policy, message, help)])
+        raise InputError.one("--policy", message, help, key=policy)
     if exact and policy == FLOW:
         message = "flow is proved by CP-SAT by itself, where a round has at most exact_tasks tasks"
-        raise InputError([Problem("--exact", None, "", message, "raise that with --set exact_tasks=N")])
+        raise InputError.one("--exact", message, "raise that with --set exact_tasks=N")
     if objective is not None and policy != FLOW:
-        raise InputError([Problem("--objective", None, "", f"is for {FLOW} only", "leave it out")])
+        raise InputError.one("--objective", f"is for {FLOW} only", "leave it out")
 
 
 def render_decisions(decisions: Decisions) -> str:

@@ -197,9 +197,9 @@ def _acquire(file: StateFile) -> None:
     try:
         if not file.acquire(TAKE_OVER_S):
             message = f"another agent holds the state file {file.path}"
-            raise InputError([Problem("configuration", None, "stateFile", message, "stop it, or name another file")])
+            raise InputError.one("configuration", message, "stop it, or name another file", key="stateFile")
     except StateError as error:
-        raise InputError([Problem("configuration", None, "stateFile", str(error))]) from None
+        raise InputError.one("configuration", str(error), key="stateFile") from None
 
 
 class _Asked:
@@ -238,7 +238,7 @@ class _Watched:
         try:
             self._watchdog = Watchdog(self._file.path)
         except WatchdogError as error:
-            raise InputError([Problem("watchdog", None, "", str(error))]) from None
+            raise InputError.one("watchdog", str(error)) from None
 
     def look(self) -> None:
         if self._watchdog is not None and not self._watchdog.alive():

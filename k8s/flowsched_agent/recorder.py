@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 
 COLUMNS = (
     "t_s",
@@ -33,7 +33,7 @@ class Recorder:
         try:
             self._file = path.open("w", newline="", encoding="utf-8")
         except OSError as error:
-            raise InputError([Problem("--record", None, "", f"{path} cannot be written: {error.strerror}")]) from None
+            raise InputError.one("--record", f"{path} cannot be written: {error.strerror}") from None
         self._writer = csv.DictWriter(self._file, COLUMNS)
         self._writer.writeheader()
         self._flushed_s = float("-inf")

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from flowsched.support.address import Address
 from flowsched_agent.loop_thread import LoopThread
-from flowsched_k8s.web_server import Check, Handler, application, compressed, headers_of, listen
+from flowsched_k8s.web_server import Check, Handler, application, headers_of, listen, scraped
 
 
 class Server:
@@ -21,14 +21,8 @@ class Server:
 
         ``metrics``: the text to scrape and its content type, for an Accept header.
         """
-
-        async def scrape(request: web.Request) -> web.Response:
-            body, content_type = metrics(request.headers.get("Accept", ""))
-            return await compressed(request, body, content_type)
-
-        app = application(
-            {"/healthz": _health(live), "/livez": _health(live), "/metrics": scrape, "/readyz": _health(ready)}
-        )
+        alive = _health(live)
+        app = application({"/healthz": alive, "/livez": alive, "/metrics": scraped(metrics), "/readyz": _health(ready)})
         self._thread = LoopThread("server")
         try:
             self._runner, self.address = self._thread.begin(listen(app, "server", address)).result()

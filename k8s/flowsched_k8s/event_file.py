@@ -67,9 +67,7 @@ class EventFile:
                 path.unlink()
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise InputError(
-                [Problem(str(path), None, "", f"cannot be written: {reason}", "name another place")]
-            ) from None
+            raise InputError.one(path, f"cannot be written: {reason}", "name another place") from None
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
         self._thread.start()
 
@@ -201,10 +199,10 @@ class EventReader:
         except UnicodeDecodeError:
             raise self.problem("is not text in UTF-8") from None
         except (zlib.error, gzip.BadGzipFile) as error:
-            raise InputError([Problem(str(self.path), None, "", f"is damaged: {error}")]) from None
+            raise InputError.one(self.path, f"is damaged: {error}") from None
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise InputError([Problem(str(self.path), None, "", f"cannot be read: {reason}")]) from None
+            raise InputError.one(self.path, f"cannot be read: {reason}") from None
         if rest:
             self.cut = f"line {self.line + 1} is cut off: the file ends within it"
 

@@ -22,7 +22,7 @@ from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.configuration_file import load_configuration
 from flowsched_k8s.names import PLACEMENT, POD_SCHEDULED
 from flowsched_k8s.server import ARCHIVE
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_models.quantity import shown
 
 TIMEOUT_S = 120.0
@@ -47,13 +47,15 @@ def fetch(target: str | None, kubeconfig: Path | None = None, config: Path | Non
     try:
         return asyncio.run(_fetch(access, configuration, pod))
     except UnreachableError as error:
-        raise _problem(access.server, f"the API server does not answer: {error}", "is it the right cluster?") from None
+        raise InputError.one(
+            access.server, f"the API server does not answer: {error}", "is it the right cluster?"
+        ) from None
 
 
 def _pod(target: str, namespace: str) -> tuple[str, str]:
     parts = target.removeprefix("pod/").split("/")
     if not 1 <= len(parts) <= 2 or not all(parts):
-        raise _problem("--live", f"{shown(target)} names no pod", "write pod/NAMESPACE/NAME")
+        raise InputError.one("--live", f"{shown(target)} names no pod", "write pod/NAMESPACE/NAME")
     return (namespace, parts[0]) if len(parts) == 1 else (parts[0], parts[1])
 
 
@@ -63,7 +65,7 @@ async def _fetch(access: Access, configuration: Configuration, pod: tuple[str, s
             leader = await _Leader.find(connection, configuration)
             reply = await leader.record("latest")
             if reply is None:
-                raise _problem(leader.title, "it has decided no round yet")
+                raise InputError.one(leader.title, "it has decided no round yet")
             return leader.live(reply, None)
         wanted = _Wanted(*pod, await _read_pod(connection, *pod))
         wanted.require_ours(configuration)
@@ -75,7 +77,7 @@ async def _fetch(access: Access, configuration: Configuration, pod: tuple[str, s
 async def _read_pod(connection: Connection, namespace: str, name: str) -> dict[str, Any]:
     reply = await connection.request("GET", path_of("/api/v1", "pods", namespace, name))
     if reply.status == 404:
-        raise _problem(f"pod {namespace}/{name}", "there is no such pod", "kubectl get pods -A lists them")
+        raise InputError.one(f"pod {namespace}/{name}", "there is no such pod", "kubectl get pods -A lists them")
     return _decoded(reply, "get", "pods", namespace)
 
 
@@ -99,10 +101,12 @@ class _Wanted:
         ours = configuration.scheduler_names
         if self._scheduler not in ours:
             message = f"it is placed by scheduler {self._scheduler}, and this one is {', '.join(ours)}"
-            raise _problem(self.title, message, "--config FILE gives the configuration of a scheduler of another name")
+            raise InputError.one(
+                self.title, message, "--config FILE gives the configuration of a scheduler of another name"
+            )
         if self._gates and not self.node:
             message = f"no round decides on it before its scheduling gates are removed: {', '.join(self._gates)}"
-            raise _problem(self.title, message)
+            raise InputError.one(self.title, message)
 
     def round(self) -> str | None:
         """The round that placed it; None while it waits."""
@@ -110,12 +114,12 @@ class _Wanted:
             return None
         if PLACEMENT not in self._notes:
             message = f"it is on {self.node} without an annotation {PLACEMENT}: another scheduler or a user bound it"
-            raise _problem(self.title, message)
+            raise InputError.one(self.title, message)
         try:
             return str(int(json.loads(self._notes[PLACEMENT])["round"]))
         except (ValueError, TypeError, LookupError):
             message = f"its annotation {PLACEMENT} names no round: it was changed after flowsched wrote it"
-            raise _problem(self.title, message) from None
+            raise InputError.one(self.title, message) from None
 
     def is_in(self, record: Mapping[str, Any]) -> bool:
         """Whether a round decided on it: on this pod, and not on one before it of the same name."""
@@ -132,8 +136,8 @@ class _Wanted:
         """For one that waits and that no kept record knows."""
         if self._message:
             message = f"no round that decided on it is kept; its condition says: {self._message}"
-            return _problem(self.title, message, _KEEP)
-        return _problem(self.title, "no round has decided on it yet, or none that is kept", _KEEP)
+            return InputError.one(self.title, message, _KEEP)
+        return InputError.one(self.title, "no round has decided on it yet, or none that is kept", _KEEP)
 
 
 class _Leader:
@@ -155,16 +159,16 @@ class _Leader:
         title = f"lease {namespace}/{name}"
         if not election.leader_elect:
             message = "without leader election (leaderElection.leaderElect) nothing says where the scheduler runs"
-            raise _problem("--config", message, _OTHERS)
+            raise InputError.one("--config", message, _OTHERS)
         path = path_of("/apis/coordination.k8s.io/v1", "leases", namespace, name)
         reply = await connection.request("GET", path)
         if reply.status == 404:
             message = "there is no such lease, so no scheduler runs there"
-            raise _problem(title, message, "--config FILE gives a configuration that names another lease")
+            raise InputError.one(title, message, "--config FILE gives a configuration that names another lease")
         lease = _decoded(reply, "get", "leases.coordination.k8s.io", namespace)
         holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
         if not holder:
-            raise _problem(title, "no process leads at the moment", "try again in a few seconds")
+            raise InputError.one(title, "no process leads at the moment", "try again in a few seconds")
         return cls(connection, namespace, holder.partition("_")[0], configuration.server.metrics.port, title)
 
     async def about(self, wanted: _Wanted) -> LiveRecord:
@@ -191,7 +195,7 @@ class _Leader:
                 return live
             # Another leader began to count anew.
         message = f"it was placed in round {round}, whose record {self._pod} does not keep any more"
-        raise _problem(wanted.title, message, _KEEP)
+        raise InputError.one(wanted.title, message, _KEEP)
 
     def live(self, reply: Reply, task: str | None) -> LiveRecord:
         """A record in an answer; one of another version is refused."""
@@ -207,7 +211,7 @@ class _Leader:
         try:
             return [] if reply is None else [str(kept["round"]) for kept in json.loads(reply.body)["records"]]
         except (ValueError, LookupError, TypeError):
-            raise _problem(self.title, "the server there is not flowsched") from None
+            raise InputError.one(self.title, "the server there is not flowsched") from None
 
     async def _get(self, path: str, query: Mapping[str, str]) -> Reply | None:
         """An answer of the leader; None for its 404."""
@@ -223,13 +227,15 @@ class _Leader:
             message = (
                 f"its holder {self._pod} is no pod there: the scheduler runs outside of the cluster, or has just ended"
             )
-            raise _problem(self._lease, message, _OTHERS)
+            raise InputError.one(self._lease, message, _OTHERS)
         if reply.status in (401, 403):
             _decoded(reply, "get", "pods/proxy", self._namespace)
         if reply.status >= 500:
             message = f"it does not answer on port {self._port}: {_line(refusal.message)}"
-            raise _problem(self.title, message, "server.metrics in its configuration (--config FILE) says the port")
-        raise _problem(self.title, f"the API server does not reach it: {_line(str(refusal))}")
+            raise InputError.one(
+                self.title, message, "server.metrics in its configuration (--config FILE) says the port"
+            )
+        raise InputError.one(self.title, f"the API server does not reach it: {_line(str(refusal))}")
 
 
 def _decoded(reply: Reply, verb: str, resource: str, namespace: str) -> dict[str, Any]:
@@ -239,19 +245,15 @@ def _decoded(reply: Reply, verb: str, resource: str, namespace: str) -> dict[str
             found: dict[str, Any] = json.loads(reply.body)
             return found
         except ValueError:
-            raise _problem(f"namespace {namespace}", "what came is no answer of an API server") from None
+            raise InputError.one(f"namespace {namespace}", "what came is no answer of an API server") from None
     refusal = ApiError.of(reply)
     if reply.status == 401:
-        raise _problem("kubeconfig", f"the API server does not accept its credentials: {_line(refusal.message)}")
+        raise InputError.one("kubeconfig", f"the API server does not accept its credentials: {_line(refusal.message)}")
     if reply.status == 403:
         message = f"you may not {verb} {resource} there: it needs a Role with this verb"
-        raise _problem(f"namespace {namespace}", message, _RIGHTS)
-    raise _problem(f"namespace {namespace}", f"cannot {verb} {resource}: {_line(str(refusal))}")
+        raise InputError.one(f"namespace {namespace}", message, _RIGHTS)
+    raise InputError.one(f"namespace {namespace}", f"cannot {verb} {resource}: {_line(str(refusal))}")
 
 
 def _line(text: str) -> str:
     return " ".join(text.split())[:300] or "no reason is given"
-
-
-def _problem(source: str, message: str, help: str = "") -> InputError:
-    return InputError([Problem(source, None, "", message, help)])

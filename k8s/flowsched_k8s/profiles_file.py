@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_models.profiles import load_catalogue
 
 LARGEST = 4 * 1024 * 1024
@@ -42,7 +42,7 @@ class ProfilesFile:
         else:
             if self._started:
                 return None
-            raise InputError([_problem(self._path, "the files change while they are read")])
+            raise InputError.one(self._path, "the files change while they are read")
         if isinstance(result, InputError):
             if not self._started:
                 raise result
@@ -58,7 +58,7 @@ class ProfilesFile:
         try:
             files = self._files()
             if not files and self._had_files:
-                raise InputError([_problem(self._path, "there are no *.yaml files here any more")])
+                raise InputError.one(self._path, "there are no *.yaml files here any more")
             return files, _digest(files), None
         except InputError as error:
             return [], f"unreadable: {error}", error
@@ -72,7 +72,7 @@ class ProfilesFile:
                 p for p in self._path.iterdir() if p.suffix in (".yaml", ".yml") and not p.name.startswith(".")
             )
         except OSError as error:
-            raise InputError([_problem(self._path, f"cannot be read: {error.strerror or error}")]) from None
+            raise InputError.one(self._path, f"cannot be read: {error.strerror or error}") from None
 
 
 def _load(files: list[Path]) -> Catalogue | InputError:
@@ -90,16 +90,12 @@ def _digest(files: list[Path]) -> str:
             with path.open("rb") as file:
                 content = file.read(left + 1)
         except FileNotFoundError:
-            raise InputError([_problem(path, "there is no such file")]) from None
+            raise InputError.one(path, "there is no such file") from None
         except OSError as error:
-            raise InputError([_problem(path, f"cannot be read: {error.strerror or error}")]) from None
+            raise InputError.one(path, f"cannot be read: {error.strerror or error}") from None
         left -= len(content)
         if left < 0:
-            raise InputError([_problem(path, f"profiles are larger than {LARGEST // 1024 // 1024} MiB together")])
+            raise InputError.one(path, f"profiles are larger than {LARGEST // 1024 // 1024} MiB together")
         digest.update(f"{path.name}\0{len(content)}\0".encode())
         digest.update(content)
     return digest.hexdigest()
-
-
-def _problem(path: Path, message: str) -> Problem:
-    return Problem(str(path), None, "", message)

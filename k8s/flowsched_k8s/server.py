@@ -18,7 +18,7 @@ from aiohttp import web
 from flowsched.support.address import Address
 from flowsched_k8s.configuration import ServerSettings
 from flowsched_k8s.records import Records
-from flowsched_k8s.web_server import Check, Handler, application, compressed, headers_of, listen, printable
+from flowsched_k8s.web_server import Check, Handler, application, compressed, headers_of, listen, printable, scraped
 
 LOG = logging.getLogger(__name__)
 
@@ -55,13 +55,10 @@ class Server:
         """
         health, metrics = self._addresses.health, self._addresses.metrics
         try:
-            if health == metrics:
-                bound = await self._listen(everything(self._answers), "metrics", metrics)
-                return bound, bound
-            return (
-                await self._listen(health_only(self._answers), "health", health),
-                await self._listen(everything(self._answers), "metrics", metrics),
-            )
+            apart = health != metrics
+            first = await self._listen(health_only(self._answers), "health", health) if apart else None
+            bound = await self._listen(everything(self._answers), "metrics", metrics)
+            return first or bound, bound
         except BaseException:
             await self.stop()
             raise
@@ -85,10 +82,6 @@ def health_only(answers: Answers) -> web.Application:
 
 def everything(answers: Answers) -> web.Application:
     """All paths."""
-
-    async def metrics(request: web.Request) -> web.Response:
-        body, content_type = answers.metrics(request.headers.get("Accept", ""))
-        return await compressed(request, body, content_type)
 
     async def configz(request: web.Request) -> web.Response:
         return await _json(request, answers.configuration())
@@ -114,7 +107,7 @@ def everything(answers: Answers) -> web.Application:
     return application(
         {
             **_health_paths(answers),
-            "/metrics": metrics,
+            "/metrics": scraped(answers.metrics),
             "/configz": configz,
             "/debug/state": state,
             "/debug/records": listing,

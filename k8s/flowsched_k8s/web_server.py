@@ -12,7 +12,7 @@ from urllib.parse import quote
 from aiohttp import web
 
 from flowsched.support.address import Address
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 
 LOG = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ async def listen(app: web.Application, key: str, address: Address) -> tuple[web.
     except OSError as error:
         await runner.cleanup()
         reason = (error.strerror or str(error)).lower()
-        raise InputError([Problem("configuration", None, key, f"cannot listen on {address}: {reason}")]) from None
+        raise InputError.one("configuration", f"cannot listen on {address}: {reason}", key=key) from None
     return runner, Address(address.host, runner.addresses[0][1])
 
 
@@ -76,6 +76,16 @@ async def compressed(request: web.Request, body: bytes, content_type: str) -> we
             body = await asyncio.to_thread(gzip.compress, body, 5, mtime=0)
             headers["Content-Encoding"] = "gzip"
     return web.Response(body=body, headers=headers)
+
+
+def scraped(metrics: Callable[[str], tuple[bytes, str]]) -> Handler:
+    """Answers with metrics. ``metrics``: the text to scrape and its content type, for an Accept header."""
+
+    async def answer(request: web.Request) -> web.Response:
+        body, content_type = metrics(request.headers.get("Accept", ""))
+        return await compressed(request, body, content_type)
+
+    return answer
 
 
 def headers_of(content_type: str) -> dict[str, str]:

@@ -48,6 +48,11 @@ class InputError(Exception):
         self.problems = tuple(problems)
         super().__init__(self.problems)
 
+    @classmethod
+    def one(cls, source: str | Path, message: str, help: str = "", key: str = "") -> InputError:
+        """With a single problem, of which no line is known."""
+        return cls([Problem(str(source), None, key, message, help)])
+
     def __str__(self) -> str:
         """One line per problem."""
         return "\n".join(str(p) for p in self.problems)

@@ -113,12 +113,12 @@ def _parquet(path: Path) -> _Table:
         import pyarrow.parquet
     except ImportError:
         message = "reading Parquet needs pyarrow, which is not installed"
-        raise InputError([Problem(str(path), None, "", message, install_extra("sweep"))]) from None
+        raise InputError.one(path, message, install_extra("sweep")) from None
     try:
         table = pyarrow.parquet.read_table(path)
     except (OSError, ValueError, pyarrow.ArrowException) as error:
         text = " ".join(str(error).split())
-        raise InputError([Problem(str(path), None, "", f"not a valid Parquet file: {text}")]) from None
+        raise InputError.one(path, f"not a valid Parquet file: {text}") from None
     columns = [column.to_pylist() for column in table.columns]
     return _Table(table.column_names, enumerate(zip(*columns, strict=True), start=1), _Row)
 

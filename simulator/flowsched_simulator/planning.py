@@ -80,7 +80,7 @@ def snapshot_of(scenario: Scenario, seed: int) -> Snapshot:
     if any(terms.after for terms in scenario.job_terms.values()):
         message = "a plan cannot hold jobs back until others have ended"
         hint = "leave `after` out, or simulate instead"
-        raise document.InputError([document.Problem(scenario.source, None, "after", message, hint)])
+        raise document.InputError.one(scenario.source, message, hint, key="after")
     scenario = drawn_workload(scenario, seed)
     return Snapshot(
         now_s=0.0,

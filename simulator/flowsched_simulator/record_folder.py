@@ -9,7 +9,7 @@ from pathlib import Path
 from flowsched.records.record import Recipe
 from flowsched.records.record_maker import RecordMaker
 from flowsched.records.record_writer import RecordWriter
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_models.output import make_folder
 
 OPTION = "--records"
@@ -36,10 +36,10 @@ class RecordFolder:
             used = any(own.fullmatch(path.name) for path in folder.iterdir())
         except OSError as error:
             message = f"cannot be read: {(error.strerror or str(error)).lower()}"
-            raise InputError([Problem(str(folder), None, OPTION, message)]) from None
+            raise InputError.one(folder, message, key=OPTION) from None
         if used:
             message = "holds the records of another run"
-            raise InputError([Problem(str(folder), None, OPTION, message, "name an empty folder, or remove them")])
+            raise InputError.one(folder, message, "name an empty folder, or remove them", key=OPTION)
 
     @property
     def count(self) -> int:
@@ -75,4 +75,4 @@ class RecordFolder:
             if isinstance(error, InputError):
                 raise error
             if error is not None:
-                raise InputError([Problem(str(self._folder), None, OPTION, f"a record could not be made: {error}")])
+                raise InputError.one(self._folder, f"a record could not be made: {error}", key=OPTION)

@@ -12,7 +12,7 @@ import numpy as np
 
 from flowsched.cluster.decision import Certificate
 from flowsched.cluster.snapshot import MILLI
-from flowsched_models.document import InputError, Problem, name_help
+from flowsched_models.document import InputError, name_help
 from flowsched_models.picked_fields import picked
 from flowsched_models.short_repr import Overview, ShortRepr
 from flowsched_models.text_table import counted
@@ -318,7 +318,7 @@ class Run(ShortRepr):
         from flowsched_simulator.run_tables import TABLES, run_frame
 
         if table not in TABLES:
-            raise InputError([Problem("table", None, table, "there is no such table", name_help(table, TABLES))])
+            raise InputError.one("table", "there is no such table", name_help(table, TABLES), key=table)
         return run_frame(self, table)
 
     def to_parquet(self, folder: str | Path) -> tuple[Path, ...]:

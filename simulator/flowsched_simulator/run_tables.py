@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
@@ -125,11 +126,7 @@ def _members(row: type) -> dict[str, tuple[str, Callable[[Any], Any]]]:
     for name, member in vars(row).items():
         if isinstance(member, property) and member.fget is not None and not name.startswith("_"):
             kinds[name] = get_type_hints(member.fget)["return"]
-    return {name: (_kind(hint), _reader(name)) for name, hint in kinds.items()}
-
-
-def _reader(name: str) -> Callable[[Any], Any]:
-    return lambda row: getattr(row, name)
+    return {name: (_kind(hint), attrgetter(name)) for name, hint in kinds.items()}
 
 
 def _kind(hint: Any) -> str:

@@ -26,7 +26,6 @@ from flowsched_models.document import (
     Document,
     InputError,
     KeyPath,
-    Problem,
     Problems,
     name_help,
     read_document,
@@ -97,7 +96,7 @@ def find_file(name_or_path: str | Path, folder: Path, noun: str, kind: str | Non
         return path
     known = names if kind is None else [name for name, _ in bundled(folder, kind)]
     help = f"{name_help(text, known)}, or give a path to a file"
-    raise InputError([Problem(text, None, "", f"there is no bundled {noun} '{text}'", help)])
+    raise InputError.one(text, f"there is no bundled {noun} '{text}'", help)
 
 
 def find_document(name_or_path: str | Path, folder: Path, noun: str, kind: str | None = None) -> Document:

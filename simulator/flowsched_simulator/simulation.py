@@ -22,7 +22,7 @@ from flowsched.cluster.gpus import use_of
 from flowsched.cluster.snapshot import Task, cpu_weight
 from flowsched.disaggregation.coupled import is_remote
 from flowsched.records.record import Recipe
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_models.runtime import HostFactory, Resident
 from flowsched_simulator.coupled_tasks import CoupledTasks
 from flowsched_simulator.gpu_use import GpuUse
@@ -255,7 +255,7 @@ class Simulation:
                 f"{task} is a sub-task of a job whose GPUs may be on other machines: those do not leave their place"
             )
             help = "choose a policy, or settings, that neither preempt nor move"
-            raise InputError([Problem("--policy", None, self._scheduler.name, message, help)])
+            raise InputError.one("--policy", message, help, key=self._scheduler.name)
         bound = self._bound[task]
         stay = Stay(
             bound.machine,

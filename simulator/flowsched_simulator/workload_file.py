@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from flowsched_models.document import Document, InputError, Problem
+from flowsched_models.document import Document, InputError
 from flowsched_models.extras import install_extra
 from flowsched_models.output import write_whole, write_whole_bytes
 from flowsched_simulator.arrivals_file import COLUMNS, column_type, is_parquet
@@ -60,8 +60,7 @@ def write_workload(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         import pyarrow.parquet
     except ImportError:
         message = "writing Parquet needs pyarrow, which is not installed"
-        help = f"name a file that ends in .csv, or {install_extra('sweep')}"
-        raise InputError([Problem(str(path), None, "", message, help)]) from None
+        raise InputError.one(path, message, f"name a file that ends in .csv, or {install_extra('sweep')}") from None
     types: dict[type | None, Any] = {float: pyarrow.float64(), int: pyarrow.int64(), bool: pyarrow.bool_()}
     arrays = {}
     for name in _columns(rows):
@@ -116,5 +115,5 @@ def _checked(name: str, words: Sequence[tuple[str, str]]) -> Iterator[str]:
     for key, word in words:
         if any(letter.isspace() for letter in word) or "=" in key:
             message = f"'{word}' cannot be a word in a cell, in which words have spaces between them"
-            raise InputError([Problem("arrivals file", None, name, message, "rename it")])
+            raise InputError.one("arrivals file", message, "rename it", key=name)
         yield word

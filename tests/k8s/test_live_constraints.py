@@ -579,7 +579,7 @@ def test_scheduling_gates(site: Site) -> None:
     site.pod("other")
     site.bound("other")
     condition = site.condition("gated")
-    assert condition is not None and condition["reason"] == names.SCHEDULING_GATED
+    assert condition is not None and condition["reason"] == "SchedulingGated"
     site.change_pod("gated", {"spec": {"schedulingGates": [{"name": "example.com/two"}]}}, "merge-patch")
     site.pod("another")
     site.bound("another")

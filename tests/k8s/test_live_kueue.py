@@ -120,7 +120,7 @@ def test_a_group_beyond_the_quota_stays_gated_until_another_one_ends(site: Site)
     assert bound_now(site) == set(first)
     for name in second:
         conditions = {c["type"]: c["reason"] for c in site.space.pod(name)["status"]["conditions"]}
-        assert conditions[names.POD_SCHEDULED] == names.SCHEDULING_GATED
+        assert conditions[names.POD_SCHEDULED] == "SchedulingGated"
     for name in first:
         ends(site, name)
     for name in second:

@@ -19,7 +19,7 @@ from flowsched_agent.workloads import Workload, Workloads
 from flowsched_k8s.api.access import IN_CLUSTER, Access, find_access
 from flowsched_k8s.api.client import MERGE, ApiError, Connection, UnreachableError
 from flowsched_k8s.api.reflector import Reflector
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_models.profiles import load_catalogue
 
 LOG = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Cluster(Workloads):
         node = settings.node_name or os.environ.get("NODE_NAME")
         if not node:
             help = "name it, or set $NODE_NAME from the field spec.nodeName of the pod"
-            raise InputError([Problem("configuration", None, "kubernetes.nodeName", "is missing", help)])
+            raise InputError.one("configuration", "is missing", help, key="kubernetes.nodeName")
         self.node = node
         self._settings = settings
         self._dry_run = configuration.dry_run
@@ -159,5 +159,5 @@ def _access(settings: Kubernetes) -> Access:
     """The named kubeconfig, else the cluster around the agent; no kubeconfig that happens to be on the node."""
     if settings.kubeconfig is None and not os.environ.get(IN_CLUSTER):
         help = "run the agent in a pod, or name a kubeconfig in kubernetes.kubeconfig"
-        raise InputError([Problem("kubernetes", None, "kubeconfig", "there is no cluster around the agent", help)])
+        raise InputError.one("kubernetes", "there is no cluster around the agent", help, key="kubeconfig")
     return find_access(settings.kubeconfig, environment={IN_CLUSTER: "here"})

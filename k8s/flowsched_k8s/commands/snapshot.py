@@ -30,7 +30,7 @@ def snapshot(config: Path | None, kubeconfig: Path | None, out: Path | None) -> 
     from flowsched_k8s.api.client import ApiError, UnreachableError
     from flowsched_k8s.configuration_file import load_configuration
     from flowsched_k8s.snapshot_export import export_snapshot
-    from flowsched_models.document import InputError, Problem
+    from flowsched_models.document import InputError
     from flowsched_models.output import make_folder, write_whole
 
     configuration = load_configuration(config)
@@ -39,7 +39,7 @@ def snapshot(config: Path | None, kubeconfig: Path | None, out: Path | None) -> 
         text, remarks = asyncio.run(export_snapshot(configuration, access))
     except (ApiError, UnreachableError) as error:
         help = "is it the right cluster, and may you list its nodes and pods?"
-        raise InputError([Problem(access.server, None, "", f"cannot be read: {error}", help)]) from None
+        raise InputError.one(access.server, f"cannot be read: {error}", help) from None
     for remark in remarks:
         click.echo(remark, err=True)
     if out is None:

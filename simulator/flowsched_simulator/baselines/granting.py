@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from flowsched.cluster.snapshot import MILLI, Task
-from flowsched_models.document import InputError, Problem, name_help
+from flowsched_models.document import InputError, name_help
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,5 @@ def variant_label(text: str, source: str = "--variant", beside: Iterable[str] = 
     """
     labels = {granting.name: granting.label for granting in VARIANTS}
     if text not in labels and text not in labels.values():
-        hint = name_help(text, [*beside, *labels])
-        raise InputError([Problem(source, None, text, "there is no such variant", hint)])
+        raise InputError.one(source, "there is no such variant", name_help(text, [*beside, *labels]), key=text)
     return labels.get(text, text)

@@ -12,7 +12,7 @@ from flowsched.cluster.snapshot import Snapshot
 from flowsched.disaggregation.registry import DISAGGREGATION_POLICIES
 from flowsched.scale.policies import ALIASES, COST_MODELS
 from flowsched.support.registry import Registry
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_simulator.baselines.baseline import Baseline
 from flowsched_simulator.baselines.granting import VARIANTS, Granting
 
@@ -75,7 +75,7 @@ def _check(name: str, loaded: Any, package: str) -> None:
 
 
 def _error(message: str, help: str) -> InputError:
-    return InputError([Problem("baselines", None, "", message, help)])
+    return InputError.one("baselines", message, help)
 
 
 BASELINES = Registry("baseline", GROUP, {**_COMPARED, **_ON_REQUEST}, _check, _error, _OTHER_POLICIES)

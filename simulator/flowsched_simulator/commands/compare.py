@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from flowsched_models.command_line import StrictCommand
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 
 
 @click.command(
@@ -37,9 +37,7 @@ def compare(sweeps: tuple[Path, ...], policies: tuple[str, ...], metrics: tuple[
     from flowsched_simulator.experiment.sweep_comparison import compare_sweeps, differing_scenarios
 
     if len(sweeps) > 2:
-        raise InputError(
-            [Problem("SWEEP", None, "", f"compares one or two sweeps, got {len(sweeps)}", "give two folders")]
-        )
+        raise InputError.one("SWEEP", f"compares one or two sweeps, got {len(sweeps)}", "give two folders")
     loaded = [load_results(folder) for folder in sweeps]
     own = loaded[0]
     wanted = metrics or own.shown_metrics()
@@ -51,7 +49,7 @@ def compare(sweeps: tuple[Path, ...], policies: tuple[str, ...], metrics: tuple[
     else:
         if len(policies) == 1:
             help = f"add the one to compare it with, such as --policy {own.reference}"
-            raise InputError([Problem("--policy", None, policies[0], "is alone", help)])
+            raise InputError.one("--policy", "is alone", help, key=policies[0])
         reference = policies[-1] if policies else own.reference
         found = [each for metric in wanted for each in own.comparisons(reference, metric, policies[:-1] or None)]
     if as_json:

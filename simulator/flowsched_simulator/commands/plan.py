@@ -91,7 +91,7 @@ def plan(
     """
     if evaluations is not None and time_limit is not None:
         message = "limits the search by time, and --evaluations by plans looked at"
-        raise InputError([Mistake("--time-limit", None, "", message, "give one of them")])
+        raise InputError.one("--time-limit", message, "give one of them")
     loaded = load_scenario(scenario)
     snapshot = snapshot_of(loaded, seed)
     unknown = outside(snapshot)
@@ -114,7 +114,7 @@ def plan(
     outcome = make_plan(loaded, rules, None if quiet else progress.show)
     progress.end()
     if not outcome.plan.feasible:
-        raise InputError([Mistake(loaded.source, None, "", *_impossible(outcome))])
+        raise InputError.one(loaded.source, *_impossible(outcome))
     if out is not None:
         what = f"Plan for {loaded.name}: {rules.objective} {outcome.value_s:.2f} s as predicted"
         write_whole(out, schedule_text(schedule_of(loaded, outcome.plan, _name(out)), what))

@@ -12,7 +12,7 @@ import click
 
 from flowsched.cluster.knowledge import knowledge_text
 from flowsched_models.command_line import StrictCommand
-from flowsched_models.document import InputError, Problem, name_help
+from flowsched_models.document import InputError, name_help
 from flowsched_models.picked_fields import picked
 from flowsched_models.text_table import text_table
 from flowsched_simulator.isolation import comparison as isolation
@@ -85,7 +85,7 @@ def _described(name: str) -> Description:
         if name in known:
             raise
         hint = name_help(name, [*known, *NODE_POLICIES, *SUMMARIES])
-        raise InputError([Problem("NAME", None, name, "there is no such policy", hint)]) from error
+        raise InputError.one("NAME", "there is no such policy", hint, key=name) from error
 
 
 def _describe_isolation(name: str) -> Description:

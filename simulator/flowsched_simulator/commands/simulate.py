@@ -201,12 +201,12 @@ def simulate(
         variant_label(variant)
         if not any(name in BASELINES and len(variants_of(name)) > 1 for name in names):
             message = f"has no meaning for {', '.join(names)}: greedy rules have variants"
-            raise InputError([Problem("--variant", None, variant, message, "add one, such as --policy fcfs")])
+            raise InputError.one("--variant", message, "add one, such as --policy fcfs", key=variant)
     loaded = read_scenario(document)
     check_devices(names, loaded.tasks)
     if any(text.partition("=")[0].strip() == "objective" for text in settings):
         hint = f"change 'objective:' in {loaded.source}, or in a copy of it"
-        raise InputError([Problem("--set", None, "objective", "a scenario has its own objective", hint)])
+        raise InputError.one("--set", "a scenario has its own objective", hint, key="objective")
     options = Options(
         seed=seed,
         model_error=error,
@@ -230,7 +230,7 @@ def simulate(
         given = [option for option, value in needless.items() if value]
         if given:
             message = "a given schedule asks no policy: there is no round to set, record or charge"
-            raise InputError([Problem("--schedule", None, "", message, f"leave out {', '.join(given)}")])
+            raise InputError.one("--schedule", message, f"leave out {', '.join(given)}")
         loaded, runs = _replayed(loaded, scenario, schedule, options, out)
     else:
         engine = replace(
@@ -241,9 +241,9 @@ def simulate(
         )
         _, plan = apart(settings)
         if plan and FLOW_PLAN not in names:
-            raise InputError([Problem("--set", None, plan[0], f"is for {FLOW_PLAN}", f"add --policy {FLOW_PLAN}")])
+            raise InputError.one("--set", f"is for {FLOW_PLAN}", f"add --policy {FLOW_PLAN}", key=plan[0])
         if keep_rounds is not None and records is None:
-            raise InputError([Problem("--keep-rounds", None, "", "is for records", "add --records FOLDER")])
+            raise InputError.one("--keep-rounds", "is for records", "add --records FOLDER")
         if out is not None:
             make_folder(out)
         runs = _compared(loaded, names, options, engine, records, keep_rounds, variant)
@@ -341,7 +341,7 @@ def _replayed(
     if not same:
         message = f"the schedule is for '{plan.cluster}', not for '{scenario.name}'"
         hint = f"run: flowsched simulate {plan.cluster} --schedule {schedule}"
-        raise InputError([Problem(plan.source, None, "cluster", message, hint)])
+        raise InputError.one(plan.source, message, hint, key="cluster")
     if out is not None:
         make_folder(out)
     for sentence in caveats(scenario, plan, options.seed):

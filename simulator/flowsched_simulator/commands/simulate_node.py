@@ -59,8 +59,7 @@ def simulate_on_node(
     intervals_s = _intervals(qps_interval)
     if records is not None:
         if FLOW_NODE not in names:
-            message = f"are kept of {FLOW_NODE} only"
-            raise InputError([Problem("--records", None, "", message, f"add --policy {FLOW_NODE}")])
+            raise InputError.one("--records", f"are kept of {FLOW_NODE} only", f"add --policy {FLOW_NODE}")
         make_folder(records)
     out = folder(scenario.name)
     if out is not None:
@@ -122,7 +121,7 @@ def deviation(option: str, text: str, most: float) -> Noise:
     except ValueError:
         sigma = math.nan
     if not 0.0 <= sigma <= most:
-        raise InputError([Problem(option, None, "", f"{text} is not a number from 0 to {most:g}", "or: measured")])
+        raise InputError.one(option, f"{text} is not a number from 0 to {most:g}", "or: measured")
     return sigma
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from flowsched_models.command_line import StrictCommand
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_models.output import default_folder, make_folder
 from flowsched_models.text_table import counted
 from flowsched_simulator.commands.sweep_progress import SweepProgress, duration
@@ -105,7 +105,7 @@ def sweep(
     from flowsched_simulator.experiment.sweep import Sweep, check_most_seeds
 
     if share is not None and until is not None:
-        raise InputError([Problem("--share", None, "", "has no meaning with --until", "leave one of them out")])
+        raise InputError.one("--share", "has no meaning with --until", "leave one of them out")
     plan = load_experiment(experiment).plan
     check_most_seeds(plan, until, max_seeds)
     folder = out or default_folder(plan.name, "experiment")

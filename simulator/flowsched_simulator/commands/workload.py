@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from flowsched_models.command_line import StrictCommand, StrictGroup
-from flowsched_models.document import InputError, Problem, read_document
+from flowsched_models.document import InputError, read_document
 from flowsched_models.text_table import counted
 from flowsched_simulator.scenario_file import BUNDLED, KIND, find_file, read_with_entries, source_of
 from flowsched_simulator.workload_file import csv_text, workload_rows, write_scenario, write_workload
@@ -42,10 +42,10 @@ def generate(scenario: str, seed: int, out: Path | None, scenario_out: Path | No
     A scenario that reads the file (arrivals: {file: ...}, no jobs) runs as SCENARIO does with the same seed.
     """
     if scenario_out is not None and out is None:
-        raise InputError([Problem("--scenario", None, "", "names a scenario of an arrivals file", "add --out FILE")])
+        raise InputError.one("--scenario", "names a scenario of an arrivals file", "add --out FILE")
     path = find_file(scenario, BUNDLED, "scenario", KIND)
     if scenario_out is not None and scenario_out.resolve() == path.resolve():
-        raise InputError([Problem("--scenario", None, "", f"would replace {path} itself", "name another file")])
+        raise InputError.one("--scenario", f"would replace {path} itself", "name another file")
     document = read_document(path, source_of(path, BUNDLED))
     loaded, entries = read_with_entries(document)
     rows = workload_rows(loaded, entries, seed)

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_models.output import make_folder, write_whole_bytes
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Plot:
         kind = path.suffix.lower().removeprefix(".")
         if kind not in _METADATA:
             help = f"end it in .{', .'.join(_METADATA)}"
-            raise InputError([Problem(str(path), None, "", f"'{path.suffix}' is not a kind of drawing", help)])
+            raise InputError.one(path, f"'{path.suffix}' is not a kind of drawing", help)
         make_folder(path.parent)
         write_whole_bytes(path, self.to_bytes(kind))
         return path

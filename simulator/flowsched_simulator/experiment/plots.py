@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_simulator.experiment.job_curves import QUEUE, UTILISATION, curve, last_end_s
 from flowsched_simulator.experiment.metric import METRICS
 from flowsched_simulator.experiment.paired import paired_difference
@@ -33,7 +33,7 @@ def plot_cdf(results: Results, column: str, case: str) -> Plot:
     """Share of the jobs of all seeds at or below each value of a column of jobs."""
     known = {"slowdown", "waiting_s", "completion_s"}
     if column not in known:
-        raise InputError([Problem("column", None, column, "cannot be drawn", f"one of {', '.join(sorted(known))}")])
+        raise InputError.one("column", "cannot be drawn", f"one of {', '.join(sorted(known))}", key=column)
     words = column.removesuffix("_s")
     plot = Plot(
         _slug("cdf", words, case),
@@ -147,9 +147,7 @@ def _cases_along(results: Results, factor: str) -> list[tuple[float, str]]:
             found.setdefault(float(value), case)
     if len(found) < 2:
         message = "no two scenarios of this experiment differ in it alone"
-        raise InputError(
-            [Problem(results.name, None, factor, message, f"give scenarios a list, as {factor}: [0.6, 0.9]")]
-        )
+        raise InputError.one(results.name, message, f"give scenarios a list, as {factor}: [0.6, 0.9]", key=factor)
     return sorted(found.items())
 
 

@@ -27,6 +27,11 @@ class PolicyComparison:
     """How many those are."""
 
     @property
+    def told_metric(self) -> Metric:
+        """How the metric is told; one that is not known by its own name."""
+        return METRICS.get(self.metric, Metric(self.metric))
+
+    @property
     def verdict(self) -> str:
         """``better`` or ``worse`` than the reference, or ``open`` where chance may have made the difference."""
         if self.p_adjusted is None or self.p_adjusted >= LEVEL or not self.difference.mean:
@@ -35,7 +40,7 @@ class PolicyComparison:
 
     def sentence(self) -> str:
         """Which is better by how much, or that it is not decided."""
-        found, metric = self.difference, METRICS.get(self.metric, Metric(self.metric))
+        found, metric = self.difference, self.told_metric
         own, other, by = self.policy, self.reference, f"by {metric.words}"
         lost = f" ({counted(found.lost, 'seed')} left out: a job never ended)" if found.lost else ""
         if found.mean is None:
@@ -45,17 +50,14 @@ class PolicyComparison:
             return f"{self.case}: {own} against {other} {by}: {amount} with one seed, which decides nothing{lost}."
         if found.mean == 0.0 and found.low == found.high:
             return f"{self.case}: {own} and {other} are equal {by} in all {found.seeds} seeds{lost}."
-        alike = found.low == found.high
-        shown = f"the same in all {found.seeds} seeds" if alike else _seeds_and_interval(found, metric)
+        shown = f"{_between(found, metric)}, {counted(found.seeds, 'seed')}"
+        if found.low == found.high:
+            shown = f"the same in all {found.seeds} seeds"
         measured = f"{amount} ({shown})"
         if self.verdict != OPEN:
             return f"{self.case}: {own} is {self.verdict} than {other} {by}: {measured}{lost}."
         many = f"; not significant after correction for {self.among} comparisons" if _excludes_zero(found) else ""
         return f"{self.case}: not decided whether {own} or {other} is better {by}: {measured}{many}{lost}."
-
-
-def _seeds_and_interval(found: PairedDifference, metric: Metric) -> str:
-    return f"{_between(found, metric)}, {counted(found.seeds, 'seed')}"
 
 
 def _excludes_zero(found: PairedDifference) -> bool:
@@ -96,22 +98,19 @@ def _in_points(found: PairedDifference, metric: Metric) -> bool:
 
 def amount_text(found: PolicyComparison) -> str:
     """The mean difference as a text with its unit."""
-    metric = METRICS.get(found.metric, Metric(found.metric))
-    return "-" if found.difference.mean is None else _amount(found.difference, metric)
+    return "-" if found.difference.mean is None else _amount(found.difference, found.told_metric)
 
 
 def difference_cells(found: PolicyComparison) -> list[str]:
     """Mean difference, interval and p value as texts, in the units of the sentence."""
-    metric = METRICS.get(found.metric, Metric(found.metric))
-    told = found.difference
+    told, metric = found.difference, found.told_metric
     if told.mean is None:
         return ["-", "-", "-", "-"]
     interval = "-" if told.low is None else _between(told, metric).removeprefix("95 % interval ")
-    p = "-" if found.p_adjusted is None else ("<0.001" if found.p_adjusted < 0.001 else f"{found.p_adjusted:.3f}")
-    wilcoxon = told.p_wilcoxon
-    return [
-        _amount(told, metric),
-        interval,
-        p,
-        "-" if wilcoxon is None else ("<0.001" if wilcoxon < 0.001 else f"{wilcoxon:.3f}"),
-    ]
+    return [_amount(told, metric), interval, _p_text(found.p_adjusted), _p_text(told.p_wilcoxon)]
+
+
+def _p_text(p: float | None) -> str:
+    if p is None:
+        return "-"
+    return "<0.001" if p < 0.001 else f"{p:.3f}"

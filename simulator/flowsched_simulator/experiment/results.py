@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowsched_models.document import InputError, Problem, name_help
+from flowsched_models.document import InputError, name_help
 from flowsched_models.picked_fields import picked
 from flowsched_models.short_repr import Overview, ShortRepr
 from flowsched_models.text_table import counted
@@ -113,8 +113,8 @@ class Results(ShortRepr):
                     found = {
                         "mean": self.mean(case, policy, metric),
                         "median": self.quantile(case, policy, 0.5, metric),
+                        "p95": self.quantile(case, policy, 0.95, metric),
                     }
-                    found["p95"] = self.quantile(case, policy, 0.95, metric)
                     for name, each in found.items():
                         row |= zip((name, f"{name}_low", f"{name}_high"), _ends(each), strict=True)
                     rows.append(row)
@@ -192,8 +192,7 @@ class Results(ShortRepr):
 
     def _check(self, noun: str, name: str, known: Sequence[str]) -> None:
         if name not in known:
-            message = f"{self.name} has no such {noun}"
-            raise InputError([Problem(noun, None, name, message, name_help(name, known))])
+            raise InputError.one(noun, f"{self.name} has no such {noun}", name_help(name, known), key=name)
 
     def values(self, case: str, policy: str, metric: str) -> dict[int, float | None]:
         """A figure of runs by seed; None where a run does not have it."""
@@ -230,12 +229,12 @@ def load_results(folder: str | Path) -> Results:
     if not path.is_file():
         missing = "there is no such folder" if not folder.is_dir() else "this folder has no results of a sweep"
         help = "flowsched sweep EXPERIMENT --out FOLDER writes them when all runs are done"
-        raise InputError([Problem(str(folder), None, "", missing, help)])
+        raise InputError.one(folder, missing, help)
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
         return Results(folder, about)
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError([Problem(str(path), None, "", f"is damaged: {error}", "run the sweep again")]) from None
+        raise InputError.one(path, f"is damaged: {error}", "run the sweep again") from None
 
 
 def comparison_frame(found: Sequence[PolicyComparison]) -> pd.DataFrame:

@@ -8,7 +8,7 @@ import platform
 from collections.abc import Iterator
 from pathlib import Path
 
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_models.output import make_folder
 from flowsched_simulator.experiment.finished_run import FinishedRun, read_finished
 
@@ -43,9 +43,7 @@ class RunStore:
             draft.replace(path)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise InputError(
-                [Problem(str(path), None, "", f"cannot be written: {reason}", "name another --out")]
-            ) from None
+            raise InputError.one(path, f"cannot be written: {reason}", "name another --out") from None
         finally:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
@@ -56,13 +54,9 @@ class RunStore:
         try:
             found = read_finished(path.read_bytes())
         except (OSError, ValueError) as error:
-            raise InputError(
-                [Problem(str(path), None, "", str(error), "delete the file; the run is done again")]
-            ) from None
+            raise InputError.one(path, str(error), "delete the file; the run is done again") from None
         if found.digest != digest:
-            raise InputError(
-                [Problem(str(path), None, "", "holds another run", "delete the file; the run is done again")]
-            )
+            raise InputError.one(path, "holds another run", "delete the file; the run is done again")
         return found
 
     @contextlib.contextmanager
@@ -76,9 +70,7 @@ class RunStore:
         with path.open("a+") as file:
             if not _lock(file.fileno()):
                 message = "another sweep writes to this folder"
-                raise InputError(
-                    [Problem(str(self.folder.parent), None, "", message, "wait for it, or name another --out")]
-                )
+                raise InputError.one(self.folder.parent, message, "wait for it, or name another --out")
             # What a killed process left half-written is of no use; shares may write at this very moment.
             for draft in () if share else self.folder.glob("*.part"):
                 draft.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_models.text_table import counted
 from flowsched_simulator.experiment.estimate import Estimate, estimate
 from flowsched_simulator.experiment.finished_run import RunFailure
@@ -214,7 +214,7 @@ def check_most_seeds(plan: Plan, until: float | None, most_seeds: int | None) ->
         help = f"write --max-seeds {LEAST_SEEDS} or more, or leave out --until"
     else:
         return
-    raise InputError([Problem("--max-seeds", None, "", message, help)])
+    raise InputError.one("--max-seeds", message, help)
 
 
 def _further(seeds: Sequence[int], count: int) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_simulator.experiment.paired import paired_difference
 from flowsched_simulator.experiment.policy_comparison import PolicyComparison, adjusted
 from flowsched_simulator.experiment.results import Results
@@ -29,7 +29,7 @@ def compare_sweeps(
         has = "; ".join(
             f"{each.folder} has {', '.join(each.cases)} and {', '.join(each.policies)}" for each in (own, reference)
         )
-        raise InputError([Problem(names[0], None, "", f"shares no scenario and policy with {names[1]}", has)])
+        raise InputError.one(names[0], f"shares no scenario and policy with {names[1]}", has)
     return adjusted(found)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from importlib.util import find_spec
 
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_simulator.experiment.finished_run import FinishedRun, RunFailure
 from flowsched_simulator.experiment.planned_run import PlannedRun, code_digest, execute
 
@@ -24,16 +24,12 @@ Answers = Iterator[FinishedRun | RunFailure]
 def check_backend(backend: str, address: str | None) -> None:
     """Raise :class:`InputError` for a backend that there is not, or an address that is missing or has no meaning."""
     if backend not in BACKENDS:
-        raise InputError(
-            [Problem("--backend", None, backend, "there is no such backend", f"one of {', '.join(BACKENDS)}")]
-        )
+        raise InputError.one("--backend", "there is no such backend", f"one of {', '.join(BACKENDS)}", key=backend)
     if backend == "dask" and not address:
         help = "add --address tcp://HOST:8786, the address that dask scheduler prints"
-        raise InputError([Problem("--backend", None, "dask", "needs the address of its scheduler", help)])
+        raise InputError.one("--backend", "needs the address of its scheduler", help, key="dask")
     if backend != "dask" and address:
-        raise InputError(
-            [Problem("--address", None, address, "is for --backend dask", "add it, or leave the address out")]
-        )
+        raise InputError.one("--address", "is for --backend dask", "add it, or leave the address out", key=address)
 
 
 def check_installed() -> None:
@@ -100,12 +96,9 @@ def _dask_client(address: str) -> Iterator[tuple[object, int]]:
         client = Client(address, timeout=_CONNECT_S)  # type: ignore[no-untyped-call]
     except (OSError, ValueError, TypeError) as error:
         message = f"no Dask scheduler answers there: {str(error) or type(error).__name__}"
-        help = "give the address that dask scheduler prints"
-        raise InputError([Problem("--address", None, address, message, help)]) from None
+        raise InputError.one("--address", message, "give the address that dask scheduler prints", key=address) from None
     with client:
         cores = sum(client.nthreads().values())  # type: ignore[no-untyped-call]
         if not cores:
-            raise InputError(
-                [Problem("--address", None, address, "this Dask cluster has no workers", "start dask worker")]
-            )
+            raise InputError.one("--address", "this Dask cluster has no workers", "start dask worker", key=address)
         yield client, cores

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_models.isolation.admission import room_of
 from flowsched_models.isolation.bandwidth import delays, steadiness
 from flowsched_models.isolation.estimate import LEAST_MARGIN, estimate, forecast_error
@@ -53,7 +53,7 @@ def run(
     admission = admission_of(reservations, room)
     if DEADLINE in names and not admission.admitted:
         help = "fewer critical tasks, a smaller margin, or more cores"
-        raise InputError([Problem(scenario.source, None, "tasks", f"not admitted: {admission.reason}", help)])
+        raise InputError.one(scenario.source, f"not admitted: {admission.reason}", help, key="tasks")
     rules = fair_rules(scenario.cores, scenario.fair.tick * 1e-6)
     runs = []
     for name in names:

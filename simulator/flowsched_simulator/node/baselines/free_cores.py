@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 
 
 def without_services(policy: str, cores: Iterable[int], taken: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
@@ -13,5 +13,5 @@ def without_services(policy: str, cores: Iterable[int], taken: Iterable[tuple[in
     left = tuple(c for c in cores if c not in served)
     if not left:
         text = f"needs virtual CPUs for jobs alone; the services have all: {', '.join(map(str, sorted(served)))}"
-        raise InputError([Problem("--policy", None, policy, text, "give services fewer cores, or compare without it")])
+        raise InputError.one("--policy", text, "give services fewer cores, or compare without it", key=policy)
     return left

@@ -29,7 +29,6 @@ PUBLISHED_ORDER: Mapping[str, tuple[Part, ...]] = MappingProxyType(
     }
 )
 """Jobs in their order, each with the parts on which it may run."""
-PUBLISHED_THREADS: Mapping[str, int] = MappingProxyType(dict.fromkeys(PUBLISHED_ORDER, 2) | {"freqmine": 4})
 
 
 class LowWeight:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from flowsched.node import Allocation, Node, Reading, ServiceGrant, TaskGrant, TaskReading
 from flowsched_simulator.node.baselines.free_cores import without_services
@@ -26,9 +25,6 @@ THROTTLED_CPUS = 0.001
 
 PUBLISHED_HIGH = ("ferret", "dedup", "vips", "blackscholes", "canneal", "freqmine")
 PUBLISHED_LOW = ("radix",)
-PUBLISHED_THREADS: Mapping[str, int] = MappingProxyType(
-    dict.fromkeys((*PUBLISHED_HIGH, *PUBLISHED_LOW), 1) | {"freqmine": 2}
-)
 
 
 class TwoQueue:

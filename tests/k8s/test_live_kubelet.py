@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from flowsched.round.scheduler import prepare
 from flowsched.scale.preparation import prepare as prepare_bulk
 from flowsched_agent.kubernetes.pod_groups import pod_paths
 from flowsched_k8s import names
-from flowsched_k8s.api.access import Access
+from flowsched_k8s.api.access import Access, Tls
 from flowsched_k8s.api.client import ApiError
 
 NODE = "real"
@@ -221,7 +220,7 @@ def test_the_token_that_kubelet_mounts_speaks_for_this_node_alone(real: Real, ag
     folder = Path(f"/proc/{agent.main_process()}/root/var/run/secrets/kubernetes.io/serviceaccount")
     token = (folder / "token").read_text()
     admin = real.plane.admin
-    tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    tls = Tls((folder / "ca.crt").read_bytes(), verified=True)
     configuration = SimpleNamespace(
         auth_settings=lambda: {"BearerToken": {"value": f"Bearer {token}"}}, cert_file=None, key_file=None
     )

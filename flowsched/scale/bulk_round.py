@@ -63,7 +63,7 @@ def decide(
     timer, began = StageTimer(clock), clock()
     timer.start("view")
     cluster = given.cluster()
-    rounds = Rounds(cluster, solver, given.settings, clock=clock)
+    rounds = Rounds(cluster, solver, given.settings, clock=clock, canonical=True)
     timer.start(None)
     outcome = rounds.decide(given.now_s)
     timer.ms.update(outcome.timings_ms)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -22,6 +23,8 @@ RUNGS = 8
 """Steps of a group's ladder; the last one is endless."""
 MAX_TIERS = 8
 """Most tiers; where there are more widths, neighbouring ones share a tier, which loosens it and cuts nothing off."""
+_STALE = 4
+"""Groups are numbered anew when so many times more are empty than not."""
 
 
 @dataclass
@@ -42,14 +45,14 @@ class Upkeep:
 
 
 class Compaction:
-    """Groups, and what fits into them.
+    """Groups, and what fits into them."""
 
-    The cluster's state alone decides on groups' numbers, on shapes and on tiers, not how it came to be.
-    """
-
-    def __init__(self, cluster: BulkCluster) -> None:
-        """Nothing is counted yet."""
+    def __init__(self, cluster: BulkCluster, *, canonical: bool = False) -> None:
+        """Nothing is counted yet. ``canonical``: the cluster's state alone decides on groups' numbers, on shapes and on
+        tiers, not how it came to be.
+        """
         self._cluster = cluster
+        self._canonical = canonical
         self.upkeep = Upkeep()
         self.widths: tuple[int, ...] = ()
         """Distinct widths in play, widest first. In milli-CPU."""
@@ -105,11 +108,16 @@ class Compaction:
         """Bring everything up to the cluster's state. ``changed``: machine rows; ``present``: classes that wait."""
         cluster = self._cluster
         self._grow_machines()
+        if len(self.keys) > _STALE * max(16, int(np.count_nonzero(self.members))):
+            self._forget("stale_groups")
         limited = bool((cluster.limits < UNLIMITED).any()) if cluster.limits.size else False
         if limited != self._limited or self._shape_demand.shape[1] != len(cluster.resources):
             self._limited = limited
             self._forget("limits" if self._shape_demand.shape[1] == len(cluster.resources) else "resources")
-        self._set_shapes(present)
+        if self._canonical:
+            self._set_shapes(present)
+        else:
+            self._add_shapes(present)
         self._choose_widths(present)
         if self._forgotten:
             # All at once, with the shapes and tiers of this round.
@@ -126,7 +134,9 @@ class Compaction:
         return np.flatnonzero(old != signature)
 
     def renumber(self) -> None:
-        """Number groups by their keys, and forget those without machines."""
+        """Where groups are to be canonical: number them by their keys, and forget those without machines."""
+        if not self._canonical:
+            return
         there = np.flatnonzero(self.members)
         keys = self._key_table()
         order = there[np.lexsort(keys[there].T[::-1])]
@@ -215,7 +225,33 @@ class Compaction:
         self._forgotten = True
         self._empty()
 
-    def _set_shapes(self, present: IntArray) -> None:
+    def _add_shapes(self, present: IntArray) -> None:
+        """Shapes of waiting classes that are new, counted on all machines."""
+        cluster = self._cluster
+        unknown = np.full(len(cluster.classes) - len(self.shape_of), -1, dtype=np.int64)
+        self.shape_of = np.concatenate([self.shape_of, unknown])
+        before = len(self._shapes)
+        for c in present[self.shape_of[present] < 0].tolist():
+            effect = cluster.effects[c] if self._limited else np.zeros(len(cluster.features), dtype=np.int64)
+            key = (*cluster.demands[c].tolist(), *effect.tolist())
+            shape = self._shapes.get(key)
+            if shape is None:
+                shape = self._shapes[key] = len(self._shapes)
+                self._shape_demand = np.vstack([self._shape_demand, cluster.demands[c]])
+                self._shape_effect = np.vstack([self._shape_effect, effect])
+                self.seen_fit = np.hstack([self.seen_fit, np.zeros((len(self.group_of), 1), dtype=np.int64)])
+                self.slots = np.vstack([self.slots, np.zeros((1, self.groups), dtype=np.int64)])
+                self.upkeep.applied["shapes"] += 1
+            self.shape_of[c] = shape
+        if len(self._shapes) > _STALE * max(16, len(np.unique(self.shape_of[present]))):
+            self._set_shapes(present, "stale_shapes")
+        elif len(self._shapes) > before:
+            # Machines that took none of the shapes so far may be open now, so all are counted again.
+            there = np.flatnonzero(self.group_of >= 0)
+            self._recount_all(there)
+            self.upkeep.applied["shape_counts"] += (len(self._shapes) - before) * len(there)
+
+    def _set_shapes(self, present: IntArray, reason: str = "shapes") -> None:
         """Shapes of the classes that wait and of no others; all are counted anew where these are not the last round's."""
         cluster = self._cluster
         none = np.zeros(len(cluster.features), dtype=np.int64)
@@ -224,7 +260,7 @@ class Compaction:
             for c in present.tolist()
         ]
         if keys and set(keys) != self._shapes.keys():
-            self.upkeep.rebuilt["shapes"] += 1
+            self.upkeep.rebuilt[reason] += 1
             self._shapes = {key: i for i, key in enumerate(sorted(set(keys)))}
             table = np.array(list(self._shapes), dtype=np.int64)
             self._shape_demand = np.ascontiguousarray(table[:, : len(cluster.resources)])
@@ -270,7 +306,11 @@ class Compaction:
         """Tiers for the widths that wait; where they differ from the last round's, tiers are counted anew."""
         cluster = self._cluster
         wide = {w for c in present.tolist() if (w := cluster.classes[c].width_milli) > 0}
-        widths = tuple(sorted(wide, reverse=True))
+        # Where each width divides the next, tiers of further widths change nothing, so none is given up while each has
+        # its own.
+        both = _widest_first(wide | set(self.widths))
+        keep = len(both) <= MAX_TIERS and _chain(both) and not self._canonical
+        widths = both if keep else _widest_first(wide)
         largest_free = int(cluster.allocatable[:, CPU].max(initial=0))
         # Whole units count: what is left of the largest machine beyond them is in no table.
         large_enough = self.largest.shape[1] - 1 >= largest_free // self.unit
@@ -346,6 +386,15 @@ def _codes(columns: list[IntArray]) -> IntArray:
         if int(code.max(initial=0)) > 1 << 40:
             code = np.unique(code, return_inverse=True)[1].astype(np.int64)
     return code
+
+
+def _widest_first(widths: set[int]) -> tuple[int, ...]:
+    return tuple(sorted(widths, reverse=True))
+
+
+def _chain(widths: tuple[int, ...]) -> bool:
+    """Whether each of the widths, widest first, is a multiple of the next."""
+    return all(wide % narrow == 0 for wide, narrow in pairwise(widths))
 
 
 def tier_widths(widths: tuple[int, ...]) -> tuple[int, ...]:

@@ -157,7 +157,7 @@ def _decide_again(
 ) -> tuple[BulkCluster, tuple[MachineReservation, ...], RoundOutcome]:
     """The cluster that a record's round began with, what was held, and what is decided."""
     cluster = read_cluster(record)
-    rounds = Rounds(cluster, solver, settings)
+    rounds = Rounds(cluster, solver, settings, canonical=True)
     before = tuple(
         MachineReservation.of(
             cluster,

@@ -169,10 +169,11 @@ class Rounds:
         settings: RoundSettings | None = None,
         *,
         clock: Callable[[], float] = time.perf_counter,
+        canonical: bool = False,
     ) -> None:
-        """``clock`` only times stages. Rounds depend on the cluster's state, not on how it came to be."""
+        """``clock`` only times stages. ``canonical``: rounds depend on the cluster's state, not on how it came to be."""
         self.cluster = cluster
-        self.compaction = Compaction(cluster)
+        self.compaction = Compaction(cluster, canonical=canonical)
         self.settings = settings or RoundSettings()
         self._solver = solver
         self._clock = clock

@@ -97,7 +97,7 @@ class NetworkScheduler:
         except EventError as error:
             raise InputError([Problem("--policy", None, self.name, str(error))]) from error
         if self._rounds is None or self._rounds.cluster is not cluster:
-            self._rounds = Rounds(cluster, self._solver, self._settings, clock=self._clock)
+            self._rounds = Rounds(cluster, self._solver, self._settings, clock=self._clock, canonical=True)
         before = _reservations(snapshot, cluster)
         self._rounds.resume(before)
         timer.start(None)

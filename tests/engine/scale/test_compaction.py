@@ -191,11 +191,14 @@ HISTORIES = st.lists(st.tuples(st.sampled_from(EVENTS + FREQUENT), st.integers(0
 
 
 def counted(cluster: BulkCluster, compaction: Compaction) -> dict[tuple[object, ...], object]:
-    """What groups count, by what is in their keys."""
-    arrays = (compaction.members, compaction.open_members, compaction.tiers, compaction.rungs, compaction.slots.T)
+    """What groups with machines count, by what is in their keys, and what fits into them, by what was asked for."""
+    shapes = [s for _, s in sorted(compaction._shapes.items())]
+    slots = compaction.slots[shapes].T
+    arrays = (compaction.members, compaction.open_members, compaction.tiers, compaction.rungs, slots)
     return {
         (cluster.kinds[kind], *others): [array[g].tolist() for array in arrays]
         for g, (kind, *others) in enumerate(compaction.keys)
+        if compaction.members[g]
     }
 
 

@@ -93,6 +93,7 @@ class Fleet(MachineRows):
         self._booked_on: dict[str, dict[str, None]] | None = {}
         self._relations = RelationStore()
         self._order: IntArray | None = None
+        self._ordered_names: tuple[str, ...] = ()
 
     @property
     def resources(self) -> tuple[str, ...]:
@@ -115,8 +116,14 @@ class Fleet(MachineRows):
     def order(self) -> IntArray:
         """Rows of all machines, in the order of their names."""
         if self._order is None:
-            self._order = np.array([self._row[name] for name in sorted(self._row)], dtype=np.int64)
+            self._ordered_names = tuple(sorted(self._row))
+            self._order = np.array([self._row[name] for name in self._ordered_names], dtype=np.int64)
         return self._order
+
+    def ordered_names(self) -> tuple[str, ...]:
+        """The names of all machines, in order."""
+        self.order()
+        return self._ordered_names
 
     def put_machine(
         self, name: str, allocatable: Mapping[str, int], labels: Mapping[str, str], *, bandwidth: float = 1.0
@@ -396,7 +403,7 @@ class Fleet(MachineRows):
         twin._bookings = self._bookings.copy()
         twin._booked_on = None
         twin._relations = self._relations.copy()
-        twin._order = self._order
+        twin._order, twin._ordered_names = self._order, self._ordered_names
         return twin
 
     def _footprints(self, tasks: Iterable[str]) -> list[Footprint]:

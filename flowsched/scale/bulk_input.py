@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -33,7 +32,6 @@ BOUND_STEPS = 20
 """Every record has a bound, and rounds are seconds apart: most of what a hundred steps prove, in a fifth of their time."""
 
 
-@lru_cache(maxsize=8)
 def bulk_settings(settings: Settings) -> RoundSettings:
     """Of an operator's settings, those that bulk rounds have."""
     return RoundSettings(
@@ -152,7 +150,7 @@ def input_of_fleet(
         else np.unique(fleet.bandwidth[rows], return_inverse=True)
     )
     return BulkInput(
-        [str(fleet.names[row]) for row in rows.tolist()],
+        list(fleet.ordered_names()),
         resources,
         allocatable,
         free,

@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -130,7 +132,7 @@ def _placement(given: BulkInput) -> BulkPlacement | None:
     return BulkPlacement(
         demand.tasks[0],
         given.names[machine],
-        float(np.sum([0.0, *terms.values()])),
+        reduce(add, terms.values(), 0.0),
         terms,
         given.names[rival] if there else None,
         rival_cost if there else None,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import msgspec
 
 from flowsched_k8s.round_input import Chosen
 
 LIMIT_BYTES = 1000
 """Annotations are for people: the full record of a round is elsewhere, under its number."""
-_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 def placement_note(chosen: Chosen, number: int) -> str:
@@ -18,7 +17,7 @@ def placement_note(chosen: Chosen, number: int) -> str:
         note: dict[str, object] = {"node": chosen.node, "round": number, "cost": round(chosen.cost, 4), "terms": terms}
         if chosen.runner_up is not None and chosen.runner_up_cost is not None:
             note["runnerUp"] = {"node": chosen.runner_up, "cost": round(chosen.runner_up_cost, 4)}
-        text = _ENCODER.encode(note)
-        if len(text.encode()) <= LIMIT_BYTES or not terms:
-            return text
+        text = msgspec.json.encode(note)
+        if len(text) <= LIMIT_BYTES or not terms:
+            return text.decode()
         del terms[min(terms, key=lambda name: (abs(terms[name]), name))]

@@ -156,7 +156,7 @@ def read_text(path: Path, source: str | None = None) -> str:
         message = f"the file is not UTF-8 text (byte {error.start})"
     except (OSError, ValueError) as error:
         message = f"the file cannot be read: {getattr(error, 'strerror', None) or error}"
-    raise InputError([Problem(shown, None, "", message)])
+    raise InputError.one(shown, message)
 
 
 def parse_document(text: str, source: str, path: Path | None = None) -> Document:
@@ -167,14 +167,14 @@ def parse_document(text: str, source: str, path: Path | None = None) -> Document
         loader = _Loader(text)
         root = loader.get_single_node()
         if root is None:
-            raise InputError([Problem(source, None, "", "the file is empty")])
+            raise InputError.one(source, "the file is empty")
         builder = _Builder(loader, source, limit=len(text) + ALIASED_VALUES)
         data = builder.build(root, ())
     except yaml.YAMLError as error:
         raise InputError([_syntax_problem(error, source)]) from None
     except RecursionError:
         # Aliases within aliases nest deeper than the text does.
-        raise InputError([Problem(source, None, "", _TOO_DEEP)]) from None
+        raise InputError.one(source, _TOO_DEEP) from None
     finally:
         if loader is not None:
             loader.dispose()

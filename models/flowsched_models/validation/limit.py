@@ -48,11 +48,11 @@ def read_percent(option: str, text: str) -> float:
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value >= 0.0):
-        raise InputError([Problem(option, None, "", f"'{text}' is not a limit in per cent", f"{option} 6%")])
+        raise InputError.one(option, f"'{text}' is not a limit in per cent", f"{option} 6%")
     if 0.0 < value < LEAST_PLAIN and "%" not in text:
         message = f"limits are in per cent, and {text.strip()} is probably meant as a fraction"
         help = f"write {100 * value:g}%, or {text.strip()}% if that is meant"
-        raise InputError([Problem(option, None, "", message, help)])
+        raise InputError.one(option, message, help)
     return value
 
 

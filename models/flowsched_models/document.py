@@ -53,6 +53,12 @@ class InputError(Exception):
         """With a single problem, of which no line is known."""
         return cls([Problem(str(source), None, key, message, help)])
 
+    @classmethod
+    def raise_any(cls, problems: Iterable[Problem]) -> None:
+        """Raise with these problems if there are any, in their order."""
+        if found := tuple(problems):
+            raise cls(found)
+
     def __str__(self) -> str:
         """One line per problem."""
         return "\n".join(str(p) for p in self.problems)

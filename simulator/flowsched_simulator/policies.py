@@ -227,9 +227,7 @@ def known_names(
 ) -> tuple[str, ...]:
     """The names without repetition. Raises :class:`InputError` with the message for those that are not among the known."""
     known = tuple(known)
-    problems = [Problem(source, None, name, message, name_help(name, known)) for name in names if name not in known]
-    if problems:
-        raise InputError(problems)
+    InputError.raise_any(Problem(source, None, n, message, name_help(n, known)) for n in names if n not in known)
     return tuple(dict.fromkeys(names))
 
 

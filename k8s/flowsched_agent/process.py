@@ -27,7 +27,7 @@ from flowsched_agent.status import Status
 from flowsched_agent.system import System
 from flowsched_agent.watchdog import Watchdog, WatchdogError
 from flowsched_agent.workloads import Workloads
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_models.quantity import format_cores
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ def run_agent(
     allowed = tuple(sorted(os.sched_getaffinity(0)))
     node = node_of(configuration, allowed)
     if not node.cores:
-        raise InputError([_cores_problem(configuration, allowed)])
+        message = f"none of {format_cores(configuration.cores)} may be used here"
+        raise InputError.one("configuration", message, f"this process may use {format_cores(allowed)}", key="cores")
     if left_out := set(configuration.cores or ()) - set(allowed):
         LOG.warning(
             "some of the cores may not be used here and are left out",
@@ -298,8 +299,3 @@ def _cluster(configuration: Configuration, actuator: LinuxActuator) -> Iterator[
         yield cluster, cluster.report
     finally:
         cluster.stop()
-
-
-def _cores_problem(configuration: Configuration, allowed: tuple[int, ...]) -> Problem:
-    message = f"none of {format_cores(configuration.cores)} may be used here"
-    return Problem("configuration", None, "cores", message, f"this process may use {format_cores(allowed)}")

@@ -53,6 +53,12 @@ class InputError(Exception):
         """With a single problem, of which no line is known."""
         return cls([Problem(str(source), None, key, message, help)])
 
+    @classmethod
+    def raise_any(cls, problems: Iterable[Problem]) -> None:
+        """Raise with these problems if there are any, in their order."""
+        if found := tuple(problems):
+            raise cls(found)
+
     def __str__(self) -> str:
         """One line per problem."""
         return "\n".join(str(p) for p in self.problems)
@@ -156,7 +162,7 @@ def read_text(path: Path, source: str | None = None) -> str:
         message = f"the file is not UTF-8 text (byte {error.start})"
     except (OSError, ValueError) as error:
         message = f"the file cannot be read: {getattr(error, 'strerror', None) or error}"
-    raise InputError([Problem(shown, None, "", message)])
+    raise InputError.one(shown, message)
 
 
 def parse_document(text: str, source: str, path: Path | None = None) -> Document:
@@ -167,14 +173,14 @@ def parse_document(text: str, source: str, path: Path | None = None) -> Document
         loader = _Loader(text)
         root = loader.get_single_node()
         if root is None:
-            raise InputError([Problem(source, None, "", "the file is empty")])
+            raise InputError.one(source, "the file is empty")
         builder = _Builder(loader, source, limit=len(text) + ALIASED_VALUES)
         data = builder.build(root, ())
     except yaml.YAMLError as error:
         raise InputError([_syntax_problem(error, source)]) from None
     except RecursionError:
         # Aliases within aliases nest deeper than the text does.
-        raise InputError([Problem(source, None, "", _TOO_DEEP)]) from None
+        raise InputError.one(source, _TOO_DEEP) from None
     finally:
         if loader is not None:
             loader.dispose()

@@ -90,13 +90,11 @@ def check_header(document: Document, kind: str, version: str = API_VERSION) -> N
     A missing header is left to the form, to be reported with everything else.
     """
     wanted = {"apiVersion": version, "kind": kind}
-    found = [
+    InputError.raise_any(
         document.problem((key,), f"must be {value} here, but is {shown(document.data[key])}")
         for key, value in wanted.items()
         if key in document.data and document.data[key] != value
-    ]
-    if found:
-        raise InputError(found)
+    )
 
 
 def check(

@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 
 
 def default_folder(name: str, otherwise: str) -> Path:
@@ -47,4 +47,4 @@ def write_whole_bytes(path: Path, content: bytes, *, sync: bool = False) -> None
 
 def _refused(path: Path, error: OSError) -> InputError:
     reason = (error.strerror or str(error)).lower()
-    return InputError([Problem(str(path), None, "", f"cannot be written: {reason}", "name another place")])
+    return InputError.one(path, f"cannot be written: {reason}", "name another place")

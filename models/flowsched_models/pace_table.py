@@ -45,7 +45,8 @@ class PaceTable:
         self._hosts: dict[int, int] = {}
         self._kept: list[Host] = []
         self._kinds: dict[_Kind, int] = {}
-        self._known: PaceMemory = _empty(0, 0, 0, 0, _FIRST_ENTRIES)
+        self.memory: PaceMemory = _empty(0, 0, 0, 0, _FIRST_ENTRIES)
+        """The arrays that compiled forecasts take. Registering replaces them: ask again afterwards."""
         self._lone_peaks: dict[tuple[int, int], tuple[float, ...]] = {}
         self._remembered: dict[tuple[object, ...], Any] = {}
         self._numbers = count()
@@ -55,18 +56,13 @@ class PaceTable:
         """Start anew where too much is registered, and make room where the memory is full. Numbers that were handed out
         before are void.
         """
-        known = self._known
+        known = self.memory
         if len(self._kinds) > _MOST_KINDS or len(self._kept) > _MOST_HOSTS:
             self.__init__()  # type: ignore[misc]
         elif known.used[0] >= len(known.counts):
             entries = len(known.counts)
             entries = 4 * entries if 4 * entries <= _MOST_ENTRIES else entries
-            self._known = _with_entries(known, entries)
-
-    @property
-    def memory(self) -> PaceMemory:
-        """The arrays that compiled forecasts take. Registering replaces them: ask again afterwards."""
-        return self._known
+            self.memory = _with_entries(known, entries)
 
     def host(self, host: Host) -> int:
         """The number of a host: hosts of one factory are the same object if they are equal."""
@@ -75,7 +71,7 @@ class PaceTable:
             found = self._hosts[id(host)] = len(self._kept)
             self._kept.append(host)
             self._grow(hosts=len(self._kept), services=len(host.services), cpus=host.may_use(()).shape[1])
-            known, rows = self._known, host.service_rows
+            known, rows = self.memory, host.service_rows
             can = host.may_use(())
             known.service_count[found] = len(rows)
             known.services[found, : len(rows)] = rows
@@ -93,7 +89,7 @@ class PaceTable:
             here = self._kept[host]
             can = here.may_use((resident.cores,))
             self._grow(kinds=len(self._kinds), cpus=can.shape[1])
-            known = self._known
+            known = self.memory
             known.rows[found] = here.row(here.occupant(_at_the_beginning(resident)))
             known.can[found] = False
             known.can[found, : can.shape[1]] = can[0]
@@ -135,12 +131,12 @@ class PaceTable:
         return found
 
     def _set_siblings(self, host: int) -> None:
-        cpus = self._known.sibling.shape[1]
-        self._known.sibling[host] = self._kept[host].siblings(cpus)
+        cpus = self.memory.sibling.shape[1]
+        self.memory.sibling[host] = self._kept[host].siblings(cpus)
 
     def _grow(self, kinds: int = 0, hosts: int = 0, services: int = 0, cpus: int = 0) -> None:
         """Make the arrays large enough, at least by doubling."""
-        known = self._known
+        known = self.memory
         room = (len(known.rows), len(known.service_count), known.services.shape[1], known.can.shape[1])
         wanted = (kinds, hosts, services, cpus)
         if all(w <= r for w, r in zip(wanted, room, strict=True)):
@@ -150,7 +146,7 @@ class PaceTable:
         larger = _empty(k, h, s, c, len(known.counts))
         for name in ("rows", "can", "service_count", "services", "service_can", "p95"):
             _copy(getattr(larger, name), getattr(known, name))
-        self._known = larger._replace(**picked(known, *_ENTRIES))
+        self.memory = larger._replace(**picked(known, *_ENTRIES))
         for host in range(len(self._kept)):
             self._set_siblings(host)
 

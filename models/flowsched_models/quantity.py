@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -28,6 +29,14 @@ class QuantityError(ValueError):
         self.message = message
         self.help = help
         super().__init__(message)
+
+
+def number_or_nan(text: str) -> float:
+    """The number that a text is; NaN for one that is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def shown(value: Any) -> str:

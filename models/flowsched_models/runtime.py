@@ -23,10 +23,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -141,6 +141,16 @@ class Rates:
     """p95 of each service, in the order of the host's services."""
 
 
+class _Bounded(dict[Any, Any]):
+    """Forgets everything where it would remember too much."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Remember a value."""
+        if len(self) >= _MOST_RATES:
+            self.clear()
+        super().__setitem__(key, value)
+
+
 @dataclass(frozen=True, eq=False)
 class Host:
     """A machine type with the services on it: maps a multiset of occupants to rates.
@@ -153,29 +163,16 @@ class Host:
     machine_type: str
     services: tuple[ServiceLoad, ...] = ()
 
-    @cached_property
-    def _memory(self) -> dict[tuple[Occupant, ...], Rates]:
-        return {}
-
-    @cached_property
-    def _alone(self) -> dict[tuple[str, int, tuple[int, ...]], float]:
-        return {}
-
-    @cached_property
-    def _courses(self) -> dict[tuple[object, ...], Course]:
-        return {}
+    _memory: dict[tuple[Occupant, ...], Rates] = field(default_factory=_Bounded, init=False, repr=False)
+    _alone: dict[tuple[str, int, tuple[int, ...]], float] = field(default_factory=_Bounded, init=False, repr=False)
+    _courses: dict[tuple[object, ...], Course] = field(default_factory=_Bounded, init=False, repr=False)
+    _rows: dict[Occupant, Floats] = field(default_factory=_Bounded, init=False, repr=False)
+    _masks: dict[tuple[tuple[int, ...], ...], Bools] = field(default_factory=_Bounded, init=False, repr=False)
+    _siblings: dict[int, Ints] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def _bandwidth(self) -> float:
         return self.catalogue.machine_types[self.machine_type].bandwidth
-
-    @cached_property
-    def _rows(self) -> dict[Occupant, Floats]:
-        return {}
-
-    @cached_property
-    def _masks(self) -> dict[tuple[tuple[int, ...], ...], Bools]:
-        return {}
 
     def siblings(self, cpus: int) -> Ints:
         """[cpus] the other virtual CPU of the same core, -1 where none is seen to matter."""
@@ -185,10 +182,6 @@ class Host:
             for one, other in self.catalogue.machine_types[self.machine_type].siblings:
                 found[one], found[other] = other, one
         return found
-
-    @cached_property
-    def _siblings(self) -> dict[int, Ints]:
-        return {}
 
     def row(self, occupant: Occupant, scale: float = 1.0) -> Floats:
         """A job as the compiled model takes it: [columns], with no progress, ready at once and without memory."""
@@ -218,8 +211,6 @@ class Host:
             if occupant.gpus != NO_GPUS:
                 row[WORK] *= occupant.gpus.slowdown
                 row[PLACES:] = job.gpus.places(occupant.gpus)
-            if len(self._rows) >= _MOST_RATES:
-                self._rows.clear()
             self._rows[occupant] = row
         if scale == 1.0:
             return row
@@ -249,8 +240,6 @@ class Host:
             found = np.zeros((len(every), max([vcpus, *(c + 1 for own in every for c in own)])), np.bool_)
             for row, own in zip(found, every, strict=True):
                 row[list(own)] = True
-            if len(self._masks) >= _MOST_RATES:
-                self._masks.clear()
             self._masks[cores] = found
         return found
 
@@ -269,8 +258,6 @@ class Host:
             canonical = tuple(sorted(occupants, key=_occupant_key))
             found = self._memory.get(canonical)
             if found is None:
-                if len(self._memory) >= _MOST_RATES:
-                    self._memory.clear()
                 found = self._memory[canonical] = self._compute(canonical)
             self._memory[occupants] = found
         return found
@@ -298,8 +285,6 @@ class Host:
         if found is None:
             first, last = (Occupant(key[0], self.stage(key[0], progress), *key[1:]) for progress in (0.0, 1.0))
             serial = self.catalogue.jobs[key[0]].serial_fraction if first.stage is Stage.SERIAL else 0.0
-            if len(self._courses) >= _MOST_RATES:
-                self._courses.clear()
             found = self._courses[key] = (first, last, serial)
         return found
 
@@ -322,8 +307,6 @@ class Host:
             total += (end - position) / self.rates((occupant,)).progress[occupant]
             position = end
         if progress == 0.0:
-            if len(self._alone) >= _MOST_RATES:
-                self._alone.clear()
             self._alone[key] = total
         return total * scale
 

@@ -43,14 +43,10 @@ class RecordedBaseline:
 
     def __init__(self, baseline: Scheduler, variant: str, settings: Settings) -> None:
         """``settings``: those that ``flow`` has in the same comparison; they price the decisions."""
+        self.name = baseline.name
         self._baseline = baseline
         self._variant = variant
         self._settings = settings
-
-    @property
-    def name(self) -> str:
-        """The baseline's."""
-        return self._baseline.name
 
     def decide(self, snapshot: Snapshot) -> Decisions:
         """The baseline's decisions."""

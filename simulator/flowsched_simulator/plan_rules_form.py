@@ -50,8 +50,7 @@ def apply_plan_rules(rules: PlanRules, assignments: Iterable[str], source: str =
                 problems.append(Problem(source, None, f"{PREFIX}{key}", message, ""))
             else:
                 changes[key] = number
-    if problems:
-        raise InputError(problems)
+    InputError.raise_any(problems)
     return replace(rules, **changes)  # type: ignore[arg-type]
 
 

@@ -37,12 +37,7 @@ class PlannedScheduler:
     name = NAME
     told = FlowScheduler.told
 
-    def __init__(
-        self,
-        flow: Scheduler,
-        rules: PlanRules,
-        hosts: HostFactory,
-    ) -> None:
+    def __init__(self, flow: Scheduler, rules: PlanRules, hosts: HostFactory) -> None:
         """``hosts``: the rates of the scenario's machines."""
         self._flow = flow
         self._rules = rules

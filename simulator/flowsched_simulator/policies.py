@@ -27,6 +27,7 @@ from flowsched.scale.scheduler import NetworkScheduler, forbid_devices
 from flowsched.solvers import make_solver
 from flowsched.solvers.limited import limited
 from flowsched_models.document import InputError, Problem, name_help
+from flowsched_models.picked_fields import picked
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator.baseline_record import RecordedBaseline
 from flowsched_simulator.baselines.registry import BASELINES, COMPARED, make_baseline, variants_of
@@ -227,9 +228,7 @@ def known_names(
 ) -> tuple[str, ...]:
     """The names without repetition. Raises :class:`InputError` with the message for those that are not among the known."""
     known = tuple(known)
-    problems = [Problem(source, None, name, message, name_help(name, known)) for name in names if name not in known]
-    if problems:
-        raise InputError(problems)
+    InputError.raise_any(Problem(source, None, n, message, name_help(n, known)) for n in names if n not in known)
     return tuple(dict.fromkeys(names))
 
 
@@ -321,12 +320,7 @@ def network_scheduler(
     return NetworkScheduler(
         choice.chosen(name, engine.network_settings.get(name, ())),
         limited(make_solver(engine.solver), engine.time_limit_s),
-        RoundSettings(
-            due_age_s=settings.due_age_s,
-            scoring=settings.scoring,
-            drain=settings.drain,
-            aging_crosses_priority=settings.aging_crosses_priority,
-        ),
+        RoundSettings(**picked(settings, "due_age_s", "scoring", "drain", "aging_crosses_priority")),
         hosts=hosts,
         keep_records=engine.keep_records,
         headroom_weight=settings.headroom_weight,

@@ -85,9 +85,7 @@ def calibrate(
     base = without_controlled(base)
     check_types(data, base)
     if not data.thread_times and not data.runs:
-        raise InputError(
-            [Problem("DATA", None, "", "there are neither thread sweeps nor executions", "add threads.csv")]
-        )
+        raise InputError.one("DATA", "there are neither thread sweeps nor executions", "add threads.csv")
     latency = _fit_services(data, base, request, tell)
     base = replace(base, services={**base.services, **{n: f.profile for n, f in latency.items()}})
     client = request.client
@@ -95,9 +93,7 @@ def calibrate(
     reference = request.reference or _reference(observed)
     if reference not in base.machine_types:
         known = sorted(m.name for m in observed.machine_types)
-        raise InputError(
-            [Problem("--reference", None, "", f"'{reference}' was not measured", name_help(reference, known))]
-        )
+        raise InputError.one("--reference", f"'{reference}' was not measured", name_help(reference, known))
     parameters = parameters_of(observed, reference)
     fitted = fit_runtime(observed, parameters, progress=tell)
     first, _ = assemble(fitted, base, data, unmeasured=request.unmeasured)

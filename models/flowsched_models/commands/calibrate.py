@@ -16,7 +16,7 @@ from flowsched_models.calibration.gpu_profiles_text import gpu_profiles_text, gp
 from flowsched_models.calibration.latency_score import errors as latency_errors
 from flowsched_models.calibration.profiles_text import profiles_text
 from flowsched_models.command_line import StrictCommand
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_models.extras import install_extra
 from flowsched_models.measurements.gpu_throughputs import CITED, read_throughputs, throughputs_file
 from flowsched_models.measurements.load import load_measurements
@@ -125,7 +125,7 @@ def calibrate_gpus(throughputs: Path, out: Path, title: str | None, others: bool
     """Profiles of training jobs from measured throughputs."""
     if others:
         message = "is a table of throughputs on GPUs, which only --out, --title and --quiet are for"
-        raise InputError([Problem(str(throughputs), None, "", message, "leave out the other options")])
+        raise InputError.one(throughputs, message, "leave out the other options")
     measured = read_throughputs(throughputs)
     fitted = fit_gpus(measured)
     write_whole(out, gpu_profiles_text(fitted, measured, title or CITED))
@@ -140,7 +140,7 @@ def check_extra() -> None:
     missing = [name for name in ("scipy", "matplotlib") if importlib.util.find_spec(name) is None]
     if missing:
         message = f"{' and '.join(missing)} must be installed to calibrate"
-        raise InputError([Problem("flowsched calibrate", None, "", message, install_extra("calibrate"))])
+        raise InputError.one("flowsched calibrate", message, install_extra("calibrate"))
 
 
 def read(data: Path, years: str | None, year: str | None, sweeps_of: str | None) -> Measurements:

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from flowsched_models.command_line import StrictCommand
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_models.measuring.clock import MachineClock
 from flowsched_models.measuring.machine_entry import earlier_types, write_machine
 from flowsched_models.measuring.measured_row import Subject
@@ -106,7 +106,7 @@ def measure(
     Interrupted, the rows of all finished runs are in DATA, and --resume goes on. Exit code 3: some runs failed.
     """
     if not hasattr(os, "sched_setaffinity"):
-        raise InputError([Problem("flowsched measure", None, "", "programs can be pinned to cores on Linux only")])
+        raise InputError.one("flowsched measure", "programs can be pinned to cores on Linux only")
     request = check_request(
         read_topology(),
         job=job,
@@ -156,7 +156,7 @@ def _check_earlier(
     name = f"job '{subject.job}' on '{subject.machine_type}'"
     if there and not resume:
         message = f"{there} of these runs of {name} are here already"
-        raise InputError([Problem(str(tables.folder), None, "", message, "go on behind them: --resume")])
+        raise InputError.one(tables.folder, message, "go on behind them: --resume")
     _check_program(tables, subject, program)
 
 
@@ -167,16 +167,16 @@ def _check_program(tables: Tables, subject: Subject, program: tuple[str, ...]) -
         if row.get("program", "") != shlex.join(program):
             message = f"{name} was measured as another program: {row.get('program', '')}"
             help = "use another --job or --out"
-            raise InputError([Problem(str(tables.path("programs")), None, "", message, help)])
+            raise InputError.one(tables.path("programs"), message, help)
 
 
 def _make_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError([Problem(str(out), None, "", f"cannot be a folder: {error.strerror}")]) from None
+        raise InputError.one(out, f"cannot be a folder: {error.strerror}") from None
     if not os.access(out, os.W_OK | os.X_OK):
-        raise InputError([Problem(str(out), None, "", "the folder cannot be written to")])
+        raise InputError.one(out, "the folder cannot be written to")
 
 
 def _describe(request: Request, tables: Tables, earlier: Mapping[str, Any], program: tuple[str, ...]) -> None:
@@ -237,7 +237,7 @@ def _afterword(summary: MeasurementSummary, out: Path) -> int:
     for failure in summary.failures:
         click.echo(f"left out: {failure}", err=True)
     if not summary.warmed_up:
-        raise InputError([Problem("PROGRAM", None, "", "the warm-up run failed, so nothing was measured", "see above")])
+        raise InputError.one("PROGRAM", "the warm-up run failed, so nothing was measured", "see above")
     for advice in summary.advice:
         click.echo(f"warning: {advice}", err=True)
     if summary.noisy:

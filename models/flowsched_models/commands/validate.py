@@ -145,11 +145,9 @@ def _help(why: str) -> str:
 
 def _parts(text: str) -> tuple[Part, ...]:
     names = [name.strip() for name in text.split(",")]
-    unknown = [name for name in names if name not in list(Part)]
-    if unknown:
-        problems = [
-            Problem("--without", None, "", f"there is no part '{name}' of the model", name_help(name, list(Part)))
-            for name in unknown
-        ]
-        raise InputError(problems)
+    InputError.raise_any(
+        Problem("--without", None, "", f"there is no part '{name}' of the model", name_help(name, list(Part)))
+        for name in names
+        if name not in list(Part)
+    )
     return tuple(Part(name) for name in dict.fromkeys(names))

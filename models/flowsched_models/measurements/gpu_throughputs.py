@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 
 CITED = "Narayanan et al., Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workloads, OSDI 2020"
 """The measurements are under the MIT licence."""
@@ -97,7 +97,7 @@ def read_throughputs(path: Path) -> GpuThroughputs:
                             pairs.append(SharedGpu(gpu, job, _job(other), alone / a))
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"cannot be read as Gavel's throughputs: {type(error).__name__}: {error}"
-        raise InputError([Problem(str(path), None, "", message, "take the file as its authors publish it")]) from None
+        raise InputError.one(path, message, "take the file as its authors publish it") from None
     return GpuThroughputs(packed, spread, tuple(pairs))
 
 

@@ -70,7 +70,7 @@ def load_measurements(path: Path, *, year: str | None = None, years: Sequence[st
     if not set(years) & set(measurements.years.values()):
         found = ", ".join(sorted(set(measurements.years.values()))) or "none that is known"
         message = f"no group of {' or '.join(years)} is here"
-        raise InputError([Problem(str(path), None, "", message, f"years: {found}")])
+        raise InputError.one(path, message, f"years: {found}")
     return measurements.of_years(*years)
 
 
@@ -79,15 +79,15 @@ def _group_folders(path: Path) -> list[Path]:
     try:
         if not path.is_dir():
             what = "this is a file; measurements are a folder of tables" if path.exists() else "there is no such folder"
-            raise InputError([Problem(str(path), None, "", what, _FORM)])
+            raise InputError.one(path, what, _FORM)
         found = [path] if _has_table(path) else [f for f in sorted(path.iterdir()) if f.is_dir() and _has_table(f)]
     except (OSError, ValueError) as error:
         what = f"the folder cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise InputError([Problem(str(path), None, "", what)]) from None
+        raise InputError.one(path, what) from None
     if not found:
         message = "there is no table of measurements in this folder, nor in a folder in it"
         there = ", ".join(sorted(p.name for p in path.glob("*.csv"))[:8])
-        raise InputError([Problem(str(path), None, "", message, _FORM + (f" (found: {there})" if there else ""))])
+        raise InputError.one(path, message, _FORM + (f" (found: {there})" if there else ""))
     return found
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from flowsched_models.document import InputError, Problem, Problems, nearest, read_text
 from flowsched_models.measurements.measurements import Where
-from flowsched_models.quantity import QuantityError, parse_cores, parse_milli, parse_rate, shown
+from flowsched_models.quantity import QuantityError, number_or_nan, parse_cores, parse_milli, parse_rate, shown
 
 Parsed = TypeVar("Parsed")
 
@@ -72,10 +72,7 @@ class Row:
         if not text:
             self.refuse(column, "the value is missing", "write a number, or take the row out")
             return None
-        try:
-            value = float(text) if "_" not in text else math.nan
-        except ValueError:
-            value = math.nan
+        value = number_or_nan(text) if "_" not in text else math.nan
         if not math.isfinite(value) or abs(value) > LARGEST:
             self.refuse(column, f"{shown(text)} is not a number", _number_help(text))
             return None

@@ -28,8 +28,7 @@ def earlier_types(folder: Path) -> dict[str, Any]:
     document = read_document(path)
     check_header(document, "Profiles")
     checked = check(document, ProfilesForm)
-    if checked.problems:
-        raise InputError(checked.problems)
+    InputError.raise_any(checked.problems)
     return dict(document.data.get("machine_types", {}))
 
 

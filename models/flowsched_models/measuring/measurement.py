@@ -14,6 +14,7 @@ from flowsched_models.measuring.remaining_time import RemainingTime, in_words
 from flowsched_models.measuring.run_plan import PlannedRun, ResultTable, RunPlan, Setup
 from flowsched_models.measuring.runner import Disturbance, Outcome, Program
 from flowsched_models.measuring.tables import Row, Tables
+from flowsched_models.quantity import number_or_nan
 
 NOISE_CPUS = 0.1
 """Busy CPUs of others from which on a run is called disturbed."""
@@ -155,10 +156,7 @@ class Measurement:
 
 def _number(row: Row, column: str) -> float:
     """A value of a row; 0 where an earlier one has none: who reads the tables will say so."""
-    try:
-        value = float(row.get(column, ""))
-    except ValueError:
-        return 0.0
+    value = number_or_nan(row.get(column, ""))
     return value if math.isfinite(value) else 0.0
 
 

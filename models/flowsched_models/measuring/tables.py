@@ -55,8 +55,7 @@ class Tables:
                 problems += error.problems
                 continue
             self._columns[name] = [*there, *(c for c in columns if c not in there)]
-        if problems:
-            raise InputError(problems)
+        InputError.raise_any(problems)
 
     def path(self, table: str) -> Path:
         """The file of a table."""
@@ -97,6 +96,5 @@ def _read(path: Path) -> tuple[list[dict[str, str]], list[str]]:
     ]
     if len(set(header)) < len(header):
         problems.append(Problem(str(path), 1, "", "a column stands twice in the header"))
-    if problems:
-        raise InputError(problems)
+    InputError.raise_any(problems)
     return [dict(zip(header, line, strict=True)) for line in lines[1:] if line], header

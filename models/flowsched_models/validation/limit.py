@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from flowsched_models.document import InputError, Problem
+from flowsched_models.quantity import number_or_nan
 from flowsched_models.validation.score import Quantity
 from flowsched_models.validation.validation import Validation
 
@@ -43,16 +44,13 @@ LEAST_PLAIN = 0.5
 
 def read_percent(option: str, text: str) -> float:
     """``6``, ``6%`` or ``6 %`` as 6.0. Raises :class:`InputError`, also for a small number without a percent sign."""
-    try:
-        value = float(text.strip().removesuffix("%").strip())
-    except ValueError:
-        value = math.nan
+    value = number_or_nan(text.strip().removesuffix("%").strip())
     if not (math.isfinite(value) and value >= 0.0):
-        raise InputError([Problem(option, None, "", f"'{text}' is not a limit in per cent", f"{option} 6%")])
+        raise InputError.one(option, f"'{text}' is not a limit in per cent", f"{option} 6%")
     if 0.0 < value < LEAST_PLAIN and "%" not in text:
         message = f"limits are in per cent, and {text.strip()} is probably meant as a fraction"
         help = f"write {100 * value:g}%, or {text.strip()}% if that is meant"
-        raise InputError([Problem(option, None, "", message, help)])
+        raise InputError.one(option, message, help)
     return value
 
 
@@ -66,6 +64,5 @@ def check_limits(validation: Validation, asked: dict[str, float], source: str) -
             problems.append(Problem(source, None, "", f"nothing here can be scored for {option} ({words})"))
         else:
             found.append(Limit(option, limit, getattr(errors, figure)))
-    if problems:
-        raise InputError(problems)
+    InputError.raise_any(problems)
     return tuple(found)

@@ -102,7 +102,7 @@ def _clients(catalogue: Catalogue, asked: str | None) -> dict[str, str]:
     known = sorted({client for service in catalogue.services.values() for client in service.clients})
     if asked is not None and asked not in known:
         message = f"no service profile has a client '{asked}'"
-        raise InputError([Problem("--client", None, "", message, name_help(asked, known))])
+        raise InputError.one("--client", message, name_help(asked, known))
     wanted = asked or USUAL_CLIENT
     return {
         name: wanted if wanted in service.clients else next(iter(service.clients))

@@ -175,10 +175,13 @@ def by_arrival(task: Task) -> tuple[int, float, str]:
     return -task.priority, task.submit_s, task.name
 
 
-def most_free_first(task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:
-    """The machine with the most free cores; of equals, the one that would run the task fastest, then the first by name."""
+class MostFreeFirst(Baseline):
+    """A rule that takes the machine with the most free cores."""
 
-    def preference(room: Room) -> tuple[int, float, str]:
-        return -this.available_milli(room), this.told_s(task, width_milli, room), room.name
+    def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:
+        """The machine with the most free cores; of equals, the fastest for this task, then the first by name."""
 
-    return min(rooms, key=preference)
+        def preference(room: Room) -> tuple[int, float, str]:
+            return -this.available_milli(room), this.told_s(task, width_milli, room), room.name
+
+        return min(rooms, key=preference)

@@ -344,21 +344,10 @@ class Round:
         asked = (task.machines, task.memory_mib, task.resources, task.gpus)
         known, key = self.layout.widest_milli, (*asked, self.own_cores)
         if key not in known:
-            known[key] = max((self._capacity_milli(r) for r in self._roomy(task)), default=0)
+            known[key] = max((self._capacity_milli(r) for r in self.possible(task, 0)), default=0)
         return known[key]
 
-    def _roomy(self, task: Task) -> list[Room]:
-        return [
-            r
-            for r in self.allowed(task)
-            if task.memory_mib <= r.capacity_memory_mib
-            and covers(r.capacity_resources, task.resources)
-            and _suits(r, task)
-        ]
-
     def _capacity_milli(self, room: Room) -> int:
-        if not room.batch_cores:
-            return 0
         return min(room.capacity_milli, len(room.batch_cores) * MILLI) if self.own_cores else room.capacity_milli
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from flowsched.cluster.snapshot import Machine, Task
 from flowsched_simulator.baselines.baseline import Baseline
@@ -15,8 +15,6 @@ UNREQUESTED_MIB = 200
 """What a pod counts for in NodeResourcesFit that requests no CPU, or no memory."""
 FIT = "NodeResourcesFit"
 BALANCED = "NodeResourcesBalancedAllocation"
-Score = Callable[[int, int], int]
-"""Points of one resource: from what would be requested with the task placed, and what is allocatable."""
 
 
 class KubeDefault(Baseline):
@@ -45,6 +43,13 @@ class KubeDefault(Baseline):
     name = "kube-default"
     description = "kube-scheduler's default: NodeResourcesFit with LeastAllocated, and BalancedAllocation"
 
+    @staticmethod
+    def points(requested: int, allocatable: int) -> int:
+        """Points of one resource in NodeResourcesFit, of what is requested with the task placed: more for more left."""
+        if allocatable <= 0 or requested > allocatable:
+            return 0
+        return (allocatable - requested) * MAX_NODE_SCORE // allocatable
+
     def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:  # noqa: ARG002
         """The highest sum of scores."""
         return min(rooms, key=lambda r: (-self.score(task, width_milli, r), r.name))
@@ -56,17 +61,17 @@ class KubeDefault(Baseline):
     def plugin_scores(self, task: Task, width_milli: int, room: Room) -> dict[str, int]:
         """The score of each plugin, by its name, for the task on this machine."""
         return {
-            FIT: allocation_score(least_requested, task, width_milli, room),
+            FIT: self._allocation_score(task, width_milli, room),
             BALANCED: balanced_score(task, width_milli, room),
         }
 
-
-def allocation_score(points: Score, task: Task, width_milli: int, room: Room) -> int:
-    """Score of NodeResourcesFit with one of its strategies; CPU and memory have the same weight."""
-    cpu, memory = requested(room)
-    cpu += room.without_cpu * UNREQUESTED_MILLI + (UNREQUESTED_MILLI if width_milli <= NO_CPU_MILLI else width_milli)
-    memory += room.without_memory * UNREQUESTED_MIB + (task.memory_mib or UNREQUESTED_MIB)
-    return (points(cpu, room.machine.cpu_milli) + points(memory, room.machine.memory_mib)) // 2
+    def _allocation_score(self, task: Task, width_milli: int, room: Room) -> int:
+        """Score of NodeResourcesFit; CPU and memory have the same weight."""
+        cpu, memory = requested(room)
+        asked = UNREQUESTED_MILLI if width_milli <= NO_CPU_MILLI else width_milli
+        cpu += room.without_cpu * UNREQUESTED_MILLI + asked
+        memory += room.without_memory * UNREQUESTED_MIB + (task.memory_mib or UNREQUESTED_MIB)
+        return (self.points(cpu, room.machine.cpu_milli) + self.points(memory, room.machine.memory_mib)) // 2
 
 
 def balanced_score(task: Task, width_milli: int, room: Room) -> int:
@@ -87,20 +92,6 @@ def balance(cpu_milli: int, memory_mib: int, machine: Machine) -> int:
         return MAX_NODE_SCORE
     shares = min(1.0, cpu_milli / machine.cpu_milli), min(1.0, memory_mib / machine.memory_mib)
     return int((1.0 - abs((shares[0] - shares[1]) / 2.0)) * MAX_NODE_SCORE)
-
-
-def least_requested(requested: int, allocatable: int) -> int:
-    """More points for more left."""
-    if allocatable <= 0 or requested > allocatable:
-        return 0
-    return (allocatable - requested) * MAX_NODE_SCORE // allocatable
-
-
-def most_requested(requested: int, allocatable: int) -> int:
-    """More points for less left."""
-    if allocatable <= 0:
-        return 0
-    return min(requested, allocatable) * MAX_NODE_SCORE // allocatable
 
 
 def requested(room: Room) -> tuple[int, int]:

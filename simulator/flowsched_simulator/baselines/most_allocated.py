@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from flowsched.cluster.snapshot import Task
-from flowsched_simulator.baselines.kube_default import (
-    BALANCED,
-    FIT,
-    KubeDefault,
-    allocation_score,
-    balanced_score,
-    most_requested,
-)
-from flowsched_simulator.baselines.room import Room
+from flowsched_simulator.baselines.kube_default import MAX_NODE_SCORE, KubeDefault
 
 
 class MostAllocated(KubeDefault):
@@ -27,9 +18,7 @@ class MostAllocated(KubeDefault):
     name = "most-allocated"
     description = "kube-scheduler set to bin packing: NodeResourcesFit with MostAllocated, and BalancedAllocation"
 
-    def plugin_scores(self, task: Task, width_milli: int, room: Room) -> dict[str, int]:
-        """The score of each plugin, by its name, for the task on this machine."""
-        return {
-            FIT: allocation_score(most_requested, task, width_milli, room),
-            BALANCED: balanced_score(task, width_milli, room),
-        }
+    @staticmethod
+    def points(requested: int, allocatable: int) -> int:
+        """Points of one resource in NodeResourcesFit, of what is requested with the task placed: more for less left."""
+        return 0 if allocatable <= 0 else min(requested, allocatable) * MAX_NODE_SCORE // allocatable

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 from flowsched.cluster.snapshot import Running, Snapshot, Task
-from flowsched_simulator.baselines.baseline import Baseline, by_arrival, most_free_first
+from flowsched_simulator.baselines.baseline import MostFreeFirst, by_arrival
 from flowsched_simulator.baselines.greedy_round import Round
 from flowsched_simulator.baselines.room import Room
 
@@ -14,7 +14,7 @@ Urgency = tuple[float, ...]
 """What comes first is less."""
 
 
-class Preemptive(Baseline):
+class Preemptive(MostFreeFirst):
     """The most urgent tasks run; what is stopped for them keeps its work and may go on on any machine.
 
     A task that fits nowhere starts on the machine where the least urgent tasks make room for it, all of them less urgent
@@ -35,10 +35,6 @@ class Preemptive(Baseline):
         """By priority, then urgency, then arrival."""
         urgency = {t.name: self._urgency(t, None, this) for t in this.snapshot.pending}
         return sorted(this.snapshot.pending, key=lambda t: (urgency[t.name], by_arrival(t)))
-
-    def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:
-        """The machine with the most free cores; of equals, the fastest for this task."""
-        return most_free_first(task, width_milli, rooms, this)
 
     def rooms_for(self, task: Task, width_milli: int, this: Round) -> list[Room]:
         """Machines where the task fits; if there is none, one where less urgent tasks were stopped for it."""

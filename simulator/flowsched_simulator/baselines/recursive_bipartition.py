@@ -9,8 +9,7 @@ after the other each goes to the half with the higher utility that has a device 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
 
@@ -46,6 +45,7 @@ class RecursiveBipartition:
     """Machines with one kind of GPUs. The cuts are those of the idle machine, so that each is made once."""
 
     cost: TopologyCost
+    _halves: dict[tuple[int, ...], Halves] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def mapped(self, profile: str, wanted: TaskGpus, there: Sequence[GpuJob], left: Sequence[int]) -> MappedJob | None:
         """Devices for a job beside those that are there; None where too few are ``left``."""
@@ -63,10 +63,6 @@ class RecursiveBipartition:
             near = {(u, v): round(_AFFINITY / float(distance[u, v])) for u, v in combinations(sorted(part), 2)}
             self._halves[part] = bisected(part, near)
         return self._halves[part]
-
-    @cached_property
-    def _halves(self) -> dict[tuple[int, ...], Halves]:
-        return {}
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.snapshot import Task
-from flowsched_simulator.baselines.baseline import Baseline, by_arrival, most_free_first
+from flowsched_simulator.baselines.baseline import MostFreeFirst, by_arrival
 from flowsched_simulator.baselines.greedy_round import Round
-from flowsched_simulator.baselines.room import Room
 
 
-class ShortestJobFirst(Baseline):
+class ShortestJobFirst(MostFreeFirst):
     """Short tasks first, each onto the machine with the most free cores; what runs is never stopped.
 
     The rule: W. E. Smith, "Various Optimizers for Single-Stage Production", Naval Research Logistics Quarterly 3, 1956, pp.
@@ -32,7 +31,3 @@ class ShortestJobFirst(Baseline):
         """By priority, then by length."""
         length = {t.name: self.sign * this.fastest_s(t, self.width_milli(t, this)) for t in this.snapshot.pending}
         return sorted(this.snapshot.pending, key=lambda t: (-t.priority, length[t.name], by_arrival(t)))
-
-    def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:
-        """The machine with the most free cores; of equals, the fastest for this task."""
-        return most_free_first(task, width_milli, rooms, this)

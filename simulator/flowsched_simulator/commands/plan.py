@@ -94,10 +94,8 @@ def plan(
         raise InputError.one("--time-limit", message, "give one of them")
     loaded = load_scenario(scenario)
     snapshot = snapshot_of(loaded, seed)
-    unknown = outside(snapshot)
-    if unknown:
-        help = "compare policies with: flowsched simulate"
-        raise InputError([Mistake(loaded.source, None, "", f"a plan would ignore {u}", help) for u in unknown])
+    help = "compare policies with: flowsched simulate"
+    InputError.raise_any(Mistake(loaded.source, None, "", f"a plan would ignore {u}", help) for u in outside(snapshot))
     if out is not None:
         make_folder(out.parent)
     rules = PlanRules(

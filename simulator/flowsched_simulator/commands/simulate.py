@@ -288,10 +288,9 @@ _CLUSTER_ONLY = (
 
 def _of_clusters(policies: tuple[str, ...]) -> tuple[str, ...]:
     """The same names; raises :class:`InputError` for controllers of one machine."""
+    message = f"runs one machine: it is for scenarios of kind {node_scenario_file.KIND}"
     own = [name for name in policies if name in NODE_POLICIES]
-    if own:
-        message = f"runs one machine: it is for scenarios of kind {node_scenario_file.KIND}"
-        raise InputError([Problem("--policy", None, name, message, "such as node-4core-dynamic") for name in own])
+    InputError.raise_any(Problem("--policy", None, name, message, "such as node-4core-dynamic") for name in own)
     return policies
 
 
@@ -302,8 +301,7 @@ def _refuse(context: click.Context, names: Iterable[str], message: str) -> None:
         for name in names
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
-    if given:
-        raise InputError([Problem(option, None, "", message, "leave it out") for option in given])
+    InputError.raise_any(Problem(option, None, "", message, "leave it out") for option in given)
 
 
 def _compared(

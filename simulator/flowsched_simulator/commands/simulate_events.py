@@ -69,8 +69,7 @@ def _policies(asked: tuple[str, ...]) -> tuple[str, ...]:
     if FLOW_PLAN in asked:
         message = "plans a whole run, and events have rounds that are decided one by one"
         problems.append(Problem("--policy", None, FLOW_PLAN, message, "flow decides round by round"))
-    if problems:
-        raise InputError(problems)
+    InputError.raise_any(problems)
     return check_policies(asked)
 
 

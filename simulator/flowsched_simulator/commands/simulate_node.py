@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import click
 
 from flowsched_models.document import Document, InputError, Problem
 from flowsched_models.output import make_folder, write_whole
-from flowsched_models.quantity import parse_words
+from flowsched_models.quantity import number_or_nan, parse_words
 from flowsched_simulator.commands.results_folder import tell_results
 from flowsched_simulator.commands.run_progress import RunProgress
 from flowsched_simulator.node.comparison import compare_on_node, node_result
@@ -97,18 +96,14 @@ def _intervals(text: str | None) -> tuple[float, ...]:
     found: list[float] = []
     problems = []
     for word in parse_words(text):
-        try:
-            value = float(word)
-        except ValueError:
-            value = math.nan
+        value = number_or_nan(word)
         if not LEAST_INTERVAL_S <= value <= 1e6:
             message = f"'{word}' is not a number of seconds from {LEAST_INTERVAL_S:g} to 1000000"
             problems.append(Problem("--qps-interval", None, "", message, "such as 10,5,1.75"))
         found.append(value)
     if text is not None and not found:
         problems.append(Problem("--qps-interval", None, "", "names no interval", "such as 10,5,1.75"))
-    if problems:
-        raise InputError(problems)
+    InputError.raise_any(problems)
     return tuple(dict.fromkeys(found))
 
 
@@ -116,17 +111,14 @@ def deviation(option: str, text: str, most: float) -> Noise:
     """A standard deviation, or the word for those that were measured."""
     if text == "measured":
         return "measured"
-    try:
-        sigma = float(text)
-    except ValueError:
-        sigma = math.nan
+    sigma = number_or_nan(text)
     if not 0.0 <= sigma <= most:
         raise InputError.one(option, f"{text} is not a number from 0 to {most:g}", "or: measured")
     return sigma
 
 
 def _check_spans(scenario: NodeScenario) -> None:
-    problems = [
+    InputError.raise_any(
         Problem(
             "--load-seed",
             None,
@@ -136,6 +128,4 @@ def _check_spans(scenario: NodeScenario) -> None:
         )
         for service, load in zip(scenario.services, scenario.loads, strict=True)
         if load.span is None
-    ]
-    if problems:
-        raise InputError(problems)
+    )

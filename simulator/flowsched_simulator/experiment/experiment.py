@@ -51,8 +51,7 @@ class Experiment:
         found = [each for group in contenders for each in group]
         problems += empty_problems(name, scenarios, policies)
         problems += plan_problems(name, cases, found, tuple(seeds), grid, reference, metric)
-        if problems:
-            raise InputError(problems)
+        InputError.raise_any(problems)
         self.plan = make_plan(name, cases, found, tuple(seeds), reference, metric, max_time_s, description)
 
     @classmethod
@@ -90,8 +89,7 @@ class Experiment:
         folder = Path(out) if out is not None else default_folder(self.plan.name, "experiment")
         sweep = Sweep(self.plan, folder, jobs=jobs, backend=backend, address=address, report=report)
         failures = sweep.run() if until is None else sweep.run_until(until, most_seeds)
-        if failures:
-            raise InputError([Problem(" / ".join(map(str, f.key)), None, "", f.message) for f in failures])
+        InputError.raise_any(Problem(" / ".join(map(str, f.key)), None, "", f.message) for f in failures)
         return load_results(folder)
 
 

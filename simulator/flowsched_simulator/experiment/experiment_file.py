@@ -55,7 +55,11 @@ class _ExperimentReader:
         cases = [case for path, each in checked.items("scenarios", form.scenarios) for case in self._cases(path, each)]
         grid = {key: [setting_text(value) for value in values] for key, values in form.settings.items()}
         wrong_before = len(self.problems.found)
-        contenders = self._contenders(checked, form, grid)
+        contenders = [
+            contender
+            for path, each in checked.items("policies", form.policies)
+            for contender in self._contenders(path, each, grid, form.variant)
+        ]
         # A policy that is left out may be the reference, or be the one that reads a setting.
         whole = len(self.problems.found) == wrong_before and not checked.broken & {"policies", "settings"}
         self._judge_left_out(checked, form)
@@ -72,9 +76,9 @@ class _ExperimentReader:
             make_plan(form.name, cases, contenders, form.seeds, form.reference, form.metric, longest_s, form.about)
         )
 
-    def _add_at(self, place: KeyPath, problem: Problem) -> None:
-        """A problem of what the file names, at its place in the file."""
-        self.problems.add(self.document.problem(place, problem.message, problem.help))
+    def _add_at(self, place: KeyPath, *problems: Problem) -> None:
+        """Problems of what the file names, at its place in the file."""
+        self.problems.extend(self.document.problem(place, each.message, each.help) for each in problems)
 
     def _judge_left_out(self, checked: Checked[ExperimentForm], form: ExperimentForm) -> None:
         """What entries name that have mistakes of their own, and are left out for them."""
@@ -90,8 +94,7 @@ class _ExperimentReader:
                 try:
                     check_policies((name,), "policies")
                 except InputError as error:
-                    for problem in error.problems:
-                        self._add_at(path, problem)
+                    self._add_at(path, *error.problems)
 
     def _left_out(
         self, checked: Checked[ExperimentForm], section: str, forms: Sequence[Form]
@@ -104,14 +107,6 @@ class _ExperimentReader:
                 yield (section, position), entry
 
     def _contenders(
-        self, checked: Checked[ExperimentForm], form: ExperimentForm, grid: Mapping[str, list[str]]
-    ) -> list[Contender]:
-        made: list[Contender] = []
-        for path, each in checked.items("policies", form.policies):
-            made += self._of_policy(path, each, grid, form.variant)
-        return made
-
-    def _of_policy(
         self, path: KeyPath, form: ContenderForm, grid: Mapping[str, list[str]], variant: str
     ) -> tuple[Contender, ...]:
         own = [f"{key}={setting_text(value)}" for key, value in form.set.items()]
@@ -175,8 +170,7 @@ class _ExperimentReader:
             return self._read_document(name)
         except InputError as error:
             at = (*path, "scenario") if (*path, "scenario") in self.document.lines else path
-            for problem in error.problems:
-                self._add_at(at, problem)
+            self._add_at(at, *error.problems)
             return None
 
     def _read_document(self, name: str) -> Document:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,37 +29,33 @@ SweepReport = Callable[[int, int, float | None], None]
 """Called with runs done, runs in all, and about how many seconds are left (None: not known)."""
 
 
+@dataclass(eq=False)
 class Sweep:
     """The runs of a plan in a folder. Runs that are done there already are not done again."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        folder: Path,
-        *,
-        jobs: int | None = None,
-        backend: str = "local",
-        address: str | None = None,
-        share: tuple[int, int] | None = None,
-        report: SweepReport | None = None,
-    ) -> None:
-        """``share``: do only every n-th run, beginning with the i-th; (0, 10) is the first tenth."""
+    plan: Plan
+    folder: Path
+    _: KW_ONLY
+    jobs: int | None = None
+    backend: str = "local"
+    address: str | None = None
+    share: tuple[int, int] | None = None
+    """Do only every n-th run, beginning with the i-th; (0, 10) is the first tenth."""
+    report: SweepReport | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot run."""
         check_installed()
-        check_backend(backend, address)
-        self.plan = plan
-        self.folder = folder
-        self.store = RunStore(folder)
-        self._where = backend, jobs, address
-        self._share = share
-        self._report = report
+        check_backend(self.backend, self.address)
+        self.store = RunStore(self.folder)
         self._figures: dict[str, dict[str, Any]] = {}
 
     def mine(self, seeds: Iterable[int]) -> list[PlannedRun]:
         """The runs of this share, all of one seed before those of the next."""
         every = sorted(self.plan.runs(seeds), key=lambda run: (run.seed, run.key))
-        if self._share is None:
+        if self.share is None:
             return every
-        index, count = self._share
+        index, count = self.share
         return every[index::count]
 
     def pending(self, seeds: Iterable[int]) -> list[PlannedRun]:
@@ -90,10 +87,9 @@ class Sweep:
 
     def cores(self) -> int:
         """How many runs are done at once."""
-        backend, jobs, address = self._where
-        if jobs is not None:
-            return jobs
-        with workers(backend, jobs, address) as (count, _):
+        if self.jobs is not None:
+            return self.jobs
+        with workers(self.backend, self.jobs, self.address) as (count, _):
             return count
 
     def estimate(self, seeds: Sequence[int]) -> Estimate:
@@ -102,7 +98,7 @@ class Sweep:
 
     def run(self, expected: Estimate | None = None) -> list[RunFailure]:
         """Do the pending runs, and gather the results if none is lacking; the runs that failed."""
-        with self.store.locked("" if self._share is None else f"{self._share[0]}/{self._share[1]}"):
+        with self.store.locked("" if self.share is None else f"{self.share[0]}/{self.share[1]}"):
             failures = self._do(self.pending(self.plan.seeds), expected)
             self.gather_if_complete(self.plan.seeds)
         return failures
@@ -161,8 +157,7 @@ class Sweep:
         if not pending:
             return []
         failures: list[RunFailure] = []
-        backend, jobs, address = self._where
-        with workers(backend, jobs, address) as (_, do):
+        with workers(self.backend, self.jobs, self.address) as (_, do):
             began, done_s = time.monotonic(), 0.0
             weights = {run.digest: 1.0 if expected is None else expected.seconds.get(run.key, 1.0) for run in pending}
             total_s = sum(weights.values())
@@ -178,8 +173,8 @@ class Sweep:
         return sorted(failures, key=lambda failure: failure.key)
 
     def _tell(self, done: int, total: int, left_s: float | None) -> None:
-        if self._report is not None:
-            self._report(done, total, left_s)
+        if self.report is not None:
+            self.report(done, total, left_s)
 
     def _figure(self, run: PlannedRun) -> float | None:
         if run.digest not in self._figures:

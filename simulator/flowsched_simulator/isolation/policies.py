@@ -28,11 +28,9 @@ def share_of(policy: str) -> float | None:
 
 def check_isolation_policies(names: Sequence[str]) -> tuple[str, ...]:
     """The names, each once. Raises :class:`InputError` with all that are none."""
-    problems = [
+    InputError.raise_any(
         Problem("--policy", None, "", f"there is no way of isolating tasks called '{name}'", name_help(name, POLICIES))
         for name in names
         if name not in (DEADLINE, EQUAL) and share_of(name) is None
-    ]
-    if problems:
-        raise InputError(problems)
+    )
     return tuple(dict.fromkeys(names)) or POLICIES

@@ -82,8 +82,7 @@ def flow_node_settings(assignments: Sequence[str], names: Sequence[str], source:
             problems.append(Problem(source, None, FLOW_NODE, str(error)))
     if assignments and not problems and FLOW_NODE not in names:
         problems.append(Problem(source, None, assignments[0], f"is for {FLOW_NODE}", f"add --policy {FLOW_NODE}"))
-    if problems:
-        raise InputError(problems)
+    InputError.raise_any(problems)
     return settings
 
 

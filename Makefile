@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check control-plane node-parts kueue conformance conformance-sample upstream-cases test soak bench profiles gpu-profiles
-.PHONY: clean quick explore durations docs constraints release-check
+.PHONY: clean quick explore durations docs constraints release-check types rules
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -32,11 +32,16 @@ demo: $(INSTALLED) ## two comparisons of the default policies on PARSEC jobs bes
 	@$(BIN)/flowsched simulate memcached-tight-goal --out out/demo/tight-goal
 
 check: setup ## lint, format, spelling, types and the rules of the house
+	@$(MAKE) --no-print-directory -j 2 types rules # which take about as long
+
+types: setup
+	$(BIN)/mypy
+
+rules: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
 	$(BIN)/lint-imports --no-cache --no-logo
-	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_house.py
 
 control-plane: setup ## build etcd, kube-apiserver, kubectl and helm for the Kubernetes tests (VERSION=1.35: of another); needs Go, minutes

@@ -19,6 +19,8 @@ _LEAST_GAIN = 1e-9
 """Moves that gain less are not made."""
 _SLACK_S = 1e-6
 """Times that differ by less are equal."""
+_SAVED = ("free", "readings", "machine", "task_class", "believed")
+"""Arrays of a state that placing changes, by their names in :class:`SavedRoundState` too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,10 +265,7 @@ class BulkRoundState:
         anew = theirs[np.isin(theirs[:, 0], rows)]
         cost = np.empty(len(anew))
         kernels.reprice(anew[:, 1].copy(), anew[:, 0].copy(), self.model, self.readings, cost)
-        self.machine = np.concatenate([self.machine, anew[:, 0]])
-        self.task_class = np.concatenate([self.task_class, anew[:, 1]])
-        self.believed = np.concatenate([self.believed, cost])
-        self.count = len(self.machine)
+        self._add(anew[:, 1], anew[:, 0], cost)
         self._touch(rows)
         return int(np.maximum(more, 0).sum())
 
@@ -334,21 +333,14 @@ class BulkRoundState:
 
     def save(self) -> SavedRoundState:
         """What placing changes, for :meth:`restore`."""
-        return SavedRoundState(
-            self.free.copy(),
-            self.readings.copy(),
-            self.machine.copy(),
-            self.task_class.copy(),
-            self.believed.copy(),
-            self.relations.save(),
-        )
+        copies = {name: getattr(self, name).copy() for name in _SAVED}
+        return SavedRoundState(**copies, topology_counts=self.relations.save())
 
     def restore(self, saved: SavedRoundState) -> None:
         """Go back to a saved state."""
         self._new |= (self.free != saved.free).any(axis=1) | (self.readings != saved.readings).any(axis=1)
-        self.free, self.readings = saved.free.copy(), saved.readings.copy()
-        self.machine, self.task_class = saved.machine.copy(), saved.task_class.copy()
-        self.believed = saved.believed.copy()
+        for name in _SAVED:
+            setattr(self, name, getattr(saved, name).copy())
         self.count = len(self.machine)
         self.relations.restore(saved.topology_counts)
 

@@ -276,20 +276,12 @@ def build_relations(
     """Relations with the defaults of their kinds."""
     relations = []
     for path, form in forms:
-        for key, kind in _ONLY_FOR.items():
-            if getattr(form, key) is not None and form.kind != kind:
+        for key, only in _ONLY_FOR.items():
+            if getattr(form, key) is not None and form.kind != only:
                 message = f"has no meaning for a relation of kind '{form.kind}'"
-                problems.add(document.problem((*path, key), message, f"leave it out; it is for '{kind}'"))
-        relations.append(
-            Relation(
-                form.name,
-                RelationKind(form.kind),
-                form.key,
-                form.most if form.most is not None else 1,
-                form.skew if form.skew is not None else 1,
-                form.min_domains or 0,
-            )
-        )
+                problems.add(document.problem((*path, key), message, f"leave it out; it is for '{only}'"))
+        kind = RelationKind(form.kind)
+        relations.append(Relation(form.name, kind, form.key, form.most or 1, form.skew or 1, form.min_domains or 0))
     return tuple(relations)
 
 
@@ -478,18 +470,10 @@ def check_room(
         cpu[machine.name] = cpu.get(machine.name, 0) + service.width_milli
         memory[machine.name] = memory.get(machine.name, 0) + service.memory_mib
         if cpu[machine.name] > machine.cpu_milli:
-            problems.add(
-                document.problem(
-                    (*path, "request"),
-                    f"the services on {machine.name} request {format_milli(cpu[machine.name])} cores; "
-                    f"it has {format_milli(machine.cpu_milli)}",
-                )
-            )
+            asked, has = format_milli(cpu[machine.name]), format_milli(machine.cpu_milli)
+            message = f"the services on {machine.name} request {asked} cores; it has {has}"
+            problems.add(document.problem((*path, "request"), message))
         if memory[machine.name] > machine.memory_mib:
-            problems.add(
-                document.problem(
-                    (*path, "memory"),
-                    f"the services on {machine.name} ask for {format_memory(memory[machine.name])}; "
-                    f"it has {format_memory(machine.memory_mib)}",
-                )
-            )
+            asked, has = format_memory(memory[machine.name]), format_memory(machine.memory_mib)
+            message = f"the services on {machine.name} ask for {asked}; it has {has}"
+            problems.add(document.problem((*path, "memory"), message))

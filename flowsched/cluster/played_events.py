@@ -15,7 +15,7 @@ from typing import Any
 
 from flowsched.cluster.decision import Scheduler
 from flowsched.cluster.settings import Settings
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_models.extras import install_extra
 
 PLAYERS = "flowsched.events"
@@ -119,7 +119,7 @@ def find_player() -> Player:
             message = f"the player of events cannot be loaded: {error}"
         else:
             return player
-    raise InputError([Problem("simulate", None, "", message, install_extra("k8s"))])
+    raise InputError.one("simulate", message, install_extra("k8s"))
 
 
 def _count(number: int, noun: str) -> str:

@@ -7,6 +7,7 @@ snapshot are made when they are asked for, and their numbers are there as arrays
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, overload
 
@@ -74,28 +75,20 @@ def entries_of(running: Sequence[Running]) -> Sequence[Running]:
     return running.entries if isinstance(running, RunningTasks) else running
 
 
+@dataclass(eq=False, repr=False)
 class RunningTasks(Sequence[Running]):
     """The tasks that run at one moment, in the order in which they came; each is made when it is asked for."""
 
-    def __init__(
-        self,
-        entries: Sequence[Running],
-        came: IntArray,
-        table: FloatArray,
-        machines: tuple[Machine, ...],
-        catalogue: Catalogue,
-        devices_now: Mapping[str, DevicesNow],
-    ) -> None:
-        """``entries`` of any progress; ``came``: [entries] numbers that grow with the time at which they came; ``table``:
-        [entries, columns] as in :class:`RunningColumns`; ``devices_now`` by machine, of those with GPUs.
-        """
-        self.devices_now = devices_now
-        self.entries = entries
-        """The tasks in the order of the columns, of any progress."""
-        self._came = came
-        self._table = table
-        self._machines = machines
-        self._catalogue = catalogue
+    entries: Sequence[Running]
+    """The tasks in the order of the columns, of any progress."""
+    _came: IntArray
+    """[entries] Numbers that grow with the time at which they came."""
+    _table: FloatArray
+    """[entries, columns] As in :class:`RunningColumns`."""
+    _machines: tuple[Machine, ...]
+    _catalogue: Catalogue
+    devices_now: Mapping[str, DevicesNow]
+    """By machine, of those with GPUs."""
 
     def belong_to(self, snapshot: Snapshot) -> bool:
         """Whether the columns are about a snapshot's machines and profiles."""

@@ -42,7 +42,7 @@ from flowsched.cluster.snapshot_dump import (
     read_plain_snapshot,
 )
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.document import Document, InputError, KeyPath, Problem, Problems, read_document
+from flowsched_models.document import Document, InputError, KeyPath, Problems, read_document
 from flowsched_models.form import (
     Checked,
     CoreSet,
@@ -205,12 +205,12 @@ def snapshot_of_record(record: Mapping[str, Any], source: str) -> Snapshot:
     found = next((p["snapshot"] for p in record["parts"] if p["kind"] == "search"), None)
     if found is None:
         message = "the record has no snapshot: its tasks were placed by a bulk round"
-        raise InputError([Problem(source, None, "parts", message, "flowsched replay and whatif solve it again")])
+        raise InputError.one(source, message, "flowsched replay and whatif solve it again", key="parts")
     # What a round saw may be what no person would write: a clock that is ahead, a machine that gives nothing.
     try:
         return read_plain_snapshot(found)
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError([Problem(source, None, "parts", f"its snapshot is damaged: {error}")]) from None
+        raise InputError.one(source, f"its snapshot is damaged: {error}", key="parts") from None
 
 
 def read_snapshot(document: Document) -> Snapshot:

@@ -10,7 +10,7 @@ from flowsched.disaggregation.scheduler import DisaggregationScheduler
 from flowsched.disaggregation.settings import DisaggregationSettings
 from flowsched.scale.choice import value_of
 from flowsched.solvers.solver import Solver
-from flowsched_models.document import InputError, Problem, name_help
+from flowsched_models.document import InputError, name_help
 from flowsched_models.runtime import HostFactory
 
 
@@ -52,15 +52,15 @@ def chosen_settings(policy: str, assignments: Sequence[tuple[str, str]]) -> Disa
         if key not in kinds:
             known = [f"{policy}.{name}" for name in kinds]
             message = f"the policy '{policy}' has no setting '{typed}'"
-            raise InputError([Problem("--set", None, f"{policy}.{typed}={text}", message, name_help(typed, known))])
+            raise InputError.one("--set", message, name_help(typed, known), key=f"{policy}.{typed}={text}")
         try:
             given[key] = value_of(text, kinds[key])
         except ValueError as error:
-            raise InputError([Problem("--set", None, "", f"{policy}.{key} {error}")]) from error
+            raise InputError.one("--set", f"{policy}.{key} {error}") from error
     try:
         return DisaggregationSettings(**given)
     except ValueError as error:
-        raise InputError([Problem("--set", None, "", f"{policy}.{error}")]) from error
+        raise InputError.one("--set", f"{policy}.{error}") from error
 
 
 def make_disaggregation(

@@ -21,7 +21,7 @@ from flowsched.disaggregation.prices import GpuSites, Prices
 from flowsched.disaggregation.settings import DisaggregationSettings
 from flowsched.solvers.limited import take_stopped
 from flowsched.solvers.solver import Solver
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_models.runtime import HostFactory
 
 _MISS = 1.0 + 1e-9
@@ -82,7 +82,7 @@ def forbid_unknown(policy: str, tasks: Sequence[Task]) -> None:
             message = f"{task.name} is one of task group {task.group}, which this policy does not know"
         else:
             continue
-        raise InputError([Problem("--policy", None, policy, message, "flow and the baselines do")])
+        raise InputError.one("--policy", message, "flow and the baselines do", key=policy)
 
 
 class _Round:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from flowsched.cluster.snapshot import MILLI
@@ -80,6 +80,22 @@ def dual_price(part: Part, task_class: str, machine: str, width_milli: int) -> d
         return None
     per_task = graph.in_cost(price * int(graph.units[entry]))
     return {"machine": machine, "group": group, "per_core": per_task * MILLI / width_milli, "per_task": per_task}
+
+
+def group_facts(part: Part, name: str, minimum: int | None, running: int, members: Sequence[str]) -> dict[str, Any]:
+    """What there is to say about a task group; ``minimum``: None where nothing says how many of it have to run."""
+    placed = {p.task for p in part.placements}
+    starting = [m for m in members if m in placed]
+    return {
+        "name": name,
+        "minimum": minimum,
+        "running": running,
+        "pending": len(members),
+        "members": members,
+        "starting": starting,
+        "missing": None if minimum is None else max(0, minimum - running - len(members)),
+        "starts": bool(starting),
+    }
 
 
 def group_name(graph: Graph, node: int) -> str:

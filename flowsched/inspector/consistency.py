@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from flowsched.inspector.record_view import Part, RecordView
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 
 FAULTS = (
     KeyError, IndexError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError, AssertionError,
@@ -38,7 +38,7 @@ def told_as_damage(*records: RecordView) -> Iterator[None]:
         recorded, where = _culprit(records)
         what = told(error)
         source = recorded.source if recorded is not None else "a record"
-        raise InputError([Problem(source, None, where, f"is damaged: {what}", _HELP)]) from error
+        raise InputError.one(source, f"is damaged: {what}", _HELP, key=where) from error
 
 
 def told(error: BaseException) -> str:

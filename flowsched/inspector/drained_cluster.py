@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from weakref import WeakKeyDictionary
 
 from flowsched.cluster.compaction import View
 from flowsched.cluster.snapshot import Snapshot
-from flowsched.inspector.restored_round import RestoredRound
+from flowsched.inspector.restored_round import RestoredRound, remembered
 from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.pricing.forecast_cache import forecast_cache
 from flowsched.round.candidates import look
@@ -24,40 +23,17 @@ class DrainedCluster:
     prices: FlowPrices
 
 
-_DRAINED: WeakKeyDictionary[RestoredRound, DrainedCluster] = WeakKeyDictionary()
-"""One for each round: it is the same for all of its tasks."""
-_ROOM: WeakKeyDictionary[RestoredRound, dict[str, int]] = WeakKeyDictionary()
-_RESERVED: WeakKeyDictionary[RestoredRound, dict[str, bool]] = WeakKeyDictionary()
-"""What is known of task groups, by name: the answer is the same for all members."""
-
-
+@remembered
 def drained_cluster(opened: RestoredRound) -> DrainedCluster:
     """The cluster without what ends, at the time of its round."""
-    found = _DRAINED.get(opened)
-    if found is None:
-        snapshot = opened.model.view.snapshot
-        stay = tuple(r for r in snapshot.running if r.task.endless)
-        found = _DRAINED[opened] = _open(opened, replace(_patient(snapshot), running=stay))
-    return found
+    snapshot = opened.model.view.snapshot
+    stay = tuple(r for r in snapshot.running if r.task.endless)
+    return _open(opened, replace(_patient(snapshot), running=stay))
 
 
+@remembered
 def room_for(opened: RestoredRound, gang: RoundGang) -> int:
     """How many of a task group's needed members could start at once in the drained cluster."""
-    known = _ROOM.setdefault(opened, {})
-    if gang.group.name not in known:
-        known[gang.group.name] = _room(opened, gang)
-    return known[gang.group.name]
-
-
-def can_be_reserved(opened: RestoredRound, gang: RoundGang) -> bool:
-    """Whether a task group, if it were overdue and first, would start now or get a reservation for each needed member."""
-    known = _RESERVED.setdefault(opened, {})
-    if gang.group.name not in known:
-        known[gang.group.name] = _can_be_reserved(opened, gang)
-    return known[gang.group.name]
-
-
-def _room(opened: RestoredRound, gang: RoundGang) -> int:
     world = drained_cluster(opened)
     number = {task.name: t for t, task in enumerate(world.view.tasks)}
     members = tuple(sorted(number[opened.model.view.tasks[t].name] for t in gang.members))
@@ -84,7 +60,9 @@ def _room(opened: RestoredRound, gang: RoundGang) -> int:
     return least
 
 
-def _can_be_reserved(opened: RestoredRound, gang: RoundGang) -> bool:
+@remembered
+def can_be_reserved(opened: RestoredRound, gang: RoundGang) -> bool:
+    """Whether a task group, if it were overdue and first, would start now or get a reservation for each needed member."""
     snapshot = _patient(opened.model.view.snapshot)
     names = {opened.model.view.tasks[t].name for t in gang.members}
     first, *others = (t for t in snapshot.pending if t.name in names)

@@ -12,7 +12,7 @@ from flowsched.inspector.condensed_graph import condense, shortened
 from flowsched.inspector.graph import Graph
 from flowsched.inspector.layout import LINE, NOTE, TEXT, Curve, Layout, Rect, lay_out
 from flowsched.inspector.record_view import Part, RecordView
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_models.extras import install_extra
 from flowsched_models.text_table import when
 
@@ -41,7 +41,7 @@ def render_drawing(
         from matplotlib.figure import Figure
     except ImportError:
         message = "drawing needs matplotlib, which is not installed"
-        raise InputError([Problem(f"--{form}", None, "", message, install_extra("plots"))]) from None
+        raise InputError.one(f"--{form}", message, install_extra("plots")) from None
     with matplotlib.rc_context():
         # Neither the user's own style nor a random salt may change the bytes.
         matplotlib.rcdefaults()

@@ -143,7 +143,7 @@ def _damaged(recorded: RecordView) -> Iterator[None]:
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, StopIteration) as error:
         what = f"key {error} is missing" if isinstance(error, KeyError) else str(error).partition("\n")[0]
         source = recorded.source or "record"
-        raise InputError([Problem(source, None, "", f"is damaged: {what}")]) from error
+        raise InputError.one(source, f"is damaged: {what}") from error
 
 
 def _explanation(recorded: RecordView, name: str, part: Part | None, facts: Mapping[str, Any]) -> Explanation:

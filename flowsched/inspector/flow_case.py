@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from flowsched.inspector.class_facts import group_facts
 from flowsched.inspector.flow_task import FlowTask, find_task
 from flowsched.inspector.placed_facts import placed_facts
 from flowsched.inspector.record_view import Part, RecordView
@@ -62,15 +63,5 @@ def _group(task: FlowTask) -> dict[str, Any] | None:
     group = next((g for g in task.part.search.get("task_groups", ()) if task.name in g["members"]), None)
     if group is None:
         return None
-    placed = {p.task for p in task.part.placements}
-    there = int(group["running"]) + len(group["members"])
-    return {
-        "name": group["name"],
-        "minimum": group["minimum"],
-        "running": group["running"],
-        "pending": len(group["members"]),
-        "members": list(group["members"]),
-        "starting": [m for m in group["members"] if m in placed],
-        "missing": max(0, int(group["minimum"]) - there),
-        "starts": group["starts"],
-    }
+    facts = group_facts(task.part, group["name"], group["minimum"], group["running"], list(group["members"]))
+    return facts | {"starts": group["starts"]}

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from weakref import WeakKeyDictionary
 
 from flowsched.cluster.compaction import View
 from flowsched.cluster.resource import covers, without
 from flowsched.inspector.drained_cluster import drained_cluster
-from flowsched.inspector.restored_round import RestoredRound
+from flowsched.inspector.restored_round import RestoredRound, remembered
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.flow_prices import FlowPrices
 
-_FOUND: WeakKeyDictionary[RestoredRound, float] = WeakKeyDictionary()
-"""One for each round: it is the same for all of its tasks."""
 
-
+@remembered
 def longest_run_s(opened: RestoredRound) -> float:
     """Seconds: the longest predicted run of what runs, as long as it still takes, and of what starts now or waits.
 
@@ -23,12 +20,9 @@ def longest_run_s(opened: RestoredRound) -> float:
     same machine, now and once all that ends has ended. Tasks without an end are left out. Later arrivals are not known, so
     a longer run remains possible.
     """
-    found = _FOUND.get(opened)
-    if found is None:
-        model, world = opened.model, drained_cluster(opened)
-        runs = [*_planned(opened), *_crowded(model.view, model.prices), *_crowded(world.view, world.prices)]
-        found = _FOUND[opened] = max(runs, default=0.0)
-    return found
+    model, world = opened.model, drained_cluster(opened)
+    runs = [*_planned(opened), *_crowded(model.view, model.prices), *_crowded(world.view, world.prices)]
+    return max(runs, default=0.0)
 
 
 def _planned(opened: RestoredRound) -> Iterator[float]:

@@ -62,9 +62,8 @@ def residents_cost(recorded: RecordView, part: Part) -> float:
 
 def _model(recorded: RecordView, part: Part) -> RoundModel:
     settings = read_settings(recorded)[0]
-    none: frozenset[int] = frozenset()
     snapshot = snapshot_of(recorded, part)
-    return rebuild_model(snapshot, settings, holds={}, must_start=none, barred=none, goal_s=part.search.get("goal_s"))
+    return rebuild_model(snapshot, settings, part.search.get("goal_s"))
 
 
 def _look(model: RoundModel, part: Part, services: dict[str, ServiceForecast]) -> list[float]:

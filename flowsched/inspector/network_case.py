@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from flowsched.inspector import pod_facts, refusals
-from flowsched.inspector.class_facts import class_facts, dual_price
+from flowsched.inspector.class_facts import class_facts, dual_price, group_facts
 from flowsched.inspector.comparison import other_row, plain_terms
 from flowsched.inspector.record_view import Part, Placed, RecordView, Waits
 from flowsched.inspector.wait_cause import WaitCause
@@ -22,7 +22,7 @@ from flowsched.inspector.waiting_bound import pod_bound
 from flowsched.records.record_types import RecordedDemand
 from flowsched.relations.topology_filter import TopologyFilter
 from flowsched.scale.machine_arrays import ties
-from flowsched.scale.places import read_places
+from flowsched.scale.places import read_numbers, read_places
 from flowsched.scale.topology import read_topology_counts
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
@@ -108,10 +108,10 @@ class NetworkCase:
                 demand = of_class[self.part.class_of[task]]
                 free[row] -= _whole(demand["amounts"], -1)
                 readings[row] += _whole(demand["effects"], -1)
-        limits = np.array([_open(row) for row in fleet["limits"]]).reshape(count, width)
+        limits = np.array([read_numbers(row) for row in fleet["limits"]]).reshape(count, width)
         factors = np.array([k["factors"] for k in plain["kinds"]], dtype=np.float64).reshape(len(plain["kinds"]), width)
-        base = _open(self.demand["base"])
-        felt = readings / plain["fixed"] * factors[kind] * _open(self.demand["coefficients"])
+        base = read_numbers(self.demand["base"])
+        felt = readings / plain["fixed"] * factors[kind] * read_numbers(self.demand["coefficients"])
         terms: dict[str, FloatArray] = {PLACE: base[kind]}
         number = self.demand["class"]["places"]
         allowed = np.isfinite(base[kind])
@@ -389,19 +389,7 @@ class NetworkCase:
         given = self.part.network["given"]
         minimum = next((int(g["minimum"]) for g in given["task_groups"] if g["name"] == name), None)
         members = [t for d in self.part.demands.values() if d["group"] == name for t in d["tasks"]]
-        placed = {p.task for p in self.part.placements}
-        running = int(given["running_members"].get(name, 0))
-        starting = [m for m in members if m in placed]
-        return {
-            "name": name,
-            "minimum": minimum,
-            "running": running,
-            "pending": len(members),
-            "members": members,
-            "starting": starting,
-            "missing": None if minimum is None else max(0, minimum - running - len(members)),
-            "starts": bool(starting),
-        }
+        return group_facts(self.part, name, minimum, int(given["running_members"].get(name, 0)), members)
 
     def _limit(self) -> tuple[str, float]:
         """The most that a place may cost, and why: the class's ceiling, or what leaving it costs."""
@@ -432,8 +420,3 @@ class NetworkCase:
 def _whole(values: Any, rows: int, columns: int | None = None) -> IntArray:
     found: IntArray = np.asarray(values, dtype=np.int64)
     return found if columns is None else found.reshape(rows, columns)
-
-
-def _open(values: Any) -> FloatArray:
-    """Numbers, infinite where a record has null."""
-    return np.array([np.inf if v is None else v for v in np.asarray(values, dtype=object).tolist()], dtype=np.float64)

@@ -85,7 +85,7 @@ def read_terms(recorded: RecordView) -> Terms:
     if solver not in SOLVERS:
         message = f"there is no solver '{solver}'"
         help = f"{name_help(solver, SOLVERS)}; whatif --solver NAME takes another one"
-        raise InputError([Problem(recorded.source, None, "solver", message, help)])
+        raise InputError.one(recorded.source, message, help, key="solver")
     return Terms(settings, solver, tuple(notes), version)
 
 
@@ -160,7 +160,7 @@ def damaged(recorded: RecordView, part: Part, verb: str = "read") -> Iterator[No
         yield
     except FAULTS as error:
         message = f"is damaged, it cannot be {verb}: {told(error)}"
-        raise InputError([Problem(recorded.source, None, f"parts[{part.index}]", message)]) from error
+        raise InputError.one(recorded.source, message, key=f"parts[{part.index}]") from error
 
 
 def search_again(snapshot: Snapshot, settings: Settings, solver: str, priority: int | None) -> dict[str, Any]:

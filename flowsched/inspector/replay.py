@@ -12,7 +12,7 @@ import numpy as np
 from flowsched.inspector.re_solve import change_all_again, check_solvable, read_terms, solve_all_again
 from flowsched.inspector.record_view import NETWORK, SEARCH, Part, RecordView, new_part
 from flowsched.records.record_file import record_json
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 
 _SEARCH_KEYS = (
     "placements", "postponements", "plan", "passes", "decided_by", "reservations", "task_groups", "repairs", "goal_s",
@@ -135,9 +135,7 @@ def replay(recorded: RecordView) -> Replay:
     parts = []
     again = solve_all_again(recorded, terms)
     if len(again) != len(recorded.parts):
-        raise InputError(
-            [Problem(recorded.source, None, "parts", _OTHER_PARTS.format(len(recorded.parts), len(again)))]
-        )
+        raise InputError.one(recorded.source, _OTHER_PARTS.format(len(recorded.parts), len(again)), key="parts")
     for part, solved in zip(recorded.parts, again, strict=True):
         now = new_part(part.kind, part.index, solved)
         found = list(_compare(part, now))

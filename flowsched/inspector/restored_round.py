@@ -6,9 +6,10 @@ have only what the record itself holds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 from flowsched.cluster.compaction import compact
@@ -28,6 +29,8 @@ from flowsched.round.round_model import RoundModel
 from flowsched_models.document import InputError
 from flowsched_models.runtime import HostFactory
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _SAME = 1e-6
 """How far a cost may be from the record's, relative to 1 or to itself."""
 
@@ -100,6 +103,20 @@ class RestoredRound:
         return compact(alone, HostFactory(snapshot.catalogue)).groups[0].running
 
 
+def remembered(find: Callable[Concatenate[RestoredRound, P], T]) -> Callable[Concatenate[RestoredRound, P], T]:
+    """Keep what is found for as long as its round is there: much is the same for all of its tasks."""
+    known: WeakKeyDictionary[RestoredRound, dict[Any, T]] = WeakKeyDictionary()
+
+    @wraps(find)
+    def ask(opened: RestoredRound, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        found = known.setdefault(opened, {})
+        if args not in found:
+            found[args] = find(opened, *args, **kwargs)
+        return found[args]
+
+    return ask
+
+
 _RESTORED: WeakKeyDictionary[Part, RestoredRound] = WeakKeyDictionary()
 """Parts that have been restored: questions about one task are often followed by some about the next."""
 
@@ -124,8 +141,7 @@ def _restore(recorded: RecordView, part: Part) -> RestoredRound:
     except (TypeError, ValueError) as error:
         raise RestoreError(f"the settings cannot be read ({error})") from None
     goal_s = part.search.get("goal_s")
-    none: frozenset[int] = frozenset()
-    model = rebuild_model(snapshot, settings, holds={}, must_start=none, barred=none, goal_s=goal_s)
+    model = rebuild_model(snapshot, settings, goal_s)
     # Overdue tasks and gangs were settled before the first pass, at each task's own goal.
     prices = model.prices if goal_s is None else FlowPrices(model.forecasts, settings)
     overdue = settle_overdue(model.view, prices, settings)

@@ -45,7 +45,7 @@ def find_records(folder: Path) -> tuple[list[Path], list[Path]]:
         )
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise InputError([Problem(str(folder), None, "", f"cannot be read: {reason}")]) from None
+        raise InputError.one(str(folder), f"cannot be read: {reason}") from None
     records = [path for path in files if looks_like_record(path)]
     return records, [path for path in files if path not in set(records)]
 
@@ -96,7 +96,7 @@ def _by_number(path: Path) -> tuple[list[tuple[int, str]], str]:
 def _open_all(folder: Path, files: Sequence[Path]) -> list[RecordView]:
     if not files:
         help = "flowsched simulate --records FOLDER writes them"
-        raise InputError([Problem(str(folder), None, "", "holds no records (*.npz, *.json)", help)])
+        raise InputError.one(str(folder), "holds no records (*.npz, *.json)", help)
     records: list[RecordView] = []
     problems: list[Problem] = []
     for path in files:
@@ -118,11 +118,11 @@ def open_live(
     found = entry_points(group=LIVE_GROUP)
     if not found:
         message = "this installation has nothing that reaches a running scheduler"
-        raise InputError([Problem("--live", None, "", message, install_extra("k8s"))])
+        raise InputError.one("--live", message, install_extra("k8s"))
     try:
         fetch = next(iter(found)).load()
     except ImportError as error:
         message = f"what reaches a running scheduler cannot be loaded: {error}"
-        raise InputError([Problem("--live", None, "", message, install_extra("k8s"))]) from None
+        raise InputError.one("--live", message, install_extra("k8s")) from None
     live: LiveRecord = fetch(target, kubeconfig, config)
     return RecordView(live.record, live.source), live.task

@@ -35,7 +35,7 @@ from flowsched.records.record import record_head
 from flowsched.records.record_types import Record, RecordedWhatIf
 from flowsched.scale.bulk_input import BulkInput
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_models.profiles import merged
 
 WHAT_IF = "what_if"
@@ -55,7 +55,7 @@ def what_if(recorded: RecordView, changes: Changes) -> RecordView:
     if of_networks(recorded):
         message = f"its round was decided by {recorded.policy}, and what-ifs are for rounds of {POLICY}"
         help = "change the snapshot and solve it: flowsched solve SNAPSHOT --policy NAME"
-        raise InputError([Problem(recorded.source, None, "policy", message, help)])
+        raise InputError.one(recorded.source, message, help, key="policy")
     check_solvable(recorded)
     terms = _terms(recorded, changes)
     parts, notes = _Rounds(recorded, changes, terms).solve()

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from flowsched.network.network import Network
+from flowsched.support.arrays import rows_of
 from flowsched_models.document import InputError, Problem, read_text
 
 _WORDS = {"p": 4, "n": 3, "a": 6}
@@ -64,9 +65,9 @@ def parse_dimacs(text: str, source: str = "text") -> Network:
             raise wrong(f"an arc has the lower bound {low}", "only 0 is read; move the bound into supplies and demands")
         arcs.append((tail - 1, head - 1, high, cost))
     if supplies is None:
-        raise InputError([Problem(source, None, "", "there is no problem line", "p min NODES ARCS")])
+        raise InputError.one(source, "there is no problem line", "p min NODES ARCS")
     if len(arcs) != announced:
-        raise InputError([Problem(source, None, "", f"there are {len(arcs)} arcs; the problem line says {announced}")])
+        raise InputError.one(source, f"there are {len(arcs)} arcs; the problem line says {announced}")
     columns = np.array(arcs, dtype=np.int64).reshape(-1, 4).T
     tails, heads, capacities, costs = (np.ascontiguousarray(column) for column in columns)
     return Network(tails, heads, capacities, costs, np.array(supplies, dtype=np.int64), 1.0)
@@ -78,7 +79,7 @@ def render_network(network: Network, about_arcs: str = "") -> str:
     lines += [f"n {i + 1} {supply}" for i, supply in enumerate(network.supplies.tolist()) if supply]
     lines += [f"c {about_arcs}"] if about_arcs else []
     columns = (network.tails + 1, network.heads + 1, network.capacities, network.unit_costs)
-    lines += [f"a {t} {h} 0 {u} {c}" for t, h, u, c in zip(*(x.tolist() for x in columns), strict=True)]
+    lines += [f"a {t} {h} 0 {u} {c}" for t, h, u, c in rows_of(*columns)]
     return "\n".join(lines) + "\n"
 
 

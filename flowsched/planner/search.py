@@ -188,50 +188,42 @@ def _again(problem: Problem, evaluator: Evaluator, objective: Objective, draft: 
     return make_draft(problem, evaluator, objective, seats)
 
 
+@dataclass(eq=False)
 class _Annealer:
     """Legs of annealing under one budget; keeps the best plan at every moment, so that Ctrl-C loses nothing."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        evaluator: Evaluator,
-        objective: Objective,
-        best: Draft,
-        rng: RandomBuffer,
-        budget: _Budget,
-    ) -> None:
-        self.best = best
-        self._evaluator = evaluator
-        self._objective = objective
-        self._problem = problem
-        self._rng = rng
-        self._budget = budget
-        self._moves = Neighbourhood(problem, rng)
+    problem: Problem
+    evaluator: Evaluator
+    objective: Objective
+    best: Draft
+    rng: RandomBuffer
+    budget: _Budget
+
+    def __post_init__(self) -> None:
+        self.moves = Neighbourhood(self.problem, self.rng)
 
     def run_apart(self, starts: Sequence[Draft], legs: int) -> None:
         """With cores of their own: legs from the starts, better assignments of the best plan, and legs from there."""
         self.run(starts, legs, 1.0, until=_FIRST)
-        if self._budget.interrupted:
+        if self.budget.interrupted:
             return
-        assigner = Assigner(
-            self._problem, self._evaluator, self._objective, self._rng, self._budget.spent, self._budget.tick
-        )
+        assigner = Assigner(self.problem, self.evaluator, self.objective, self.rng, self.budget.spent, self.budget.tick)
         try:
             assigner.improve(self.best, self._keep)
         except KeyboardInterrupt:
-            self._budget.interrupted = True
+            self.budget.interrupted = True
             return
         self.run([], legs, 1.0)
 
     def _keep(self, draft: Draft) -> None:
         self.best = draft.copy()
-        self._budget.best_s = self._objective.value_s(draft.parts)
+        self.budget.best_s = self.objective.value_s(draft.parts)
 
     def run(self, starts: Sequence[Draft], legs: int, warm: float, *, until: float = 1.0) -> None:
         """Each start once, then from the best plan, hot and less hot in turn, within a share of the budget."""
-        budget = self._budget
+        budget = self.budget
         begin = budget.part()
-        budget.best_s = self._objective.value_s(self.best.parts)
+        budget.best_s = self.objective.value_s(self.best.parts)
         if budget.limit_s is None:
             legs = max(1, min(legs, int((until - begin) * budget.most) // _LEG))
         try:
@@ -244,7 +236,7 @@ class _Annealer:
             budget.interrupted = True
 
     def _leg(self, draft: Draft, heat: float, begin: float, end: float) -> None:
-        budget, rng, draw, cost_of = self._budget, self._rng, self._moves.draw, self._objective.cost
+        budget, rng, draw, cost_of = self.budget, self.rng, self.moves.draw, self.objective.cost
         hot, cold = _HOT * heat * self._possible(), _COLD * self._possible()
         temperature = hot
         at = budget.part()
@@ -259,7 +251,7 @@ class _Annealer:
             change = draw(draft)
             if change is None:
                 continue
-            parts = {s: self._evaluator.part(s, seats) for s, seats in change.items()}
+            parts = {s: self.evaluator.part(s, seats) for s, seats in change.items()}
             every = list(draft.parts)
             for s, part in parts.items():
                 every[s] = part
@@ -271,4 +263,4 @@ class _Annealer:
 
     def _possible(self) -> float:
         """The scale of costs: that of the best plan without what is impossible about it."""
-        return max(1e-6, self._objective.value_s(self.best.parts) / self._objective.unit)
+        return max(1e-6, self.objective.value_s(self.best.parts) / self.objective.unit)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,11 +105,10 @@ def writer() -> str:
 def rebuild_model(
     snapshot: Snapshot,
     settings: Settings,
-    *,
-    holds: Mapping[int, Hold],
-    must_start: frozenset[int],
-    barred: frozenset[int],
     goal_s: float | None,
+    holds: Mapping[int, Hold] = MappingProxyType({}),
+    must_start: frozenset[int] = frozenset(),
+    barred: frozenset[int] = frozenset(),
 ) -> RoundModel:
     """A round's prices and constraints from what they were made of, nothing shared with the round itself."""
     hosts = HostFactory(snapshot.catalogue)
@@ -124,14 +124,7 @@ def rebuild_model(
 def flow_part(trace: RoundTrace) -> dict[str, Any]:
     """The part of a record that a round of passes is: its snapshot, classes, groups, networks, plan and decisions."""
     began, changes = trace.deciding.model, trace.changes
-    model = rebuild_model(
-        trace.snapshot,
-        trace.settings,
-        holds=began.holds,
-        must_start=began.must_start,
-        barred=began.barred,
-        goal_s=trace.goal_s,
-    )
+    model = rebuild_model(trace.snapshot, trace.settings, trace.goal_s, began.holds, began.must_start, began.barred)
     view = model.view
     plan = Assignment(list(trace.planned), view.class_of, len(view.machines))
     decided = Assignment(list(trace.deciding.plan.options), view.class_of, len(view.machines))

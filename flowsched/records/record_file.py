@@ -22,7 +22,7 @@ from flowsched.errors import ShapeError
 from flowsched.records.record import RECORD_KIND, RECORD_VERSION
 from flowsched.records.record_shape import check_shape
 from flowsched.records.record_types import Record
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_models.output import make_folder, write_whole, write_whole_bytes
 
 ARCHIVE_SUFFIX = ".npz"
@@ -235,4 +235,4 @@ def _finite(value: Any) -> Any:
 
 
 def _problem(source: str, message: str, help: str = "") -> InputError:
-    return InputError([Problem(source, None, "", message, help)])
+    return InputError.one(source, message, help)

@@ -40,14 +40,7 @@ class _Key:
     """Ids of the relations with this key."""
 
     def copy(self) -> _Key:
-        return _Key(
-            self.domain.copy(),
-            self.machines.copy(),
-            self.numbers.copy(),
-            self.values.copy(),
-            self.unused.copy(),
-            self.relations.copy(),
-        )
+        return _Key(*(values.copy() for values in vars(self).values()))
 
 
 class RelationStore:

@@ -24,7 +24,7 @@ from flowsched.scale.reasons import PLACE, Cause, Closing, why_all
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.scheduler import named_certificate
 from flowsched.solvers import Solver
-from flowsched.support.arrays import BoolArray, FloatArray, IntArray
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray, rows_of
 from flowsched.support.stage_timer import StageTimer
 
 _CAUSES = {"never": Cause.CAPACITY, "held": Cause.CAPACITY, "reserved": Cause.CAPACITY}
@@ -114,14 +114,8 @@ def _placements(cluster: BulkCluster, outcome: RoundOutcome, costs: PlacedCosts)
             None if other < 0 else names[other],
             None if other < 0 else other_cost,
         )
-        for task, machine, paid, other, other_cost, *parts in zip(
-            outcome.tasks.tolist(),
-            outcome.machines.tolist(),
-            costs.cost.tolist(),
-            costs.runner_up.tolist(),
-            costs.runner_up_cost.tolist(),
-            *(values.tolist() for values in costs.terms.values()),
-            strict=True,
+        for task, machine, paid, other, other_cost, *parts in rows_of(
+            outcome.tasks, outcome.machines, costs.cost, costs.runner_up, costs.runner_up_cost, *costs.terms.values()
         )
     )
 

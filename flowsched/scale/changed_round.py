@@ -19,7 +19,7 @@ from flowsched.scale.changes import RunningChanges
 from flowsched.scale.cluster_copy import copied
 from flowsched.scale.migration import waiting_cost
 from flowsched.scale.reasons import Closing
-from flowsched.support.arrays import FloatArray, IntArray
+from flowsched.support.arrays import FloatArray, IntArray, rows_of
 
 
 @dataclass(frozen=True)
@@ -89,16 +89,14 @@ def changed_round(
     machines = {m.name: m for m in snapshot.machines}
     moves = []
     steps = changes.moves
-    for row, target, gain, price in zip(
-        steps.tasks.tolist(), steps.target.tolist(), steps.gain.tolist(), steps.least_gain.tolist(), strict=True
-    ):
+    for row, target, gain, price in rows_of(steps.tasks, steps.target, steps.gain, steps.least_gain):
         r, to = running[cluster.task_name(row)], cluster.machine_name(target)
         cores = snapshot.batch_cores(machines[to])
         stands_s, keeps = settings.migration_pause_s, settings.keeps_migrated_work
         moves.append(Move(r.task.name, r.machine, to, r.width_milli, r.threads, cores, stands_s, gain, price, keeps))
     cost = waiting_cost(cluster, changes.taken_back, snapshot.now_s, settings.due_age_s)
     back = []
-    for row, by, wait in zip(changes.taken_back.tolist(), changes.taken_by.tolist(), cost.tolist(), strict=True):
+    for row, by, wait in rows_of(changes.taken_back, changes.taken_by, cost):
         where = cluster.machine_name(int(changes.cluster.machine[by]))
         name = cluster.task_name(by)
         reason = f"{name} has a higher priority and starts in its place on {where}"
@@ -110,13 +108,7 @@ def changed_round(
         tuple(back),
         tuple(
             Preemption(cluster.task_name(v), cluster.machine_name(m), cluster.task_name(by), price, settings.keeps_work)
-            for v, m, by, price in zip(
-                changes.victims.tolist(),
-                changes.machines.tolist(),
-                changes.room_for.tolist(),
-                changes.price.tolist(),
-                strict=True,
-            )
+            for v, m, by, price in rows_of(changes.victims, changes.machines, changes.room_for, changes.price)
         ),
         tuple(moves),
         frozenset(cluster.task_name(row) for row in changes.let_in.tolist()),

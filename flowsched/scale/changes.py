@@ -19,7 +19,7 @@ from flowsched.scale.cluster_copy import copied
 from flowsched.scale.full_round import propose
 from flowsched.scale.migration import Moves, no_moves
 from flowsched.scale.migration import carry_out as carry_out_moves
-from flowsched.scale.preemption import PreemptionPlanner, Preemptions, carry_out
+from flowsched.scale.preemption import PreemptionPlanner, Preemptions, carry_out, together
 from flowsched.scale.reservation import MachineReservation
 from flowsched.solvers import Solver
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -150,11 +150,9 @@ def _preempt(
 
 def _trace(work: BulkCluster, placed: IntArray, found: Sequence[tuple[Preemptions, IntArray]]) -> RunningChanges:
     """Plans one after the other as one; a task of the round that lost its place may have found another."""
-    victims = np.concatenate([_NONE, *(plan.victims for plan, _ in found)])
-    price = np.concatenate([np.zeros(0), *(plan.price for plan, _ in found)])
-    room_for = np.concatenate([_NONE, *(plan.tasks[plan.room_for] for plan, _ in found)])
+    plan = together([one for one, _ in found])
+    victims, price, room_for = plan.victims, plan.price, plan.tasks[plan.room_for]
     machines = np.concatenate([_NONE, *(at for _, at in found)])
-    let_in = np.concatenate([_NONE, *(plan.tasks for plan, _ in found)])
     ran = ~np.isin(victims, placed)
     back = ~ran & (work.state[victims] != RUNNING)
     return RunningChanges(
@@ -165,7 +163,7 @@ def _trace(work: BulkCluster, placed: IntArray, found: Sequence[tuple[Preemption
         machines[ran],
         victims[back],
         room_for[back],
-        let_in,
+        plan.tasks,
     )
 
 

@@ -50,10 +50,10 @@ class GuardedCostModel:
         except InputError:
             raise
         except ValueError as error:  # what a policy says of what it is asked about
-            raise InputError([Problem("--policy", None, user_name(self.name), str(error))]) from error
+            raise InputError.one("--policy", str(error), key=user_name(self.name)) from error
         except Exception as error:  # other people's code: anything may go wrong
             message = f"fails to price {what} ({type(error).__name__}: {error})"
-            raise InputError([Problem("--policy", None, user_name(self.name), message)]) from error
+            raise InputError.one("--policy", message, key=user_name(self.name)) from error
 
 
 def user_name(policy: str) -> str:
@@ -97,7 +97,7 @@ def chosen(name: str, assignments: Sequence[tuple[str, str]] = ()) -> CostModel:
         if not given or not isinstance(error.__cause__, ValueError):
             raise
         named = said.partition(" ")[0] in kinds  # the policy's sentence begins with the setting that it is about
-        raise InputError([Problem("--set", None, "", f"{notes.name}{'.' if named else ': '}{said}")]) from error
+        raise InputError.one("--set", f"{notes.name}{'.' if named else ': '}{said}") from error
 
 
 def configured(name: str, settings: Mapping[str, Any]) -> CostModel:
@@ -124,8 +124,9 @@ def configured(name: str, settings: Mapping[str, Any]) -> CostModel:
             raise
         # The sentence begins with the setting that it is about.
         key, _, said = str(error.__cause__).partition(" ")
-        at = (key, said) if key in kinds else ("", str(error.__cause__))
-        raise InputError([Problem("costModel", None, *at)]) from error
+        if key not in kinds:
+            key, said = "", str(error.__cause__)
+        raise InputError.one("costModel", said, key=key) from error
 
 
 def _of_kind(value: Any, kind: str) -> Any:
@@ -192,11 +193,11 @@ def apart(assignments: Sequence[str], policies: Sequence[str]) -> tuple[list[str
         elif policy in policies:
             theirs.setdefault(policy, []).append((setting, value))
         elif policy in names():
-            raise InputError([Problem("--set", None, key, f"is for {policy}", f"add --policy {policy}")])
+            raise InputError.one("--set", f"is for {policy}", f"add --policy {policy}", key=key)
         elif policy in ALIASES and (meant := _without_alias(policy, setting)):
             missing = "" if meant == setting or ALIASES[policy] in policies else f", with --policy {ALIASES[policy]}"
             hint = f"did you mean '{meant}={value}'{missing}?"
-            raise InputError([Problem("--set", None, text, f"there is no setting '{key}'", hint)])
+            raise InputError.one("--set", f"there is no setting '{key}'", hint, key=text)
         else:
             own.append(text)
     return own, theirs

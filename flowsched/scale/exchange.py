@@ -20,10 +20,6 @@ from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.pairs import pair_costs
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray, ranks
 
-WIDEST = 4
-"""Most machines that are divided anew together."""
-ONCE = 4000
-"""Nodes for one set of machines."""
 MOST_MACHINES = 32
 _NEAR = 6
 """Machines that hold no task of the round, for each class, that tasks may move to."""
@@ -60,7 +56,7 @@ def run_exchanges(
     served = count.sum(axis=0)
     least = np.repeat(small.alone.min(axis=0), evidence.waiting.counts)
     enough = _ENOUGH * float(np.minimum(least, small.leave).sum()) + 1e-9
-    won, nodes = kernels.exchange(small, room, count, served, WIDEST, most, ONCE, enough)
+    won, nodes = kernels.exchange(small, room, count, served, most, enough)
     if won <= 0.0:
         return Exchanged(task_class, machine, 0.0, nodes)
     which_class, which_row = np.nonzero(count.T)

@@ -14,6 +14,10 @@ from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 _GAIN = 1e-9
 """Less is no improvement."""
+WIDEST = 4
+"""Most machines that are divided anew together."""
+ONCE = 4000
+"""Nodes for one set of machines."""
 
 
 class Small(NamedTuple):
@@ -265,24 +269,22 @@ def exchange(
     room: IntArray,
     count: IntArray,
     served: IntArray,
-    widest: int,
     allowance: int,
-    once: int,
     enough: float,
 ) -> tuple[float, int]:
-    """Divide pairs of machines anew, then triples and so on up to ``widest``, until no set of them wins anything.
+    """Divide pairs of machines anew, then triples and so on up to ``WIDEST``, until no set of them wins anything.
 
-    Stops after about ``allowance`` nodes, ``once`` of them for one set; sets that cannot win more than ``enough`` are left
+    Stops after about ``allowance`` nodes, ``ONCE`` of them for one set; sets that cannot win more than ``enough`` are left
     out. Returns what was won, and nodes.
     """
     machines = len(small.kind)
     won = 0.0
     nodes = 0
-    chosen = np.zeros(widest, dtype=np.int64)
+    chosen = np.zeros(WIDEST, dtype=np.int64)
     regret = np.zeros(machines + 1)
     regrets(small, count, served, regret)
     size = min(2, machines)
-    while size <= min(widest, machines) and nodes < allowance:
+    while size <= min(WIDEST, machines) and nodes < allowance:
         better = False
         for i in range(size):
             chosen[i] = i
@@ -293,7 +295,7 @@ def exchange(
                     held += 1
             # Machines that hold no task are there for others to come to; more than one of them is rarely of use.
             if held >= size - 1 and hope(chosen, size, regret) > enough:
-                gain, looked = divide(chosen, size, small, room, count, served, min(once, allowance - nodes))
+                gain, looked = divide(chosen, size, small, room, count, served, min(ONCE, allowance - nodes))
                 nodes += looked
                 if gain > 0.0:
                     won += gain

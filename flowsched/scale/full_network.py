@@ -243,20 +243,13 @@ def build_full_network(
             ladder_cost.reshape(-1),
         ),
     ]
-    costs = np.concatenate([part[3] for part in parts])
+    tails, heads, capacities, costs = (np.concatenate(column) for column in zip(*parts, strict=True))
     supplies = np.zeros(nodes, dtype=np.int64)
     supplies[runs] = residents.count * units[at_class]
     supplies[waits] = waiting.counts * units[at_waiting]
     supplies[0] = -int(supplies.sum())
     scale = cost_scale(float(np.abs(costs).max(initial=0.0)), total, nodes)
-    network = Network(
-        np.concatenate([part[0] for part in parts]),
-        np.concatenate([part[1] for part in parts]),
-        np.concatenate([part[2] for part in parts]),
-        np.rint(costs * scale).astype(np.int64),
-        supplies,
-        scale,
-    )
+    network = Network(tails, heads, capacities, np.rint(costs * scale).astype(np.int64), supplies, scale)
     return FullNetwork(
         network,
         classes[to_class],

@@ -35,8 +35,6 @@ _BATCH = 1 << 23
 """Classes times machines that are looked at together: bounds the memory of a proposal to some 300 MiB."""
 _TURNS = 4
 """Most times that single moves and trades take turns."""
-_TRIES = 8
-"""Partners that are looked at for a trade where the best one is too large."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +110,7 @@ def _flow(movable: _Movable, solver: Solver) -> tuple[Quotas, IntArray]:
     cluster, tasks = movable.cluster, movable.tasks
     pending = np.flatnonzero(cluster.state == PENDING)
     machine, classes = cluster.machine[tasks], cluster.task_class[tasks]
-    stay = np.empty(len(tasks))
-    kernels.reprice(classes, machine, cluster.model(), cluster.readings, stay)
+    stay = kernels.reprice(classes, machine, cluster.model(), cluster.readings)
     prices = (stay, movable.least_gain, np.full(len(tasks), np.inf))
     return solve_full_network(
         cluster, solver, tasks, pending, prices, movable.now_s, movable.due_age_s, "the full network"
@@ -189,7 +186,6 @@ class _MoveState:
             self._model,
             self.free,
             self.readings,
-            _TRIES,
             len(self._who),
             self._who,
             self._target,
@@ -255,8 +251,7 @@ class _MoveState:
         present = np.bincount(self._class, minlength=len(least))
         rows = np.flatnonzero(self._movable.open)
         bound_kernels.best_alone(present, rows, self._model, self.free, self.readings, least)
-        here = np.empty(len(self._class))
-        kernels.reprice(self._class, self._machine, self._model, self.readings, here)
+        here = kernels.reprice(self._class, self._machine, self._model, self.readings)
         with np.errstate(invalid="ignore"):
             weight = self._movable.least_gain + least[self._class] - here
         weights: FloatArray = np.maximum(0.0, np.where(np.isnan(weight), np.inf, weight))

@@ -16,6 +16,8 @@ UNLIMITED = 1 << 60
 """A limit that no reading reaches."""
 MANY = 1 << 30
 """More tasks than any machine takes."""
+LEAST_GAIN = 1e-9
+"""Moves of a round's tasks that gain less are not made."""
 
 
 class Model(NamedTuple):
@@ -385,32 +387,21 @@ def put(m: int, c: int, sign: int, model: Model, free: IntArray, readings: IntAr
 
 
 @compiled
-def reprice(
-    task_class: IntArray,
-    machine: IntArray,
-    model: Model,
-    readings: IntArray,
-    cost: FloatArray,
-) -> None:
+def reprice(task_class: IntArray, machine: IntArray, model: Model, readings: IntArray) -> FloatArray:
     """What every task costs beside all others at the end of the round, itself left out."""
+    cost = np.empty(len(task_class))
     for i in range(len(task_class)):
-        c = task_class[i]
-        m = machine[i]
-        cost[i] = cost_beside(m, c, model, readings)
+        cost[i] = cost_beside(machine[i], task_class[i], model, readings)
+    return cost
 
 
 @compiled
-def in_turn(
-    task_class: IntArray,
-    machine: IntArray,
-    model: Model,
-    free: IntArray,
-    readings: IntArray,
-    cost: FloatArray,
-) -> None:
+def in_turn(task_class: IntArray, machine: IntArray, model: Model, free: IntArray, readings: IntArray) -> FloatArray:
     """What every task adds to the total if they come one after the other, onto machines as they were before the round."""
+    cost = np.empty(len(task_class))
     for i in range(len(task_class)):
         c = task_class[i]
         m = machine[i]
         cost[i] = place_cost(m, c, model, readings)
         put(m, c, 1, model, free, readings)
+    return cost

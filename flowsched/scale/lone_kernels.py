@@ -8,6 +8,11 @@ from flowsched.scale.compiled import compiled
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
+NEAR = 1e-6
+"""A round tells prices apart that differ by less than this, but not in all of its steps."""
+DEAREST = 1e6
+"""Larger prices may be too large for a network, which says so."""
+
 
 @compiled
 def price_on(
@@ -62,8 +67,6 @@ def share_in_use(m: int, cpu: int, memory: int, allocatable: IntArray, free: Int
 @compiled
 def lone_place(
     spread: bool,
-    near: float,
-    dearest: float,
     cpu: int,
     memory: int,
     allocatable: IntArray,
@@ -81,8 +84,8 @@ def lone_place(
 ) -> tuple[int, int, float]:
     """The task's machine, the other one where one more such task would cost least, and that cost; -1 for none.
 
-    No machine either where the cheapest is dearer than ``dearest``, or where machines whose prices differ by at most
-    ``near`` differ in kind, readings, slowness or preference. ``factors`` by kind and feature.
+    No machine either where the cheapest is dearer than ``DEAREST``, or where machines whose prices differ by at most
+    ``NEAR`` differ in kind, readings, slowness or preference. ``factors`` by kind and feature.
     """
     count, least = len(kind), np.inf
     price = np.empty(count)
@@ -91,11 +94,11 @@ def lone_place(
             m, free, readings, limits, factors[kind[m]], needs, coefficients, effects, allowed, slowness, preference
         )
         least = min(least, price[m])
-    if not least <= dearest:
+    if not least <= DEAREST:
         return -1, -1, np.inf
     first, best, lowest = -1, -1, np.inf
     for m in range(count):
-        if price[m] > least + near:
+        if price[m] > least + NEAR:
             continue
         if first < 0:
             first = m

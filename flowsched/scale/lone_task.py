@@ -26,10 +26,6 @@ from flowsched.scale.policies.flow import linear
 from flowsched.scale.round import SPREAD
 from flowsched.solvers import Solver, make_solver
 
-_NEAR = 1e-6
-"""A round tells prices apart that differ by less than this, but not in all of its steps."""
-_DEAREST = 1e6
-"""Larger prices may be too large for a network, which says so."""
 _ANYWHERE, _ALIKE = np.zeros(0, dtype=np.bool_), np.zeros(0)
 """No difference between machines."""
 
@@ -106,8 +102,6 @@ def _placement(given: BulkInput) -> BulkPlacement | None:
     factors = np.array([policy.factors(kind) for kind in given.kinds])
     machine, rival, rival_cost = lone_place(
         given.settings.scoring == SPREAD,
-        _NEAR,
-        _DEAREST,
         given.resources.index("cpu"),
         given.resources.index("memory"),
         given.allocatable,

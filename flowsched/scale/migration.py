@@ -102,8 +102,7 @@ def least_gains(
 def _standing_still(cluster: BulkCluster, tasks: IntArray, pause_s: float) -> FloatArray:
     """What a pause costs each running task, in the unit of the policy's costs."""
     classes, machine = cluster.task_class[tasks], cluster.machine[tasks]
-    here = np.empty(len(tasks))
-    kernels.reprice(classes, machine, cluster.model(), cluster.readings, here)
+    here = kernels.reprice(classes, machine, cluster.model(), cluster.readings)
     lasting = cluster.lasting_s()[classes, cluster.kind[machine]]
     share = np.where(np.isfinite(lasting) & (lasting > 0.0), pause_s / np.where(lasting > 0.0, lasting, 1.0), 0.0)
     cost: FloatArray = np.maximum(0.0, here) * share

@@ -10,6 +10,8 @@ from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 LEAST_NET = 1e-9
 """A move must bring this much more than its price, so that rounding never makes one."""
+TRIES = 8
+"""Partners that are looked at for a trade where the best one is too large."""
 
 
 @compiled
@@ -176,7 +178,6 @@ def trades(
     model: Model,
     free: IntArray,
     readings: IntArray,
-    tries: int,
     most: int,
     who: IntArray,
     target: IntArray,
@@ -188,7 +189,7 @@ def trades(
     """Let tasks of two classes take each other's machines where that pays for both prices together; where it ended.
 
     What a trade brings is a sum of what is won on either machine, so the best partners are found by sorting: pair of
-    classes by pair, best first, with up to ``tries`` partners looked at where sizes differ. Both steps of a trade have
+    classes by pair, best first, with up to ``TRIES`` partners looked at where sizes differ. Both steps of a trade have
     the number of one plan. Tasks are sorted as for ``best_moves``.
     """
     rows = len(free)
@@ -248,7 +249,7 @@ def trades(
                 looked = 0
                 for y in range(start, k):
                     o = there[from_there[y]]
-                    if -won_here[from_here[x]] - won_there[from_there[y]] <= LEAST_NET or looked >= tries:
+                    if -won_here[from_here[x]] - won_there[from_there[y]] <= LEAST_NET or looked >= TRIES:
                         break
                     if o == m or used[o] == turn or used[m] == turn:
                         continue

@@ -211,14 +211,8 @@ def build_network(
     supplies[class_node] = counts * units
     supplies[0] = -total
     scale = cost_scale(float(costs.max(initial=0.0)), total, nodes)
-    network = Network(
-        np.concatenate(tails),
-        np.concatenate(heads),
-        np.concatenate(capacities),
-        np.rint(costs * scale).astype(np.int64),
-        supplies,
-        scale,
-    )
+    tail, head, capacity = (np.concatenate(column) for column in (tails, heads, capacities))
+    network = Network(tail, head, capacity, np.rint(costs * scale).astype(np.int64), supplies, scale)
     ladder_from = len(arc_class) + tier_node.size
     return ScaleNetwork(
         network,

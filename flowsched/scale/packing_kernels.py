@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from flowsched.scale.compiled import compiled
-from flowsched.scale.kernels import Model, cost_beside, gated, place_cost, prices_at, put, takes, takes_at, tie_of
+from flowsched.scale.kernels import (
+    LEAST_GAIN,
+    Model,
+    cost_beside,
+    gated,
+    place_cost,
+    prices_at,
+    put,
+    takes,
+    takes_at,
+    tie_of,
+)
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 STEP = 1e-9
@@ -118,14 +129,15 @@ def pack(
     model: Model,
     free: IntArray,
     readings: IntArray,
-    chosen: IntArray,
-    costs: FloatArray,
-    placed_class: IntArray,
-) -> int:
-    """Whole tasks along a flow: class by class in ``order`` (widest first), group by group. How many were placed.
+    most: int,
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Whole tasks along a flow: class by class in ``order`` (widest first), group by group. Classes, machines and costs.
 
-    ``wanted[c, g]``: tasks of class c for group g. ``limit[c]``: no place dearer than this.
+    ``wanted[c, g]``: tasks of class c for group g, ``most`` in all. ``limit[c]``: no place dearer than this.
     """
+    placed_class = np.empty(most, dtype=np.int64)
+    chosen = np.empty(most, dtype=np.int64)
+    costs = np.empty(most, dtype=np.float64)
     largest = len(rows)
     keys = np.empty(largest, dtype=np.float64)
     ties = np.empty(largest, dtype=np.float64)
@@ -156,7 +168,7 @@ def pack(
             for i in range(at, at + placed):
                 placed_class[i] = c
             at += placed
-    return at
+    return placed_class[:at], chosen[:at], costs[:at]
 
 
 @compiled
@@ -174,7 +186,6 @@ def settle(
     model: Model,
     free: IntArray,
     readings: IntArray,
-    least_gain: float,
 ) -> tuple[int, int]:
     """Place every class of the round anew, beside all others: its tasks find the cheapest places there are.
 
@@ -212,7 +223,7 @@ def settle(
         count = 0
         need = model.demands[c, 0]
         for j in range(cheap_first[c], cheap_first[c + 1]):
-            if cheap_cost[j] > dearest + least_gain:
+            if cheap_cost[j] > dearest + LEAST_GAIN:
                 break
             g = cheap_groups[j]
             for k in range(first[g], first[g + 1]):
@@ -223,7 +234,7 @@ def settle(
         placed = pour(
             c,
             end - start,
-            min(dearest + least_gain, model.ceiling[c]),
+            min(dearest + LEAST_GAIN, model.ceiling[c]),
             0,
             count,
             near,
@@ -241,7 +252,7 @@ def settle(
         after_sum = 0.0
         for n in range(placed):
             after_sum += paid[n]
-        if placed < end - start or after_sum >= before_sum - least_gain:
+        if placed < end - start or after_sum >= before_sum - LEAST_GAIN:
             for n in range(placed):
                 put(chosen[n], c, -1, model, free, readings)
             for n in range(start, end):

@@ -58,23 +58,17 @@ class Preemptions:
         return len(self.victims)
 
 
+@dataclass(eq=False)
 class PreemptionPlanner:
     """Plans preemptions on one cluster."""
 
-    def __init__(
-        self,
-        cluster: BulkCluster,
-        solver: Solver,
-        settings: Settings,
-        times: IntArray,
-        most_victims: int = MOST_VICTIMS,
-    ) -> None:
-        """``times``: by task row, how often each was preempted so far. ``most_victims``: of one plan."""
-        self.cluster = cluster
-        self.settings = settings
-        self._solver = solver
-        self._times = times
-        self._most = most_victims
+    cluster: BulkCluster
+    solver: Solver
+    settings: Settings
+    times: IntArray
+    """By task row, how often each was preempted so far."""
+    most_victims: int = MOST_VICTIMS
+    """Of one plan."""
 
     def plan(self, waits: IntArray, now_s: float, barred: BoolArray | None = None) -> Preemptions:
         """Victims for tasks that found no room in a round whose placements the cluster knows already.
@@ -89,7 +83,7 @@ class PreemptionPlanner:
             priority = self.cluster.table().priority
             running = np.flatnonzero(self.cluster.state == RUNNING)
             lowest = int(priority[self.cluster.task_class[running]].min(initial=1 << 62))
-            left = self._most
+            left = self.most_victims
             for level in sorted(set(priority[self.cluster.task_class[waits]].tolist()), reverse=True):
                 if level <= lowest or left <= 0:
                     break
@@ -105,12 +99,12 @@ class PreemptionPlanner:
                     mine = mine[~np.isin(mine, one.tasks)]
                     left -= len(one)
                     found.append(one)
-        return _together(found)
+        return together(found)
 
     def prices(self, tasks: IntArray, cluster: BulkCluster, now_s: float) -> FloatArray:
         """What the going of each running task costs; infinite for those that are no victims."""
         settings = self.settings
-        times = self._times[tasks]
+        times = self.times[tasks]
         done, _ = elapsed(cluster, tasks, now_s)
         again = waiting_cost(cluster, tasks, now_s, settings.due_age_s)
         again = np.where(
@@ -135,7 +129,7 @@ class PreemptionPlanner:
         price = self.prices(running, cluster, now_s)
         running, price = running[np.isfinite(price)], price[np.isfinite(price)]
         if not len(running):
-            return _together([])
+            return together([])
         order = np.lexsort((cluster.sequence[waits], -waiting_cost(cluster, waits, now_s, self.settings.due_age_s)))
         waits = waits[order]
         enter, group_of = self._flow(cluster, waits, running, price, now_s)
@@ -158,11 +152,11 @@ class PreemptionPlanner:
                 one = _named(steps, running, price, tasks)
                 if len(one) > most:
                     found.append(_first_of(one, most))
-                    return _together(found)  # the room counts those that were cut off as gone
+                    return together(found)  # the room counts those that were cut off as gone
                 most -= len(one)
                 found.append(one)
                 queue[c] = tasks[~np.isin(tasks, one.tasks)]
-        return _together(found)
+        return together(found)
 
     def _flow(
         self, cluster: BulkCluster, waits: IntArray, running: IntArray, price: FloatArray, now_s: float
@@ -170,7 +164,7 @@ class PreemptionPlanner:
         """How many tasks of each class come to each group, in the optimal flow; group of each machine."""
         prices = (np.zeros(len(running)), np.full(len(running), np.inf), price)
         quotas, group_of = solve_full_network(
-            cluster, self._solver, running, waits, prices, now_s, self.settings.due_age_s, "a network"
+            cluster, self.solver, running, waits, prices, now_s, self.settings.due_age_s, "a network"
         )
         return quotas.enter, group_of
 
@@ -200,7 +194,7 @@ def _first_of(one: Preemptions, most: int) -> Preemptions:
     return Preemptions(one.victims[kept], one.price[kept], one.room_for[kept], one.tasks[:count], one.machines[:count])
 
 
-def _together(parts: list[Preemptions]) -> Preemptions:
+def together(parts: list[Preemptions]) -> Preemptions:
     """One after the other."""
     none: IntArray = np.zeros(0, dtype=np.int64)
     before = np.cumsum([0, *(len(p.tasks) for p in parts)])

@@ -7,7 +7,7 @@ was decided, and the certificate with all that its bound was computed from.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,6 @@ from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.network import ScaleNetwork
 from flowsched.scale.network_trace import NetworkTrace, Present, Roll
-from flowsched.scale.places import Places
 from flowsched.scale.reasons import PLACE
 from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import Level
@@ -102,7 +101,7 @@ def network_part(trace: NetworkTrace, level: Level, certificate: Certificate | N
             "readings": evidence.readings[rows],
             "limits": np.where(model.limits[rows] >= UNLIMITED, np.inf, model.limits[rows].astype(np.float64)),
         },
-        "places": [_plain_places(places, rows) for places in trace.places],
+        "places": [vars(places.changed(lambda values: values[rows])) for places in trace.places],
         "relations": [_plain_counts(counts, rows) for counts in level.topology_counts.values()],
         "demands": [
             plain_demand(
@@ -134,11 +133,6 @@ def network_part(trace: NetworkTrace, level: Level, certificate: Certificate | N
         "dual": _plain_dual(evidence, prices, rows),
         "counts": {} if level.network is None else level.network.sizes(),
     }
-
-
-def _plain_places(places: Places, rows: IntArray) -> dict[str, Any]:
-    parts = {f.name: getattr(places, f.name) for f in fields(Places)}
-    return {name: None if values is None else values[rows] for name, values in parts.items()}
 
 
 def _plain_counts(counts: TopologyCounts, rows: IntArray) -> dict[str, Any]:

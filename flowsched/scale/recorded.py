@@ -25,7 +25,7 @@ from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.task_class import MachineKind, TaskClass
 from flowsched.scale.topology import read_topology_counts
 from flowsched.solvers import Solver
-from flowsched.support.arrays import IntArray
+from flowsched.support.arrays import IntArray, rows_of
 
 Part = Mapping[str, Any]
 
@@ -121,19 +121,11 @@ def change_again(record: Mapping[str, Any], solver: Solver) -> dict[str, list[di
                 "room_for": cluster.task_name(by),
                 "cost": price,
             }
-            for task, row, by, price in zip(
-                changes.victims.tolist(),
-                changes.machines.tolist(),
-                changes.room_for.tolist(),
-                changes.price.tolist(),
-                strict=True,
-            )
+            for task, row, by, price in rows_of(changes.victims, changes.machines, changes.room_for, changes.price)
         ],
         "moves": [
             {"task": cluster.task_name(task), "machine": cluster.machine_name(row), "gain": gain, "price": price}
-            for task, row, gain, price in zip(
-                moves.tasks.tolist(), moves.target.tolist(), moves.gain.tolist(), moves.least_gain.tolist(), strict=True
-            )
+            for task, row, gain, price in rows_of(moves.tasks, moves.target, moves.gain, moves.least_gain)
         ],
         "let_in": [
             {"task": cluster.task_name(task), "machine": cluster.machine_name(int(machine[task]))}

@@ -79,14 +79,14 @@ def place_in_turn(
     free: IntArray,
     readings: IntArray,
     moving: Moving,
-    chosen: IntArray,
-    costs: FloatArray,
-) -> int:
-    """Place up to ``count`` tasks of class c on ``rows``, each where it costs least then; how many were placed.
+) -> tuple[IntArray, FloatArray]:
+    """Place up to ``count`` tasks of class c on ``rows``, each where it costs least then; machines and costs.
 
     At most ``quota[group[i]]`` come to machines of a group. ``open_``: by machine, what is closed whatever the class's own
     tasks do. Ties go as they do in ``pour``.
     """
+    chosen = np.empty(count, dtype=np.int64)
+    costs = np.empty(count)
     size = len(rows)
     price = np.empty(size)
     tie = np.empty(size)
@@ -148,4 +148,4 @@ def place_in_turn(
             if moving.holds[k] and moving.kind[k] == APART:
                 moving.holders[k, d] += 1
             open_domains(k, moving, verdict[k])
-    return placed
+    return chosen[:placed], costs[:placed]

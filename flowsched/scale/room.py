@@ -11,10 +11,6 @@ from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.kernels import Model
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
-_NODES = 64
-"""Nodes of the search for who makes room on a machine; up to some ten candidates that is the optimum."""
-_MISSES = 16
-"""Plans for a class that turn out not to pay, after which no further one is tried."""
 _NONE: IntArray = np.zeros(0, dtype=np.int64)
 
 
@@ -80,15 +76,7 @@ class RoomSearch:
         rows = self._open if quota is None else self._open & (quota.group_of >= 0)
         if quota is not None:
             rows = rows & (quota.most[np.maximum(quota.group_of, 0)] > 0)
-        size = min(most, len(worth) + self._size)
-        who, target, plan = (
-            np.empty(size, dtype=np.int64),
-            np.empty(size, dtype=np.int64),
-            np.empty(size, dtype=np.int64),
-        )
-        gain = np.empty(size)
-        gone = self._gone[self._order]
-        steps, _ = room_kernels.make_room(
+        who, target, gain, plan = room_kernels.make_room(
             c,
             worth,
             np.flatnonzero(rows),
@@ -98,23 +86,17 @@ class RoomSearch:
             self._class,
             (weight if least_gain is None else least_gain)[self._order],
             weight[self._order],
-            gone,
+            self._gone[self._order],
             least_gain is None,
             self._open,
             self._model,
             self._free,
             self._readings,
-            _NODES,
-            _MISSES,
-            who,
-            target,
-            gain,
-            plan,
+            min(most, len(worth) + self._size),
         )
-        who = who[:steps]
         who[who >= 0] = self._order[who[who >= 0]]
         self._gone[who[who >= 0]] = True
-        return Steps(who, target[:steps], gain[:steps], plan[:steps])
+        return Steps(who, target, gain, plan)
 
 
 def in_turn(cluster: BulkCluster, classes: IntArray) -> list[int]:

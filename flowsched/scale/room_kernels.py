@@ -9,6 +9,11 @@ from flowsched.scale.kernels import Model, cost_beside, place_cost, put, takes
 from flowsched.scale.move_kernels import LEAST_NET
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
+NODES = 64
+"""Nodes of the search for who makes room on a machine; up to some ten candidates that is the optimum."""
+MISSES = 16
+"""Plans for a class that turn out not to pay, after which no further one is tried."""
+
 
 @compiled
 def brings(c: int, j: int, model: Model) -> int:
@@ -46,13 +51,12 @@ def least_set(
     model: Model,
     free: IntArray,
     readings: IntArray,
-    nodes: int,
     pick: BoolArray,
 ) -> float:
     """The cheapest tasks of machine m whose going lets one task of class c in; what they weigh, infinite if none do.
 
     Tasks ``first`` to ``last`` are on the machine; ``pick`` says which of them go: none that could stay. Branch and bound
-    over tasks in the order of weight by use, from a greedy start; best of what ``nodes`` nodes find, which is the optimum
+    over tasks in the order of weight by use, from a greedy start; best of what ``NODES`` nodes find, which is the optimum
     unless they run out.
     """
     pick[first:last] = False
@@ -121,7 +125,7 @@ def least_set(
                 for a in range(i):
                     if choice[a] == 1:
                         pick[order[a]] = True
-        elif i < n and steps <= nodes and spent + missing * ratio[i] < best - 1e-12:
+        elif i < n and steps <= NODES and spent + missing * ratio[i] < best - 1e-12:
             choice[i] = 1
             spent += weight[order[i]]
             for j in range(dims):
@@ -210,21 +214,18 @@ def make_room(
     model: Model,
     free: IntArray,
     readings: IntArray,
-    nodes: int,
-    misses: int,
-    who: IntArray,
-    target: IntArray,
-    gains: FloatArray,
-    plan: IntArray,
-) -> tuple[int, int]:
-    """Let tasks of class c in, one after the other, each where that costs least; where it ended, and tasks let in.
+    most: int,
+) -> tuple[IntArray, IntArray, FloatArray, IntArray]:
+    """Let tasks of class c in, one after the other, each where that costs least, in ``most`` steps at most.
 
     ``worth[k]``: what leaving the k-th one costs. Tasks on machine m are ``first[m]`` to ``first[m + 1]``; those that go
     are evicted, or find the cheapest other place, one after the other. A plan that does not pay is not carried out, and
-    after so many ``misses`` no further one is tried. ``quota[g]``: most that come to machines of group g; an empty array
-    sets no such limit. Steps: position of the task that goes with its target (-1: it waits again), then -1 - k for the
-    task that comes; ``plan`` is k for all of them.
+    after ``MISSES`` of them no further one is tried. ``quota[g]``: most that come to machines of group g; an empty array
+    sets no such limit. Returns by step: position of the task that goes with its target (-1: it waits again), then -1 - k
+    for the task that comes; what each brings; and k for all of them.
     """
+    who, target, plan = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)
+    gains = np.empty(most)
     limited = len(quota) > 0
     pick = np.zeros(len(task_class), dtype=np.bool_)
     scores = np.full(len(rows), np.inf)
@@ -234,12 +235,12 @@ def make_room(
         index[m] = i
         if open_[m]:
             scores[i] = place_cost(m, c, model, readings) + least_set(
-                c, m, first[m], first[m + 1], task_class, gone, weight, model, free, readings, nodes, pick
+                c, m, first[m], first[m + 1], task_class, gone, weight, model, free, readings, pick
             )
     end = 0
     k = 0
     missed = 0
-    while k < len(worth) and len(rows) > 0 and missed <= misses:
+    while k < len(worth) and len(rows) > 0 and missed <= MISSES:
         i = int(np.argmin(scores))
         if scores[i] == np.inf:
             break
@@ -247,7 +248,7 @@ def make_room(
         if limited and (group_of[m] < 0 or quota[group_of[m]] <= 0):
             scores[i] = np.inf
             continue
-        least_set(c, m, first[m], first[m + 1], task_class, gone, weight, model, free, readings, nodes, pick)
+        least_set(c, m, first[m], first[m + 1], task_class, gone, weight, model, free, readings, pick)
         step = end
         paid = 0.0
         good = True
@@ -299,8 +300,8 @@ def make_room(
             t = target[j]
             if t >= 0 and index[t] >= 0 and open_[t]:
                 scores[index[t]] = place_cost(t, c, model, readings) + least_set(
-                    c, t, first[t], first[t + 1], task_class, gone, weight, model, free, readings, nodes, pick
+                    c, t, first[t], first[t + 1], task_class, gone, weight, model, free, readings, pick
                 )
         end = step + 1
         k += 1
-    return end, k
+    return who[:end], target[:end], gains[:end], plan[:end]

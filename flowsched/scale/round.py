@@ -372,55 +372,45 @@ class Rounds:
             state.restore(spread)
 
 
+@dataclass(eq=False)
 class _Fill:
     """Places the tasks of a level: along the flow of a network, through further networks, anywhere; then settles them."""
 
-    def __init__(
-        self,
-        rounds: Rounds,
-        state: BulkRoundState,
-        waiting: Waiting,
-        evidence: Evidence,
-        whole: CandidateIndex,
-        timer: StageTimer,
-        counts: dict[str, int],
-        now_s: float,
-    ) -> None:
-        """``whole``: what is open as the level starts."""
-        self._rounds = rounds
-        self._state = state
-        self.waiting = waiting
-        self.evidence = evidence
-        self._whole = whole
-        self._timer = timer
-        self._counts = counts
-        self._now_s = now_s
-        self.first: tuple[ScaleNetwork, Solution] | None = None
-        self._promised: IntArray = np.zeros(0, dtype=np.int64)
+    rounds: Rounds
+    state: BulkRoundState
+    waiting: Waiting
+    evidence: Evidence
+    whole: CandidateIndex
+    """What is open as the level starts."""
+    timer: StageTimer
+    counts: dict[str, int]
+    now_s: float
+    first: tuple[ScaleNetwork, Solution] | None = None
+    promised: IntArray = field(default_factory=lambda: _NO_TASKS)
 
     def missed(self, start: int) -> bool:
         """Whether the first network had places for tasks that found none, of a class whose places are only counted."""
-        if not len(self._promised):
+        if not len(self.promised):
             return False
         classes = self.waiting.classes
-        short = self._state.placed_of(start, classes) < self._promised[classes]
-        return any(self._state.relations.counts(c) for c in classes[short].tolist())
+        short = self.state.placed_of(start, classes) < self.promised[classes]
+        return any(self.state.relations.counts(c) for c in classes[short].tolist())
 
     def run(self, active: BoolArray) -> None:
         """Fill from the state as it stands. ``active``: by class, who takes part."""
-        settings, state, timer, waiting = self._rounds.settings, self._state, self._timer, self.waiting
+        settings, state, timer, waiting = self.rounds.settings, self.state, self.timer, self.waiting
         start = state.count
         self._along(active, start)
         timer.start("sweep")
-        state.sweep(start, waiting, self._whole, active)
+        state.sweep(start, waiting, self.whole, active)
         timer.start("settle")
         looked = 0
         while looked < settings.settle_looks:
-            moves, looks = state.settle(start, waiting, self._whole)
-            self._counts["moves"] += moves
-            self._counts["looks"] += looks
+            moves, looks = state.settle(start, waiting, self.whole)
+            self.counts["moves"] += moves
+            self.counts["looks"] += looks
             trades, more = state.trade(start, settings.settle_looks - looked)
-            self._counts["trades"] += trades
+            self.counts["trades"] += trades
             looked += looks + more
             # One class that was placed anew beside all others has the best places there are.
             if (not moves and not trades) or len(waiting.classes) == 1:
@@ -428,13 +418,13 @@ class _Fill:
         state.give_back(start, waiting)
 
     def _along(self, active: BoolArray, start: int) -> None:
-        rounds, state, timer = self._rounds, self._state, self._timer
+        rounds, state, timer = self.rounds, self.state, self.timer
         cluster, compaction, settings = rounds.cluster, rounds.compaction, rounds.settings
-        waiting, candidates = self.waiting, self._whole
+        waiting, candidates = self.waiting, self.whole
         left = waiting
         if not active.all():
             out = np.where(active[waiting.classes], 0, waiting.counts)
-            left = without(waiting, cluster, out, self._now_s, settings.due_age_s)
+            left = without(waiting, cluster, out, self.now_s, settings.due_age_s)
             timer.start("compact")
             rounds.see(state)
         elif self.first is not None:
@@ -446,15 +436,15 @@ class _Fill:
                 break
             timer.start("solve")
             solution = rounds.solve(network)
-            self._counts["solves"] += 1
+            self.counts["solves"] += 1
             if self.first is None:
                 self.first = network, solution
-                self._counts.update({k: self._counts.get(k, 0) + v for k, v in network.sizes().items()})
+                self.counts.update({k: self.counts.get(k, 0) + v for k, v in network.sizes().items()})
                 self.evidence = replace(self.evidence, network=network, solution=solution)
             timer.start("pack")
             wanted = network.whole_tasks(solution.flow, len(cluster.classes), compaction.groups)
             if not turn:
-                self._promised = wanted.sum(axis=1)
+                self.promised = wanted.sum(axis=1)
             placed = state.pack(wanted, left, candidates)
             promised = int(wanted.sum())
             if (
@@ -464,9 +454,9 @@ class _Fill:
                 break
             timer.start("compact")
             # Those who have a place may trade it later: what is full by then is still open to them.
-            self._whole.cheap(waiting.classes, len(cluster.classes), state.model)
+            self.whole.cheap(waiting.classes, len(cluster.classes), state.model)
             rounds.see(state)
             done = state.placed_of(start, waiting.classes)
             done = np.where(active[waiting.classes], done, waiting.counts)
-            left = without(waiting, cluster, done, self._now_s, settings.due_age_s)
+            left = without(waiting, cluster, done, self.now_s, settings.due_age_s)
             candidates = CandidateIndex(compaction, self.evidence.readings)

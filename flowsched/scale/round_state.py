@@ -15,10 +15,10 @@ from flowsched.scale.round_relations import RoundRelations
 from flowsched.scale.waiting import Waiting
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
-_LEAST_GAIN = 1e-9
-"""Moves that gain less are not made."""
 _SLACK_S = 1e-6
 """Times that differ by less are equal."""
+_SAVED = ("free", "readings", "machine", "task_class", "believed")
+"""Arrays of a state that placing changes, by their names in :class:`SavedRoundState` too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +186,6 @@ class BulkRoundState:
             self.model,
             self.free,
             self.readings,
-            _LEAST_GAIN,
         )
         self._touch_moved(before, machine)
         return int(moves), int(looked)
@@ -213,7 +212,6 @@ class BulkRoundState:
             self.free,
             self.readings,
             budget,
-            _LEAST_GAIN,
         )
         self._touch_moved(before, machine)
         return int(trades), int(looked)
@@ -222,7 +220,9 @@ class BulkRoundState:
         """Take back places that cost more, beside all others, than leaving the task or than its class may pay: the dearest
         place meets the one that is left cheapest.
         """
-        kernels.reprice(self.task_class[start:], self.machine[start:], self.model, self.readings, self.believed[start:])
+        self.believed[start:] = kernels.reprice(
+            self.task_class[start:], self.machine[start:], self.model, self.readings
+        )
         position = np.searchsorted(waiting.classes, self.task_class[start:])
         order = np.lexsort((self.believed[start:], position))
         rank = np.arange(len(order)) - np.searchsorted(position[order], position[order])
@@ -261,12 +261,8 @@ class BulkRoundState:
         rows = np.unique(keys[more != 0, 0])
         self._keep(np.concatenate([np.ones(start, dtype=np.bool_), ~np.isin(ours[:, 0], rows)]))
         anew = theirs[np.isin(theirs[:, 0], rows)]
-        cost = np.empty(len(anew))
-        kernels.reprice(anew[:, 1].copy(), anew[:, 0].copy(), self.model, self.readings, cost)
-        self.machine = np.concatenate([self.machine, anew[:, 0]])
-        self.task_class = np.concatenate([self.task_class, anew[:, 1]])
-        self.believed = np.concatenate([self.believed, cost])
-        self.count = len(self.machine)
+        cost = kernels.reprice(anew[:, 1].copy(), anew[:, 0].copy(), self.model, self.readings)
+        self._add(anew[:, 1], anew[:, 0], cost)
         self._touch(rows)
         return int(np.maximum(more, 0).sum())
 
@@ -286,23 +282,15 @@ class BulkRoundState:
         tasks = np.empty(len(order), dtype=np.int64)
         tasks[by_class if self.relations else order] = waiting.tasks[served]
         self.tasks = np.concatenate([self.tasks, tasks if self.relations else waiting.tasks[served]])
-        in_turn = np.empty(self.count - start)
-        kernels.in_turn(
-            self.task_class[start:],
-            self.machine[start:],
-            self.model,
-            evidence.free.copy(),
-            evidence.readings.copy(),
-            in_turn,
-        )
+        free, readings = evidence.free.copy(), evidence.readings.copy()
+        in_turn = kernels.in_turn(self.task_class[start:], self.machine[start:], self.model, free, readings)
         left = np.minimum(waiting.cost[~served], evidence.most)
         return float(in_turn.sum() + left.sum())
 
     def result(self) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
         """Tasks, machines, what was believed, what it costs beside all others."""
-        cost = np.empty(self.count)
         # At the cluster's prices: a machine that was reserved after a task came there takes no other task at any price.
-        kernels.reprice(self.task_class, self.machine, self.cluster.model(), self.readings, cost)
+        cost = kernels.reprice(self.task_class, self.machine, self.cluster.model(), self.readings)
         return self.tasks, self.machine, self.believed, cost
 
     def placed_of(self, start: int, classes: IntArray) -> IntArray:
@@ -319,8 +307,7 @@ class BulkRoundState:
 
     def paid(self, start: int, waiting: Waiting) -> FloatArray:
         """By class, the most that one of its tasks pays beside all others; of one that waits whole what leaving it costs."""
-        cost = np.empty(self.count - start)
-        kernels.reprice(self.task_class[start:], self.machine[start:], self.model, self.readings, cost)
+        cost = kernels.reprice(self.task_class[start:], self.machine[start:], self.model, self.readings)
         paid = np.zeros(len(self.cluster.classes))
         np.maximum.at(paid, self.task_class[start:], cost)
         waits = waiting.counts > self.placed_of(start, waiting.classes)
@@ -334,21 +321,14 @@ class BulkRoundState:
 
     def save(self) -> SavedRoundState:
         """What placing changes, for :meth:`restore`."""
-        return SavedRoundState(
-            self.free.copy(),
-            self.readings.copy(),
-            self.machine.copy(),
-            self.task_class.copy(),
-            self.believed.copy(),
-            self.relations.save(),
-        )
+        copies = {name: getattr(self, name).copy() for name in _SAVED}
+        return SavedRoundState(**copies, topology_counts=self.relations.save())
 
     def restore(self, saved: SavedRoundState) -> None:
         """Go back to a saved state."""
         self._new |= (self.free != saved.free).any(axis=1) | (self.readings != saved.readings).any(axis=1)
-        self.free, self.readings = saved.free.copy(), saved.readings.copy()
-        self.machine, self.task_class = saved.machine.copy(), saved.task_class.copy()
-        self.believed = saved.believed.copy()
+        for name in _SAVED:
+            setattr(self, name, getattr(saved, name).copy())
         self.count = len(self.machine)
         self.relations.restore(saved.topology_counts)
 
@@ -378,12 +358,9 @@ class BulkRoundState:
         """Place tasks of a class one after the other, in the groups that the flow chose for it."""
         group = np.repeat(np.arange(len(wanted)), np.diff(first))
         here = wanted[group] > 0
-        most = int(wanted.sum())
-        chosen = np.empty(most, dtype=np.int64)
-        costs = np.empty(most)
-        placed = relation_kernels.place_in_turn(
+        chosen, costs = relation_kernels.place_in_turn(
             c,
-            most,
+            int(wanted.sum()),
             limit,
             rows[here],
             group[here],
@@ -393,34 +370,18 @@ class BulkRoundState:
             self.free,
             self.readings,
             self.relations.moving(c),
-            chosen,
-            costs,
         )
-        self._add(np.full(placed, c, dtype=np.int64), chosen[:placed], costs[:placed])
+        self._add(np.full(len(chosen), c, dtype=np.int64), chosen, costs)
 
     def _pack(self, order: IntArray, wanted: IntArray, limit: FloatArray, first: IntArray, rows: IntArray) -> int:
         most = int(wanted[order].sum())
         if not most:
             return 0
-        chosen = np.empty(most, dtype=np.int64)
-        costs = np.empty(most)
-        classes = np.empty(most, dtype=np.int64)
         placed = packing_kernels.pack(
-            order,
-            wanted,
-            limit,
-            first,
-            rows,
-            self.barred,
-            self.model,
-            self.free,
-            self.readings,
-            chosen,
-            costs,
-            classes,
+            order, wanted, limit, first, rows, self.barred, self.model, self.free, self.readings, most
         )
-        self._add(classes[:placed], chosen[:placed], costs[:placed])
-        return placed
+        self._add(*placed)
+        return len(placed[0])
 
     def _add(self, classes: IntArray, machines: IntArray, costs: FloatArray) -> None:
         self.machine = np.concatenate([self.machine, machines])

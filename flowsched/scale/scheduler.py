@@ -30,7 +30,7 @@ from flowsched.solvers import Solver, make_solver
 from flowsched.solvers.limited import limited, take_stopped, unlimited
 from flowsched.support.arrays import FloatArray, IntArray
 from flowsched.support.stage_timer import StageTimer
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import InputError
 from flowsched_models.runtime import HostFactory
 
 _USUAL = Settings()
@@ -41,7 +41,7 @@ def forbid_devices(policy: str, tasks: Iterable[Task]) -> None:
     asking = next((t.name for t in tasks if t.gpus is not None), None)
     if asking is not None:
         message = f"{asking} asks for GPUs as devices, which cost models do not know"
-        raise InputError([Problem("--policy", None, policy, message, "flow and the baselines do")])
+        raise InputError.one("--policy", message, "flow and the baselines do", key=policy)
 
 
 class NetworkScheduler:
@@ -95,7 +95,7 @@ class NetworkScheduler:
         try:
             cluster = self._follower.follow(snapshot)
         except EventError as error:
-            raise InputError([Problem("--policy", None, self.name, str(error))]) from error
+            raise InputError.one("--policy", str(error), key=self.name) from error
         if self._rounds is None or self._rounds.cluster is not cluster:
             self._rounds = Rounds(cluster, self._solver, self._settings, clock=self._clock, canonical=True)
         before = _reservations(snapshot, cluster)

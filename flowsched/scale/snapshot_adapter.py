@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
+from operator import attrgetter
 
 import numpy as np
 
@@ -250,21 +251,8 @@ def round_up(seconds: float) -> float:
     return math.ceil(seconds / step - 1e-9) * step
 
 
-def class_key(task_class: TaskClass) -> tuple[object, ...]:
-    """Sorts classes of one frame by what they are."""
-    return (
-        task_class.name,
-        task_class.width_milli,
-        task_class.needs,
-        task_class.run_s,
-        task_class.priority,
-        task_class.places,
-        task_class.group,
-        task_class.holds,
-        task_class.joins,
-        task_class.interference_class,
-        task_class.input_mb,
-        task_class.locality,
-        task_class.sensitivity,
-        task_class.pressure,
-    )
+class_key: attrgetter[tuple[object, ...]] = attrgetter(
+    *("name", "width_milli", "needs", "run_s", "priority", "places", "group", "holds", "joins"),
+    *("interference_class", "input_mb", "locality", "sensitivity", "pressure"),
+)
+"""Sorts classes of one frame by what they are."""

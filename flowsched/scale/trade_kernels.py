@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from flowsched.scale.compiled import compiled
-from flowsched.scale.kernels import Model, cost_beside, place_cost, prices_at, put, takes
+from flowsched.scale.kernels import LEAST_GAIN, Model, cost_beside, place_cost, prices_at, put, takes
 from flowsched.support.arrays import FloatArray, IntArray
 
 
@@ -33,7 +33,6 @@ def trade(
     free: IntArray,
     readings: IntArray,
     budget: int,
-    least_gain: float,
 ) -> tuple[int, int]:
     """Go through all pairs of classes once; trades made and places looked at.
 
@@ -53,12 +52,12 @@ def trade(
             gain_here = differences(machine[here], a, b, model, readings)
             gain_there = differences(machine[there], a, b, model, readings)
             # a leaves where it is dear compared with b, and goes where b is dear compared with a.
-            if gain_there.max() - gain_here.min() <= least_gain:
+            if gain_there.max() - gain_here.min() <= LEAST_GAIN:
                 continue
             from_here, from_there = np.argsort(gain_here, kind="mergesort"), np.argsort(-gain_there, kind="mergesort")
             for n in range(min(len(here), len(there))):
                 x, y = here[from_here[n]], there[from_there[n]]
-                if gain_there[from_there[n]] - gain_here[from_here[n]] <= least_gain:
+                if gain_there[from_there[n]] - gain_here[from_here[n]] <= LEAST_GAIN:
                     break
                 m, k = machine[x], machine[y]
                 if m == k:
@@ -70,7 +69,7 @@ def trade(
                     m, b, free, readings, model.limits, model.demands, model.effects
                 ):
                     after = place_cost(k, a, model, readings) + place_cost(m, b, model, readings)
-                    if after < before - least_gain:
+                    if after < before - LEAST_GAIN:
                         machine[x], machine[y] = k, m
                         trades += 1
                         put(k, a, 1, model, free, readings)

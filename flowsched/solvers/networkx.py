@@ -10,6 +10,7 @@ from flowsched.network.network import Network
 from flowsched.solvers.guards import guarded
 from flowsched.solvers.solver import Capabilities, Requirement, Solution, Status, without_flow
 from flowsched.solvers.worker import Worker
+from flowsched.support.arrays import rows_of
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -40,14 +41,8 @@ class NetworkxSolver:
         graph: nx.MultiDiGraph[int] = nx.MultiDiGraph()
         for node, supply in enumerate(given.supplies.tolist()):
             graph.add_node(node, demand=-supply)
-        columns = zip(
-            given.tails.tolist(),
-            given.heads.tolist(),
-            given.capacities.tolist(),
-            given.unit_costs.tolist(),
-            strict=True,
-        )
-        for arc, (tail, head, capacity, cost) in enumerate(columns):
+        arcs = rows_of(given.tails, given.heads, given.capacities, given.unit_costs)
+        for arc, (tail, head, capacity, cost) in enumerate(arcs):
             graph.add_edge(tail, head, key=arc, capacity=capacity, weight=cost)
         try:
             cost, by_node = nx.network_simplex(graph)
@@ -55,7 +50,7 @@ class NetworkxSolver:
             return without_flow(network, Status.INFEASIBLE, str(e))
         flow = np.zeros(network.arc_count, dtype=np.int64)
         for heads in by_node.values():
-            for arcs in heads.values():
-                for arc, amount in arcs.items():
+            for amounts in heads.values():
+                for arc, amount in amounts.items():
                     flow[arc] = amount
         return Solution(Status.OPTIMAL, flow, int(cost))

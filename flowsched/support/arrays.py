@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,7 +12,7 @@ BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
-__all__ = ["BoolArray", "FloatArray", "IntArray", "ranks"]
+__all__ = ["BoolArray", "FloatArray", "IntArray", "ranks", "rows_of"]
 
 
 def ranks(values: IntArray) -> IntArray:
@@ -18,3 +21,8 @@ def ranks(values: IntArray) -> IntArray:
     found = np.empty(len(values), dtype=np.int64)
     found[order] = np.arange(len(values)) - np.searchsorted(values[order], values[order])
     return found
+
+
+def rows_of(*columns: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
+    """Equally long columns row by row, in Python's own numbers."""
+    return zip(*(column.tolist() for column in columns), strict=True)

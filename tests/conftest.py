@@ -4,6 +4,7 @@ record that any test makes or writes: its flows are optimal flows, and its terms
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,11 +22,25 @@ import tiers
 from flowsched.inspector.record_view import RecordView
 from flowsched.records.record_file import ARCHIVE_SUFFIX, load_record, looks_like_record
 from flowsched.scale.bulk_record import BulkTrace
+from flowsched.support.collector import collect_seldom
 from flowsched_models.document import InputError
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile("ci")
+
+collect_seldom()  # as programs of ours do
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is imported and collected stays to the end: it is not looked at for garbage again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -33,6 +33,7 @@ from flowsched.records.record_file import write_record
 from flowsched.solvers import Status, make_solver
 from flowsched_models.document import InputError
 from flowsched_models.extras import install_extra
+from ready_python import run_ready
 from requirements_on_machine import needs
 
 ODD = ('quo"te', "back\\slash\\N", "<b>&amp;</b>", "line\nend", "bell\a\x00", "Umlaut-Ärger", "}; node", "%s", "")
@@ -43,11 +44,9 @@ ODD = ('quo"te', "back\\slash\\N", "<b>&amp;</b>", "line\nend", "bell\a\x00", "U
 def demo(tmp_path_factory: pytest.TempPathFactory) -> list[RecordView]:
     """The records of a demo run."""
     folder = tmp_path_factory.mktemp("demo")
-    command = [
-        sys.executable, "-m", "flowsched.cli", "simulate", "parsec-memcached-2024", "--policy", "flow",
-        "--set", "exact_limit=0", "--records", "records", "--json",
-    ]  # fmt: skip
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=120)
+    words = ["simulate", "parsec-memcached-2024", "--policy", "flow", "--set", "exact_limit=0"]
+    done = run_ready("flowsched.cli", *words, "--records", "records", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
     return open_records(folder / "records")[0]
 
 

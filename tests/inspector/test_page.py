@@ -7,6 +7,8 @@ import copy
 import gzip
 import json
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,9 +133,9 @@ def test_names_cannot_become_markup() -> None:
     assert json.loads(index.group(1))["rounds"][1]["policy"] == HOSTILE
 
 
-@pytest.mark.parametrize("record", [searched(), searched("makespan"), bulk(), on_kubernetes()])
-def test_all_tasks_and_machines_are_in_the_data(record: dict[str, Any]) -> None:
-    recorded = RecordView(record, "round.npz")
+@pytest.mark.parametrize("record", [searched, partial(searched, "makespan"), bulk, on_kubernetes])
+def test_all_tasks_and_machines_are_in_the_data(record: Callable[[], dict[str, Any]]) -> None:
+    recorded = RecordView(record(), "round.npz")
     (data,) = blobs(render_page([recorded]))
     assert [part["tasks"] for part in data["parts"]] == [list(part.tasks) for part in recorded.parts]
     assert [part["machines"] for part in data["parts"]] == [list(part.machines) for part in recorded.parts]
@@ -143,9 +145,9 @@ def test_all_tasks_and_machines_are_in_the_data(record: dict[str, Any]) -> None:
         assert decided == {p.task for p in part.placements} | {w.task for w in part.waiting}
 
 
-@pytest.mark.parametrize("record", [searched(), bulk(), on_kubernetes()])
-def test_the_data_says_what_the_record_says(record: dict[str, Any]) -> None:
-    agrees(RecordView(record, "round.npz"))
+@pytest.mark.parametrize("record", [searched, bulk, on_kubernetes])
+def test_the_data_says_what_the_record_says(record: Callable[[], dict[str, Any]]) -> None:
+    agrees(RecordView(record(), "round.npz"))
 
 
 @settings(max_examples=25)

@@ -27,6 +27,10 @@ import yaml
 from requirements_on_machine import give_up, needs
 
 SCRIPT = Path(__file__).parents[2] / "k8s" / "control_plane" / "control_plane.py"
+sys.path.append(str(SCRIPT.parent))  # scripts of their own, and no part of what is installed
+
+from control_plane import Plane as ScriptPlane  # noqa: E402
+
 HOME = Path(tempfile.gettempdir()) / f"flowsched-planes-{os.getuid()}"
 """Planes lie here in folders named after the process that owns them, so that those of dead ones can be cleared."""
 T = TypeVar("T")
@@ -259,7 +263,7 @@ class Plane:
     def kubeconfig_for(self, namespace: str, account: str, server: str = "") -> Path:
         """A kubeconfig with a token of a ServiceAccount; through another address if given."""
         path = self.folder / f"{namespace}.{account}.{next(_numbers)}.kubeconfig"
-        run_script("token", self.folder, namespace, account, "--output", path)
+        ScriptPlane(self.folder).token(namespace, account, path)
         if server:
             path.write_text(path.read_text().replace(self.server, server))
         return path

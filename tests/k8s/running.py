@@ -22,6 +22,7 @@ from plane import Fault, Object, Plane, RefusedError, Space, Wire, wait_for
 from flowsched.inspector.record_view import RecordView
 from flowsched.records.record_file import read_record
 from flowsched_k8s import names
+from ready_python import ReadyPython
 
 MANIFESTS = Path(__file__).parents[2] / "k8s" / "manifests"
 ROLES = {
@@ -118,7 +119,7 @@ class Running:
         self.configuration = folder / "config.yaml"
         self.log_file = folder / "log.jsonl"
         self._kubeconfig = kubeconfig
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ReadyPython | None = None
         self._log_start = 0
         self._address = ""
         plain: Object = {
@@ -145,13 +146,19 @@ class Running:
         return self._process.pid
 
     def start(self, *options: str, leading: bool = True, environment: Mapping[str, str] | None = None) -> None:
-        """Start, and return once it decides rounds; with ``leading=False`` once it answers. ``environment``: further."""
-        command = [sys.executable, "-m", "flowsched.cli", "run", "--config", str(self.configuration)]
-        command += ["--kubeconfig", str(self._kubeconfig), *options]
+        """Start, and return once it decides rounds; with ``leading=False`` once it answers.
+
+        ``environment``: what a fresh process gets beside the usual one; without it the process need not be a fresh one.
+        """
+        words = ["run", "--config", str(self.configuration), "--kubeconfig", str(self._kubeconfig), *options]
         self._log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
+        own = {**os.environ, "POD_NAME": "tests", **(environment or {})}
         with self.log_file.open("ab") as log:
-            own = {**os.environ, "POD_NAME": "tests", **(environment or {})}
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=own)
+            if environment is None:
+                self._process = ReadyPython("flowsched.cli", *words, stdout=log, stderr=log, env=own)
+            else:
+                command = [sys.executable, "-m", "flowsched.cli", *words]
+                self._process = subprocess.Popen(command, stdout=log, stderr=log, env=own)
         self._address = wait_for(self._listens, "flowsched to listen")
         if leading:
             wait_for(lambda: self.state()["active"], "flowsched to lead")

@@ -19,7 +19,7 @@ import yaml
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from plane import Fault, Plane, Space, Wire
+from plane import Fault, Plane, Space, Wire, run_script
 
 from flowsched_k8s.api.access import Access, find_access, goes_direct
 from flowsched_k8s.api.client import ApiError, Connection, NotAllowedError, UnreachableError, path_of
@@ -356,7 +356,7 @@ def test_a_rate_limit_lets_a_burst_through_and_then_so_many_per_second() -> None
     assert passed == [0.0, 0.0, 0.0, 0.1, 0.2, 0.3]
 
 
-def test_the_real_api_server_is_reached_by_certificate_and_by_token(plane: Plane, space: Space) -> None:
+def test_the_real_api_server_is_reached_by_certificate_and_by_token(plane: Plane, space: Space, tmp_path: Path) -> None:
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
     space.make_pod("one")
 
@@ -368,6 +368,9 @@ def test_the_real_api_server_is_reached_by_certificate_and_by_token(plane: Plane
 
     assert asyncio.run(names(plane.kubeconfig)) == ["one"]
     assert asyncio.run(names(space.service_account_kubeconfig(rules))) == ["one"]
+    by_command = tmp_path / "kubeconfig"
+    run_script("token", plane.folder, space.name, "account-0", "--output", by_command)
+    assert asyncio.run(names(by_command)) == ["one"]
 
 
 def test_a_server_of_another_certificate_authority_is_not_talked_to(plane: Plane, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,11 @@ from plane import Plane, Space
 
 from flowsched.cluster.snapshot_file import load_snapshot
 from flowsched.round.scheduler import solve
+from ready_python import run_ready
 
 
 def flowsched(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "flowsched.cli", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return run_ready("flowsched.cli", *words)
 
 
 def unreachable(folder: Path) -> Path:

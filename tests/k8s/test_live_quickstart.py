@@ -93,7 +93,7 @@ class Reader:
         replica = Running(self.plane, Space(self.plane, NAMESPACE), folder, kubeconfig, {})
         replica.configuration.write_text(yaml.safe_dump(configuration))
         self.replicas.append(replica)
-        replica.start(leading=leading)
+        replica.start(leading=leading, environment={})  # fresh, as a container starts it
         return replica
 
     def leader(self) -> str:

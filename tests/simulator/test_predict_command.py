@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +25,7 @@ from flowsched_simulator.schedule_file import load_schedule
 from flowsched_simulator.simulation import Options
 from flowsched_simulator.truth import Draws
 from flowsched_simulator.workload import workload
+from ready_python import run_ready
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PARSEC = "parsec-memcached-2024"
@@ -273,8 +272,7 @@ def test_bad_input_is_told(args: tuple[str, ...], message: str) -> None:
 
 
 def test_bad_input_ends_with_2_and_no_traceback(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "flowsched.cli", "predict", PLAN, "--scenario", "nowhere"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = run_ready("flowsched.cli", "predict", PLAN, "--scenario", "nowhere", cwd=tmp_path)
     assert done.returncode == 2
     assert "nowhere" in done.stderr
     assert "Traceback" not in done.stderr

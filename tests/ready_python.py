@@ -21,20 +21,6 @@ from pathlib import Path
 from typing import IO, Any
 
 SERVER = Path(__file__).with_name("fork_server.py")
-PROGRAM = """#!{python} -IS
-import json, os, signal, socket, sys
-
-told, tells = os.pipe()
-asked = {{"words": ["{module}", *sys.argv[1:]], "cwd": os.getcwd(), "env": dict(os.environ)}}
-socket.send_fds(socket.socket(fileno={server}), [json.dumps(asked).encode()], [0, 1, 2, tells])
-os.close(tells)
-with open(told) as answers:
-    pid = int(answers.readline())
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: os.kill(pid, number))
-    code = int(answers.readline())
-sys.exit(code if code >= 0 else 128 - code)
-"""
 _lock = threading.Lock()
 
 
@@ -102,15 +88,6 @@ class ReadyPython:
     def kill(self) -> None:
         """End it at once."""
         self.send_signal(signal.SIGKILL)
-
-
-def write_program(path: Path, module: str) -> int:
-    """A program for shells that runs a module so. They must inherit the file that is returned (``pass_fds``)."""
-    with _lock:
-        server = _server(os.getpid()).fileno()
-    path.write_text(PROGRAM.format(python=sys.executable, module=module, server=server))
-    path.chmod(0o755)
-    return server
 
 
 def run_ready(

@@ -46,7 +46,6 @@ from flowsched_simulator.node.policies import NODE_POLICIES
 from flowsched_simulator.node.scenario_file import load_node_scenario
 from flowsched_simulator.node.simulation import NodeOptions
 from flowsched_simulator.scenario_file import BUNDLED, bundled
-from ready_python import write_program
 from requirements_on_machine import needs
 
 HOUSE = Path(__file__).parent.parent
@@ -289,11 +288,8 @@ QUICK_START = "<!-- quick start -->"
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=[p.stem for p in TUTORIALS])
-def test_a_tutorial_works_as_it_is_typed(page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Its files, then its commands in their order, in one shell in an empty folder; what needs more than that says what.
-
-    ``flowsched`` is a process each time, but has its imports already.
-    """
+def test_a_tutorial_works_as_it_is_typed(page: Path, tmp_path: Path) -> None:
+    """Its files, then its commands in their order, in one shell in an empty folder; what needs more than that says what."""
     for name, (_, content) in files_of(text_of(page)).items():
         (tmp_path / name).write_text(content, encoding="utf-8")
     shell = [(before, content) for before, language, content in blocks(text_of(page)) if language == "sh"]
@@ -304,15 +300,12 @@ def test_a_tutorial_works_as_it_is_typed(page: Path, tmp_path: Path, tmp_path_fa
     for name in ", ".join(re.findall(r"<!-- needs (.*?) -->", text_of(page))).split(", "):
         if name:
             needs(name, f"for the tutorial {page.name}")
-    programs = tmp_path_factory.mktemp("programs")
-    server = write_program(programs / "flowsched", "flowsched.cli")
-    path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     # What was started in the background ends with the shell, also where a command fails.
     done = subprocess.run(
         ["bash", "-euxc", "\n".join(["trap 'kill $(jobs -p) || true' EXIT", *typed])],
         cwd=tmp_path,
         env={**os.environ, "PATH": path},
-        pass_fds=[server],
         capture_output=True,
         text=True,
     )

@@ -176,9 +176,7 @@ class Cache:
         if not self.volumes.limits.drivers():
             return
         for claim in claims:
-            for uid in self._index.naming(claim):
-                if self.pods[uid].place:
-                    self._arrive(self.pods[uid])
+            self._arrive_again(self._index.naming(claim))
 
     def _drop_node(self, name: str) -> None:
         pods = self.nodes.pop(name).pods
@@ -388,12 +386,12 @@ class Cache:
         if entry.intent.service is not None:
             self.services.settle(name)
         self._recount_attached(entry, name)
-        self._inherit(heirs)
+        self._arrive_again(heirs)
         if self.gpus.resources:
             self._learn([entry])
 
-    def _inherit(self, uids: Iterable[str]) -> None:
-        """Volumes count for these pods now that counted for another one."""
+    def _arrive_again(self, uids: Iterable[str]) -> None:
+        """What counts for these pods has changed, such as volumes that counted for another one."""
         for uid in uids:
             if uid in self.pods and self.pods[uid].place:
                 self._arrive(self.pods[uid])
@@ -413,7 +411,7 @@ class Cache:
         if entry.intent.service is not None:
             self.services.settle(name)
         self._recount_attached(entry, name)
-        self._inherit(heirs)
+        self._arrive_again(heirs)
 
     def _here(self, name: str) -> set[str]:
         """Uids of what is on a node, which may be missing."""
@@ -548,10 +546,7 @@ class Cache:
         if not self._declared:
             return
         self.invalidate_wants(lambda e: e.pod.spec.affinity is not None or e.key.namespace == namespace)
-        for uid in self._index.in_namespace(namespace):
-            entry = self.pods[uid]
-            if entry.place:
-                self._arrive(entry)
+        self._arrive_again(self._index.in_namespace(namespace))
 
     def forget_relations(self) -> None:
         """Let go of relations that no pod names any more; without this they would pile up forever."""

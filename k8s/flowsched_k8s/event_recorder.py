@@ -269,7 +269,7 @@ class EventRecorder:
         for name in (view.name for view in world.nodes):
             jobs = self._worlds.known(name)
             if jobs.ends:
-                progress = estimates.progress(name, jobs.view.type, jobs.view.services, jobs.members, now_s)
+                progress = estimates.progress(jobs, now_s)
                 estimates.resume(jobs, progress, now_s)
                 self._emit(live.ProgressEstimated(name, progress))
 

@@ -22,7 +22,7 @@ from flowsched.scale.policy import labels_of
 from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_k8s.queue import Cause
 from flowsched_k8s.round_input import Chosen, ClassInput, Fate, Held, RoundInput
-from flowsched_k8s.why_not import is_held, no_room, room
+from flowsched_k8s.why_not import group_waits, is_held, no_room, room
 
 _MIB = 1 << 20
 _OWN_FIELDS = ("cpu", "memory")
@@ -313,9 +313,7 @@ class MeasuredPods:
         for (_, reason), waiting in together.items():
             uids = tuple(w.task for w in waiting)
             c = by_uid[uids[0]]
-            held = no_room(self.given, c, uids)
-            message, causes = f"{held.message} {self._group_text(c, reason)}".strip(), held.causes | {Cause.GROUP}
-            found.append(replace(held, message=message, causes=causes))
+            found.append(group_waits(self.given, c, uids, self._group_text(c, reason)))
         return found
 
     def _group_text(self, c: ClassInput, reason: str) -> str:

@@ -34,7 +34,7 @@ from flowsched_k8s.measured_pods import MeasuredPods, book
 from flowsched_k8s.queue import Cause
 from flowsched_k8s.round_input import Chosen, ClassInput, Fate, Held, RoundInput, RoundResult
 from flowsched_k8s.round_trace import Filtered, KubernetesTrace, PartRecipe, Told
-from flowsched_k8s.why_not import is_held, no_room, room
+from flowsched_k8s.why_not import group_waits, is_held, no_room, room
 from flowsched_models.runtime import HostFactory
 
 LOG = logging.getLogger(__name__)
@@ -360,10 +360,7 @@ class _Round:
         for (_, cause, text), uids in together.items():
             c = by_uid[uids[0]]
             if cause is LeftCause.GROUP:
-                alone = no_room(self.given, c, tuple(uids))
-                message = f"{alone.message} {text}".strip()
-                causes = alone.causes | {Cause.GROUP}
-                self.held.append(Held(tuple(uids), Fate.UNSCHEDULABLE, message, causes, alone.counts))
+                self.held.append(group_waits(self.given, c, tuple(uids), text))
             elif cause in (LeftCause.COST, LeftCause.SERVICE):
                 self.held.append(Held(tuple(uids), Fate.POSTPONED, f"postponed: {text}", frozenset({Cause.PROFILE})))
             elif self.given.model is not None and room(self.given, c).any():

@@ -55,7 +55,7 @@ from flowsched_k8s.metrics_updater import MetricsUpdater
 from flowsched_k8s.move_plan import plan_moves
 from flowsched_k8s.planning import is_quick, make_engine, plan_any_round
 from flowsched_k8s.pod_groups import IN_TREE
-from flowsched_k8s.profiles_file import ProfilesFile
+from flowsched_k8s.profiles_file import ProfilesFile, first_profiles
 from flowsched_k8s.records import Records
 from flowsched_k8s.server import Answers, Server
 from flowsched_k8s.state import SchedulerState
@@ -64,7 +64,6 @@ from flowsched_k8s.threads import Threads
 from flowsched_k8s.watched import IN_TREE_VERSIONS, watched
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError
-from flowsched_models.profiles import load_catalogue
 
 LOG = logging.getLogger(__name__)
 
@@ -125,7 +124,7 @@ class Process:
         self._clock = clock = clock or steady(time.time, time.monotonic)
         self._leave = leave
         self._profiles = ProfilesFile(configuration.profiles_file) if configuration.profiles_file else None
-        catalogue = self._first_profiles()
+        catalogue = first_profiles(self._profiles)
         self.identity = identity or f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
         self.state = SchedulerState(configuration, catalogue, random.Random(self.identity))
         self.metrics = Metrics(version("flowsched"), configuration.scheduler_names)
@@ -539,10 +538,6 @@ class Process:
             return None
         file = EventFile(wanted.file, wanted.keep)
         return EventRecorder(file, state.cache, state.inputs.worlds, self._solver.name, wanted.max_size_mib << 20)
-
-    def _first_profiles(self) -> Catalogue:
-        found = self._profiles.poll() if self._profiles is not None else None
-        return found if isinstance(found, Catalogue) else load_catalogue()
 
     async def _poll_profiles(self, now: float) -> None:
         if self._profiles is None:

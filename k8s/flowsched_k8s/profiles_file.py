@@ -75,6 +75,12 @@ class ProfilesFile:
             raise InputError.one(self._path, f"cannot be read: {error.strerror or error}") from None
 
 
+def first_profiles(file: ProfilesFile | None) -> Catalogue:
+    """What a process begins with: the bundled profiles, with those of the file. Raises :class:`InputError`."""
+    found = None if file is None else file.poll()
+    return found if isinstance(found, Catalogue) else load_catalogue()
+
+
 def _load(files: list[Path]) -> Catalogue | InputError:
     try:
         return load_catalogue(extra=files)

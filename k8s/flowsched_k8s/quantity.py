@@ -25,6 +25,14 @@ def whole(text: str) -> int:
     return _scaled(text, 0)
 
 
+def whole_or(text: str, otherwise: int) -> int:
+    """The same, and something else for a text that is no quantity."""
+    try:
+        return whole(text)
+    except ValueError:
+        return otherwise
+
+
 def amount(resource: str, text: str) -> int:
     """An amount of a named resource: ``cpu`` in milli-CPU, others in whole units. Raises :class:`ValueError`."""
     return cpu_milli(text) if resource == "cpu" else whole(text)

@@ -513,17 +513,11 @@ def _emptied_s(node: NodeEntry) -> float | None:
 
 def _with(given: RoundInput, gone: Collection[str], nominees: Sequence[Nominee], closed: Sequence[int]) -> RoundInput:
     """A round's input with pods off their nodes, room held for others, and some rows closed."""
-    classes = given.classes
-    if closed:
-        shut = []
-        for c in classes:
-            allowed = c.allowed.copy()
-            allowed[np.array(closed, np.int64)] = False
-            shut.append(replace(c, allowed=allowed))
-        classes = tuple(shut)
+    open_ = np.ones(given.fleet.rows, np.bool_)
+    open_[list(closed)] = False
     return replace(
         given,
-        classes=classes,
+        classes=tuple(replace(c, allowed=c.allowed & open_) for c in given.classes),
         world=given.world.without(gone),
         nominated=(*given.nominated, *nominees),
     )

@@ -7,7 +7,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
@@ -50,21 +50,19 @@ class _State(Enum):
     """Some hundred times smaller."""
 
 
+@dataclass(eq=False)
 class _KeptRecord:
     """One record; packed when it is asked for, it is written, or room is short. As a recipe it gives the record."""
 
-    def __init__(
-        self, round: str, at_s: float, recipe: Recipe, pods: frozenset[str], size_bytes: int, asked: bool
-    ) -> None:
-        self.round = round
-        self.asked = asked
-        self.at = datetime.fromtimestamp(at_s, UTC)
-        self.pods = pods
-        self.size_bytes = size_bytes
-        self.state = _State.LOOSE
-        self._recipe: Recipe | None = recipe
-        self._packed = b""
-        self._lock = threading.Lock()
+    round: str
+    at: datetime
+    pods: frozenset[str]
+    size_bytes: int
+    asked: bool
+    _recipe: Recipe | None
+    state: _State = _State.LOOSE
+    _packed: bytes = b""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self) -> Mapping[str, Any]:
         return read_record(self.packed(_pack_here), f"round {self.round}")
@@ -128,7 +126,7 @@ class Records:
         """
         if not _ROUND.fullmatch(round) or round == "latest":
             raise ValueError(f"'{round}' cannot name a round")
-        entry = _KeptRecord(round, at_s, recipe, pods, size_bytes, asked)
+        entry = _KeptRecord(round, datetime.fromtimestamp(at_s, UTC), pods, size_bytes, asked, recipe)
         with self._changed:
             self._entries.pop(round, None)
             self._entries[round] = entry

@@ -97,13 +97,9 @@ def label_test(selector: LabelSelector | None) -> LabelTest | None:
     """A label selector ready to be asked; ``None`` for one that matches nothing."""
     if selector is None:
         return None
-    found = {Expression(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()}
-    for requirement in selector.match_expressions or ():
-        expression = _expression(requirement, numbers=False)
-        if expression is None:
-            return None
-        found.add(expression)
-    return LabelTest(tuple(sorted(found)))
+    found = _expressions(selector.match_expressions, numbers=False)
+    named = {Expression(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()}
+    return None if found is None else LabelTest(tuple(sorted(found | named)))
 
 
 def node_test(selector: NodeSelector) -> NodeTest:
@@ -116,12 +112,9 @@ def node_term(term: NodeSelectorTerm) -> NodeTerm | None:
     """A term of a node selector; ``None`` for one that matches nothing, such as an empty one."""
     if not term.match_expressions and not term.match_fields:
         return None
-    labels = set()
-    for requirement in term.match_expressions or ():
-        expression = _expression(requirement, numbers=True)
-        if expression is None:
-            return None
-        labels.add(expression)
+    labels = _expressions(term.match_expressions, numbers=True)
+    if labels is None:
+        return None
     named: dict[str, set[str]] = {"In": set(), "NotIn": set()}
     for requirement in term.match_fields or ():
         values = requirement.values or ()
@@ -129,6 +122,13 @@ def node_term(term: NodeSelectorTerm) -> NodeTerm | None:
             return None
         named[requirement.operator].update(values)
     return NodeTerm(tuple(sorted(labels)), tuple(sorted(named["In"])), tuple(sorted(named["NotIn"])))
+
+
+def _expressions(requirements: Iterable[Requirement] | None, numbers: bool) -> set[Expression] | None:
+    """Requirements in their one form; ``None`` if one is not valid."""
+    found = [_expression(requirement, numbers) for requirement in requirements or ()]
+    valid = {expression for expression in found if expression is not None}
+    return valid if None not in found else None
 
 
 def _expression(requirement: Requirement, numbers: bool) -> Expression | None:

@@ -83,14 +83,8 @@ def health_only(answers: Answers) -> web.Application:
 def everything(answers: Answers) -> web.Application:
     """All paths."""
 
-    async def configz(request: web.Request) -> web.Response:
-        return await _json(request, answers.configuration())
-
-    async def state(request: web.Request) -> web.Response:
-        return await _json(request, answers.state())
-
-    async def listing(request: web.Request) -> web.Response:
-        return await _json(request, {"records": [asdict(kept) for kept in answers.records.listing()]})
+    def listing() -> dict[str, Any]:
+        return {"records": [asdict(kept) for kept in answers.records.listing()]}
 
     async def record(request: web.Request) -> web.Response:
         packed = _wants_archive(request)
@@ -108,9 +102,9 @@ def everything(answers: Answers) -> web.Application:
         {
             **_health_paths(answers),
             "/metrics": scraped(answers.metrics),
-            "/configz": configz,
-            "/debug/state": state,
-            "/debug/records": listing,
+            "/configz": _json(answers.configuration),
+            "/debug/state": _json(answers.state),
+            "/debug/records": _json(listing),
             "/debug/records/{round}": record,
         }
     )
@@ -157,8 +151,11 @@ def _looked(name: str, look: Check) -> str | None:
         return f"the check itself failed ({type(error).__name__})"
 
 
-async def _json(request: web.Request, value: Any) -> web.Response:
-    return await compressed(request, msgspec.json.encode(value, enc_hook=str) + b"\n", "application/json")
+def _json(plain: Callable[[], Any]) -> Handler:
+    async def answer(request: web.Request) -> web.Response:
+        return await compressed(request, msgspec.json.encode(plain(), enc_hook=str) + b"\n", "application/json")
+
+    return answer
 
 
 def _wants_archive(request: web.Request) -> bool:

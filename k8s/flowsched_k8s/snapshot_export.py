@@ -17,13 +17,11 @@ from flowsched_k8s.api.reflector import Reflector
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.entries import PodEntry
 from flowsched_k8s.measured_pods import MeasuredPods
-from flowsched_k8s.profiles_file import ProfilesFile
+from flowsched_k8s.profiles_file import ProfilesFile, first_profiles
 from flowsched_k8s.queue import Place
 from flowsched_k8s.state import SchedulerState
 from flowsched_k8s.watched import watched
 from flowsched_k8s.world import task_of
-from flowsched_models.catalogue import Catalogue
-from flowsched_models.profiles import load_catalogue
 
 
 async def export_snapshot(configuration: Configuration, access: Access) -> tuple[str, list[str]]:
@@ -32,8 +30,8 @@ async def export_snapshot(configuration: Configuration, access: Access) -> tuple
     Raises :class:`InputError` for profiles that are wrong, ``ApiError`` and ``UnreachableError`` for a cluster that does
     not answer.
     """
-    found = ProfilesFile(configuration.profiles_file).poll() if configuration.profiles_file else None
-    state = SchedulerState(configuration, found if isinstance(found, Catalogue) else load_catalogue())
+    profiles = ProfilesFile(configuration.profiles_file) if configuration.profiles_file else None
+    state = SchedulerState(configuration, first_profiles(profiles))
     async with Connection(access) as connection:
         for kind in watched(configuration):
             reflector: Reflector[Any] = Reflector(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flowsched_k8s.objects import Node
-from flowsched_k8s.quantity import whole
+from flowsched_k8s.quantity import whole_or
 from flowsched_k8s.selector import LabelTest, label_test
 from flowsched_k8s.storage_objects import CsiDriver, CsiStorageCapacity, StorageClass
 
@@ -84,8 +84,4 @@ class StorageCapacities:
 
 def _most(capacity: CsiStorageCapacity) -> int:
     """Bytes of the largest volume that can be made: what is said of single volumes, else of all. -1 if of neither."""
-    said = capacity.maximum_volume_size or capacity.capacity
-    try:
-        return whole(said) if said else -1
-    except ValueError:
-        return -1
+    return whole_or(capacity.maximum_volume_size or capacity.capacity or "", -1)

@@ -20,8 +20,8 @@ from flowsched_k8s.attached_volumes import Attached, AttachedVolumes
 from flowsched_k8s.in_tree_volumes import DRIVERS, in_tree_volume
 from flowsched_k8s.names import UNBOUND_CLAIMS
 from flowsched_k8s.objects import InTreeSources, Node, Pod, Volume
-from flowsched_k8s.quantity import whole
-from flowsched_k8s.selector import label_test, node_test
+from flowsched_k8s.quantity import whole_or
+from flowsched_k8s.selector import matches, node_test
 from flowsched_k8s.storage_capacity import StorageCapacities
 from flowsched_k8s.storage_objects import Claim, PersistentVolume, StorageClass, TopologySelectorTerm
 from flowsched_k8s.volume_needs import ANYWHERE, NOTHING, ZONE_KEYS, Choice, Reach, VolumeNeeds
@@ -127,7 +127,7 @@ class VolumeIndex:
         self._unlist(name)
         self._volumes[name] = volume
         self._reach[name] = _reach(volume)
-        self._of_class.setdefault(_volume_class(volume), set()).add(name)
+        self._of_class.setdefault(_class_of(volume), set()).add(name)
 
     def remove_volume(self, name: str) -> None:
         """A persistent volume is gone."""
@@ -335,7 +335,7 @@ class VolumeIndex:
 
     def _choice(self, key: ClaimKey, claim: Claim) -> Choice | str | None:
         """How an unbound claim can be settled; None if that is not up to its pod; a text if its class is unknown."""
-        class_name = _claim_class(claim)
+        class_name = _class_of(claim)
         if claim.spec.volume_name or not class_name:
             return None
         storage_class = self._classes.get(class_name)
@@ -372,7 +372,8 @@ class VolumeIndex:
                 continue
             if volume.status.phase != "Available" or name in promised or self._wanted.get(name, set()) - {key}:
                 continue
-            if set(claim.spec.access_modes or ()) <= set(volume.spec.access_modes or ()) and _selects(claim, volume):
+            selected = claim.spec.selector is None or matches(claim.spec.selector, volume.metadata.labels)
+            if selected and set(claim.spec.access_modes or ()) <= set(volume.spec.access_modes or ()):
                 found.append((size, name))
         return tuple((name, self._reach[name]) for _, name in sorted(found)), False
 
@@ -401,7 +402,7 @@ class VolumeIndex:
         if volume is not None:
             csi = volume.spec.csi
             return (csi.driver, csi.volume_handle) if csi is not None else self._in_tree(volume.spec, _zone(volume))
-        storage_class = self._classes.get(_claim_class(claim))
+        storage_class = self._classes.get(_class_of(claim))
         if storage_class is None:
             return None
         made_by = storage_class.provisioner
@@ -411,7 +412,7 @@ class VolumeIndex:
     def _unlist(self, name: str) -> None:
         volume = self._volumes.get(name)
         if volume is not None:
-            self._of_class[_volume_class(volume)].discard(name)
+            self._of_class[_class_of(volume)].discard(name)
 
     def _unwant(self, key: ClaimKey) -> None:
         old = self._claims.get(key)
@@ -460,12 +461,8 @@ def _selected_node(claim: Claim) -> str:
     return (claim.metadata.annotations or {}).get(SELECTED_NODE, "")
 
 
-def _claim_class(claim: Claim) -> str:
-    return (claim.metadata.annotations or {}).get(_CLASS) or claim.spec.storage_class_name or ""
-
-
-def _volume_class(volume: PersistentVolume) -> str:
-    return (volume.metadata.annotations or {}).get(_CLASS) or volume.spec.storage_class_name
+def _class_of(thing: Claim | PersistentVolume) -> str:
+    return (thing.metadata.annotations or {}).get(_CLASS) or thing.spec.storage_class_name or ""
 
 
 def _requested(claim: Claim) -> int:
@@ -475,10 +472,7 @@ def _requested(claim: Claim) -> int:
 
 
 def _bytes(amounts: Mapping[str, str]) -> int:
-    try:
-        return whole(amounts.get("storage", "0"))
-    except ValueError:
-        return 0
+    return whole_or(amounts.get("storage", "0"), 0)
 
 
 def _fitting_size(volume: PersistentVolume, claim: Claim) -> int | None:
@@ -492,13 +486,6 @@ def _fitting_size(volume: PersistentVolume, claim: Claim) -> int | None:
         and volume.metadata.deletion_timestamp is None
     )
     return size if fits else None
-
-
-def _selects(claim: Claim, volume: PersistentVolume) -> bool:
-    if claim.spec.selector is None:
-        return True
-    test = label_test(claim.spec.selector)
-    return test is not None and test.matches(volume.metadata.labels or {})
 
 
 def _reach(volume: PersistentVolume) -> Reach:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flowsched.support.arrays import BoolArray
 from flowsched_k8s.affinity import reason_of
 from flowsched_k8s.names import insufficient
@@ -30,28 +32,23 @@ def no_room(given: RoundInput, c: ClassInput, uids: tuple[str, ...]) -> Held:
     more: set[Cause] = set()
     open_ = fleet.alive.copy()
     total = int(open_.sum())
-    for i, reason in enumerate(c.reasons):
-        if i == 0:
-            continue
-        refused = int((open_ & (c.verdict == i)).sum())
-        if refused:
-            counts[reason] = counts.get(reason, 0) + refused
+
+    def count(text: str, refused: BoolArray) -> None:
+        if number := int((open_ & refused).sum()):
+            counts[text] = counts.get(text, 0) + number
+
+    for i, reason in enumerate(c.reasons[1:], 1):
+        count(reason, c.verdict == i)
     open_ &= c.verdict == 0
     relations = fleet.refusals(c.holds, c.joins, c.eligible)
     for refusal in sorted(relations, key=lambda r: not r.relation.name.startswith("port")):
-        unlabelled = open_ & refusal.refused & refusal.missing_label
-        labelled = open_ & refusal.refused & ~refusal.missing_label
-        for mask, missing in ((unlabelled, True), (labelled, False)):
-            if mask.any():
-                text = reason_of(refusal.relation.name, refusal.role, missing_label=missing)
-                counts[text] = counts.get(text, 0) + int(mask.sum())
+        for missing in (True, False):
+            text = reason_of(refusal.relation.name, refusal.role, missing_label=missing)
+            count(text, refusal.refused & (refusal.missing_label == missing))
         open_ &= ~refusal.refused
     lacking = fleet.lacking(c.needs)
     for resource, mask in lacking.items():
-        refused = int((open_ & mask).sum())
-        if refused:
-            text = insufficient(resource)
-            counts[text] = counts.get(text, 0) + refused
+        count(insufficient(resource), mask)
     for mask in lacking.values():
         open_ &= ~mask
     closed = open_ & ~c.allowed
@@ -65,3 +62,9 @@ def no_room(given: RoundInput, c: ClassInput, uids: tuple[str, ...]) -> Held:
         more.add(Cause.RESOURCES)
     causes = causes_of(text for text in counts if text != GOAL_MISSED) | more
     return Held(uids, Fate.UNSCHEDULABLE, message, causes or frozenset({Cause.OTHER}), counts)
+
+
+def group_waits(given: RoundInput, c: ClassInput, uids: tuple[str, ...], why: str) -> Held:
+    """The same for members of a group that does not start, with what the engine says of it."""
+    alone = no_room(given, c, uids)
+    return replace(alone, message=f"{alone.message} {why}".strip(), causes=alone.causes | {Cause.GROUP})

@@ -6,7 +6,7 @@ changes the estimates of all jobs there. After a restart it is rebuilt from the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from flowsched_k8s.round_input import NodeView, World
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.execution import Execution
 from flowsched_models.neutral import NEUTRAL
-from flowsched_models.runtime import HostFactory, Resident
+from flowsched_models.runtime import Host, HostFactory, Resident
 
 _MIB = 1 << 20
 _VISIBLE_MILLI = MILLI
@@ -50,18 +50,12 @@ class ProgressEstimates:
         """A node is gone."""
         self._known.pop(node, None)
 
-    def progress(
-        self,
-        node: str,
-        machine_type: str,
-        services: Sequence[Service],
-        members: dict[str, tuple[Resident, float]],
-        now_s: float,
-    ) -> dict[str, float]:
-        """Believed progress of a node's jobs (uid -> resident and when it started) at ``now_s``."""
-        host = self._hosts.host(machine_type, [service_load(s) for s in services])
+    def progress(self, known: KnownNode, now_s: float) -> dict[str, float]:
+        """Believed progress of a node's jobs at ``now_s``, by uid."""
+        members = known.members
+        host = self._host(known.view)
         residents = {uid: resident for uid, (resident, _) in members.items()}
-        estimate = self._known.get(node)
+        estimate = self._known.get(known.view.name)
         if estimate is not None and estimate.execution.host is host and estimate.members == residents:
             _advance(estimate.execution, now_s)
             return {uid: estimate.execution.progress(uid) for uid in members}
@@ -78,7 +72,7 @@ class ProgressEstimates:
             _advance(execution, min(max(start, execution.now_s), now_s))
             execution.start(uid, resident)
         _advance(execution, now_s)
-        self._known[node] = _Estimate(execution, residents)
+        self._known[known.view.name] = _Estimate(execution, residents)
         return {uid: execution.progress(uid) for uid in members}
 
     @property
@@ -88,12 +82,14 @@ class ProgressEstimates:
 
     def resume(self, known: KnownNode, progress: Mapping[str, float], now_s: float) -> None:
         """Believe this progress of a node's jobs at ``now_s``, however it came about."""
-        view = known.view
-        host = self._hosts.host(view.type, [service_load(s) for s in view.services])
-        execution: Execution[str] = Execution(host, now_s, BELIEF_CEILING)
-        for uid in sorted(known.members):
-            execution.start(uid, replace(known.members[uid][0], progress=progress[uid]))
-        self._known[view.name] = _Estimate(execution, {uid: resident for uid, (resident, _) in known.members.items()})
+        execution: Execution[str] = Execution(self._host(known.view), now_s, BELIEF_CEILING)
+        residents = {uid: resident for uid, (resident, _) in known.members.items()}
+        for uid in sorted(residents):
+            execution.start(uid, replace(residents[uid], progress=progress[uid]))
+        self._known[known.view.name] = _Estimate(execution, residents)
+
+    def _host(self, view: NodeView) -> Host:
+        return self._hosts.host(view.type, [service_load(s) for s in view.services])
 
 
 def _advance(execution: Execution[str], to_s: float) -> None:
@@ -159,10 +155,11 @@ class KnownNode:
         """The view with what is estimated of its jobs at a moment."""
         if not self.ends:
             return self.view
-        view = self.view
-        progress = estimates.progress(view.name, view.type, view.services, self.members, now_s)
-        running = tuple(replace(r, progress=0.0 if r.task.endless else progress[r.task.name]) for r in view.running)
-        return replace(view, running=running)
+        progress = estimates.progress(self, now_s)
+        running = tuple(
+            replace(r, progress=0.0 if r.task.endless else progress[r.task.name]) for r in self.view.running
+        )
+        return replace(self.view, running=running)
 
 
 class WorldBuilder:

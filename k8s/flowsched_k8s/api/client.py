@@ -72,13 +72,8 @@ class ApiError(Exception):
         return cls(reply.status, reason, message, reply.retry_after)
 
 
-class UnreachableError(Exception):
+class UnreachableError(TransferError):
     """There was no answer. ``sent`` says whether the server may have got the request and carried it out."""
-
-    def __init__(self, message: str, sent: bool) -> None:
-        """Keep why."""
-        self.sent = sent
-        super().__init__(message)
 
 
 class NotAllowedError(Exception):

@@ -20,6 +20,7 @@ _log = logging.getLogger(__name__)
 LEASES = "/apis/coordination.k8s.io/v1"
 _SPREAD = 1.2
 """Candidates ask again after one to this many retry periods, so that they do not ask all at once."""
+_CHANGING = ("holderIdentity", "renewTime", "acquireTime", "leaseTransitions")
 _ATTEMPTS = 4
 """A request may hang, as while etcd is away, for so small a part of the deadline that there is time for others."""
 
@@ -160,12 +161,7 @@ class Election:
 
     def _observe(self, lease: dict[str, Any]) -> None:
         spec = lease.get("spec") or {}
-        record = (
-            spec.get("holderIdentity"),
-            spec.get("renewTime"),
-            spec.get("acquireTime"),
-            spec.get("leaseTransitions"),
-        )
+        record = tuple(map(spec.get, _CHANGING))
         self._lease = lease
         if self._observed is None or self._observed.record != record:
             self._observed = _Observed(record, self.clock())

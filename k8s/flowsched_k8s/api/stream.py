@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import pycurl
@@ -13,35 +14,30 @@ from flowsched_k8s.api.transfers import TransferError, Transfers
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class Stream:
     """One answer. Its parts are taken in as they come, before the event loop does anything else."""
 
-    def __init__(
-        self,
-        transfers: Transfers,
-        curl: pycurl.Curl,
-        stall: float,
-        opened: Callable[[int], None],
-        take: Callable[[bytes], None],
-    ) -> None:
-        """``opened`` is told the status, and ``take`` each part of the body if that is 200; what they raise ends it.
+    _transfers: Transfers
+    _curl: pycurl.Curl
+    _stall: float
+    """No bytes for so many seconds are an error."""
+    _opened: Callable[[int], None]
+    """Told the status; what it raises ends the stream, as what ``_take`` does."""
+    _take: Callable[[bytes], None]
+    """Told each part of the body if the status is 200."""
+    status: int = 0
+    """0 as long as there is none."""
+    refusal: bytes = b""
+    """The body of any other status than 200."""
+    _raised: Exception | None = None
 
-        No bytes for ``stall`` seconds are an error.
-        """
-        self.status = 0
-        """0 as long as there is none."""
-        self.refusal = b""
-        """The body of any other status than 200."""
-        self._transfers = transfers
-        self._curl = curl
-        self._stall = stall
-        self._opened = opened
-        self._take = take
-        self._raised: Exception | None = None
+    def __post_init__(self) -> None:
+        """Take in from now on."""
         self._loop = asyncio.get_running_loop()
         self._last = self._loop.time()
-        curl.setopt(pycurl.HEADERFUNCTION, self._take_header)
-        curl.setopt(pycurl.WRITEFUNCTION, self._take_part)
+        self._curl.setopt(pycurl.HEADERFUNCTION, self._take_header)
+        self._curl.setopt(pycurl.WRITEFUNCTION, self._take_part)
 
     async def run(self) -> None:
         """Return when the answer is complete. Raises what was raised on the way, and :class:`TransferError`."""

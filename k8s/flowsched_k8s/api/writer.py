@@ -243,13 +243,7 @@ class Writer:
 
     async def patch_condition(self, patch: PatchCondition, since: datetime | None = None) -> Result:
         """Say that a pod is not scheduled and why. ``since`` is when that became so; now, if not given."""
-        condition: dict[str, Any] = {
-            "type": names.POD_SCHEDULED,
-            "status": "False",
-            "reason": patch.reason,
-            "message": cut(patch.message, MESSAGE_BYTES),
-            "lastTransitionTime": _seconds(since or self.now()),
-        }
+        condition = _condition(names.POD_SCHEDULED, False, patch.reason, patch.message, since or self.now())
         if patch.generation is not None:
             condition["observedGeneration"] = patch.generation
         status: dict[str, Any] = {"conditions": [condition]}
@@ -259,13 +253,8 @@ class Writer:
 
     async def evict(self, evict: Evict) -> Result:
         """Mark a pod as disrupted, then delete it with the grace period that it asks for."""
-        condition = {
-            "type": names.DISRUPTION_TARGET,
-            "status": "True",
-            "reason": names.PREEMPTION_BY_SCHEDULER,
-            "message": cut(evict.message, MESSAGE_BYTES),
-            "lastTransitionTime": _seconds(self.now()),
-        }
+        reason = names.PREEMPTION_BY_SCHEDULER
+        condition = _condition(names.DISRUPTION_TARGET, True, reason, evict.message, self.now())
         what = f"evict {evict.pod}"
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": evict.pod.uid}}
         # A pod that may not be deleted must not be told that it is about to be.
@@ -309,14 +298,9 @@ class Writer:
 
     async def group_status(self, status: GroupStatus) -> Result:
         """Say whether an in-tree pod group has been scheduled."""
-        condition = {
-            # 1.36 calls it so, later versions say that it is about the first time.
-            "type": "PodGroupScheduled" if status.api_version.endswith("/v1alpha2") else "PodGroupInitiallyScheduled",
-            "status": "True" if status.scheduled else "False",
-            "reason": status.reason,
-            "message": cut(status.message, MESSAGE_BYTES),
-            "lastTransitionTime": _seconds(self.now()),
-        }
+        # 1.36 calls it so, later versions say that it is about the first time.
+        kind = "PodGroupScheduled" if status.api_version.endswith("/v1alpha2") else "PodGroupInitiallyScheduled"
+        condition = _condition(kind, status.scheduled, status.reason, status.message, self.now())
         path = path_of(f"/apis/{status.api_version}", "podgroups", status.namespace, status.name, "status")
         what = f"status of pod group {status.namespace}/{status.name}"
         return await self._write("PATCH", path, {"status": {"conditions": [condition]}}, STRATEGIC_MERGE, what)
@@ -447,5 +431,11 @@ def _pod(key: PodKey, sub: str = "") -> str:
     return path_of(CORE, "pods", key.namespace, key.name, sub)
 
 
-def _seconds(at: datetime) -> str:
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+def _condition(kind: str, holds: bool, reason: str, message: str, since: datetime) -> dict[str, Any]:
+    return {
+        "type": kind,
+        "status": "True" if holds else "False",
+        "reason": reason,
+        "message": cut(message, MESSAGE_BYTES),
+        "lastTransitionTime": since.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }

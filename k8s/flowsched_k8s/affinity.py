@@ -259,24 +259,18 @@ class RelationIndex:
         terms = _affinity(pod, anti=False).required or ()
         tests = tuple(sorted({_pod_test(pod, term) for term in terms}, key=repr))
         for term in terms:
-            yield self._register(Relation("", RelationKind.TOGETHER, term.topology_key), _Counted(tests))
+            yield self._register(RelationKind.TOGETHER, term.topology_key, _Counted(tests))
 
     def _apart(self, pod: Pod) -> Iterator[Relation]:
         for term in _affinity(pod, anti=True).required or ():
-            relation = Relation("", RelationKind.APART, term.topology_key)
-            yield self._register(relation, _Counted((_pod_test(pod, term),)))
+            yield self._register(RelationKind.APART, term.topology_key, _Counted((_pod_test(pod, term),)))
 
     def _spread(self, pod: Pod) -> Iterator[Relation]:
         for constraint, nodes in spread_nodes(pod):
             scoped = None if nodes is None else _ScopedKey(constraint.topology_key, nodes)
-            relation = Relation(
-                "",
-                RelationKind.SPREAD,
-                constraint.topology_key if scoped is None else scoped.name,
-                skew=constraint.max_skew,
-                min_domains=constraint.min_domains or 1,
-            )
-            named = self._register(relation, _spread_counted(pod, constraint))
+            key = constraint.topology_key if scoped is None else scoped.name
+            counted = _spread_counted(pod, constraint)
+            named = self._register(RelationKind.SPREAD, key, counted, constraint.max_skew, constraint.min_domains or 1)
             if scoped is not None:
                 self._scoped[named.name] = scoped
             yield named
@@ -288,13 +282,11 @@ class RelationIndex:
         for anti, sign in ((False, 1.0), (True, -1.0)):
             for wish in _affinity(pod, anti).preferred or ():
                 term = wish.pod_affinity_term
-                relation = Relation("", RelationKind.COUNT, term.topology_key)
-                named = self._register(relation, _Counted((_pod_test(pod, term),)))
+                named = self._register(RelationKind.COUNT, term.topology_key, _Counted((_pod_test(pod, term),)))
                 found.append((named, sign * wish.weight, None))
         for constraint in pod.spec.topology_spread_constraints or ():
             if constraint.when_unsatisfiable == "ScheduleAnyway":
-                relation = Relation("", RelationKind.COUNT, constraint.topology_key)
-                named = self._register(relation, _spread_counted(pod, constraint))
+                named = self._register(RelationKind.COUNT, constraint.topology_key, _spread_counted(pod, constraint))
                 found.append((named, -SPREAD_WEIGHT, constraint.max_skew))
         return found
 
@@ -307,9 +299,11 @@ class RelationIndex:
                 feature = "flowsched reads namespaces only with the feature 'namespaceSelector'"
                 yield f"{where}.namespaceSelector is not supported: {feature}"
 
-    def _register(self, relation: Relation, counted: _Counted) -> Relation:
-        """The relation under its name, known from now on."""
-        named = _named(relation, counted)
+    def _register(
+        self, kind: RelationKind, key: str, counted: _Counted, skew: int = 1, min_domains: int = 0
+    ) -> Relation:
+        """A relation under its name, known from now on."""
+        named = _named(kind, key, counted, skew, min_domains)
         if named.name not in self._counted:
             self._counted[named.name] = counted
             # A pod that joins is meant by every test, so to be found by one is enough.
@@ -385,20 +379,19 @@ def _merged(
 
 
 @lru_cache(maxsize=1 << 14)
-def _named(relation: Relation, counted: _Counted) -> Relation:
-    """The relation with a name made from all that it demands."""
+def _named(kind: RelationKind, key: str, counted: _Counted, skew: int = 1, min_domains: int = 0) -> Relation:
+    """A relation with a name made from all that it demands."""
     demand = (
-        relation.kind,
-        relation.key,
-        relation.skew,
-        relation.min_domains,
+        kind,
+        key,
+        skew,
+        min_domains,
         [astuple(test) for test in counted.tests],
         counted.terminating,
         counted.nothing,
     )
     digest = hashlib.blake2b(json.dumps(demand).encode(), digest_size=10).hexdigest()
-    name = f"{_PREFIXES[relation.kind]}/{relation.key}/{digest}"
-    return Relation(name, relation.kind, relation.key, relation.most, relation.skew, relation.min_domains)
+    return Relation(f"{_PREFIXES[kind]}/{key}/{digest}", kind, key, skew=skew, min_domains=min_domains)
 
 
 def _shelf_keys(test: PodTest) -> tuple[str | None, ...]:

@@ -594,12 +594,3 @@ class Cache:
         """Virtual CPUs of a node that belong to no latency service, ascending."""
         taken = {c for entry, _ in self.services.on(name) for c in entry.cores}
         return tuple(c for c in range(self.nodes[name].type.vcpus) if c not in taken)
-
-    def check(self) -> None:
-        """Raise ``AssertionError`` if the cache contradicts itself."""
-        for name, node in self.nodes.items():
-            for uid in node.pods:
-                assert self.pods[uid].place == name, f"{self.pods[uid].key} is listed on {name} but is elsewhere"
-        for uid, entry in self.pods.items():
-            if entry.place in self.nodes:
-                assert uid in self.nodes[entry.place].pods, f"{entry.key} is not listed on {entry.place}"

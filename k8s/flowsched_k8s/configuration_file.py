@@ -145,16 +145,11 @@ def _selector_conflicts(document: Document, selector: Mapping[str, str]) -> Iter
 
 def _load_conflicts(document: Document, form: LoadSettings) -> Iterator[Problem]:
     section = "loadSource"
-    if form.kind == "annotation":
-        for name, value in (("url", form.url), ("query", form.query)):
-            if value is not None:
-                yield document.problem(
-                    (section, name), "has no meaning with kind annotation", "write 'kind: prometheus'"
-                )
-    else:
-        for name, value in (("url", form.url), ("query", form.query)):
-            if not value:
-                yield document.problem((section, name), "is missing", "kind prometheus needs it")
+    for name, value in (("url", form.url), ("query", form.query)):
+        if form.kind == "prometheus" and not value:
+            yield document.problem((section, name), "is missing", "kind prometheus needs it")
+        elif form.kind == "annotation" and value is not None:
+            yield document.problem((section, name), "has no meaning with kind annotation", "write 'kind: prometheus'")
     if form.url:
         yield from _url_problems(document, document.data[section]["url"])
     for placeholder in dict.fromkeys(re.findall(r"\$([A-Za-z_]\w*)", form.query or "")):

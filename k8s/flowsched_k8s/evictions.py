@@ -35,6 +35,8 @@ class Preempted:
     """uids of pods that room is being made for."""
     later: set[str] = field(default_factory=set)
     """uids of pods that no preemption was planned for yet: the next round's."""
+    going: set[str] = field(default_factory=set)
+    """uids of all victims."""
 
 
 @dataclass(eq=False)
@@ -116,7 +118,6 @@ class Evictions:
         ``unsent``: pods that this round has just placed. They give their place back instead of being deleted.
         """
         out = Preempted()
-        going: set[str] = set()
         hopeless: dict[Hashable, str] = {}
         most = self._planner.work + MOST_WORK
         preempts = self._cache.configuration.features.preemption
@@ -149,7 +150,7 @@ class Evictions:
                         continue
                     plan = self._planner.plan(entry)
                     if isinstance(plan, PreemptionPlan):
-                        self._carry_out(entry, plan, h.message, going, unsent, out, now)
+                        self._carry_out(entry, plan, h.message, unsent, out, now)
                         continue
                     # Neither would another pod of its class find a victim.
                     hopeless[kind] = plan
@@ -157,7 +158,7 @@ class Evictions:
                 # A nomination that came to nothing holds room from others no longer.
                 out.told[uid] = f"{h.message} preemption: {hopeless[kind]}".strip(), "" if entry.nominated else None
         for ref, messages in groups.items():
-            self._plan_group(ref, messages, going, unsent, out, most, now)
+            self._plan_group(ref, messages, unsent, out, most, now)
         return out
 
     def _group(self, uid: str) -> GroupRef | None:
@@ -165,14 +166,7 @@ class Evictions:
         return None if entry is None or entry.place else self._gangs.ref(entry)
 
     def _plan_group(
-        self,
-        ref: GroupRef,
-        messages: Mapping[str, str],
-        going: set[str],
-        unsent: set[str],
-        out: Preempted,
-        most: int,
-        now: float,
+        self, ref: GroupRef, messages: Mapping[str, str], unsent: set[str], out: Preempted, most: int, now: float
     ) -> None:
         """Room for as many pods of a group as have to start together, or no eviction at all. ``messages`` by uid."""
         if any(uid in self._awaited or self._is_leaving_for(uid) for uid in messages):
@@ -188,11 +182,11 @@ class Evictions:
             return
         needed = max(1, self._gangs.missing(next(iter(messages))))
         entries = [self._cache.pods[uid] for uid in messages]
-        plans, why = self._planner.plan_group(ref, entries, needed, going)
+        plans, why = self._planner.plan_group(ref, entries, needed, out.going)
         for entry in entries:
             uid, message = entry.key.uid, messages[entry.key.uid]
             if uid in plans:
-                self._carry_out(entry, plans[uid], message, going, unsent, out, now, hold=True)
+                self._carry_out(entry, plans[uid], message, unsent, out, now, hold=True)
             else:
                 told = "room is made for the other pods of the group." if plans else why
                 self._tallies.victims.append(0)
@@ -209,13 +203,12 @@ class Evictions:
         entry: PodEntry,
         plan: PreemptionPlan,
         message: str,
-        going: set[str],
         unsent: set[str],
         out: Preempted,
         now: float,
         hold: bool = False,
     ) -> None:
-        """Nominate a pod to the node of its plan and evict the victims, which join those that are ``going``.
+        """Nominate a pod to the node of its plan and evict the victims, which join those of the round.
 
         ``hold``: also where there is room already.
         """
@@ -226,7 +219,7 @@ class Evictions:
             self._tallies.victims.append(len(plan.victims))
             said = f"{len(plan.victims)} pod(s) on {plan.node} make room."
         else:
-            uids = self._leaving(plan.node) | (going & self._cache.nodes[plan.node].pods)
+            uids = self._leaving(plan.node) | (out.going & self._cache.nodes[plan.node].pods)
             if not uids and not hold:
                 # Room has come while the round ran, and wakes it.
                 return
@@ -237,8 +230,8 @@ class Evictions:
         if len(evicted) < len(plan.victims):
             # Pods have left their places at once, perhaps whole groups.
             self._planner.look()
-            self._planner.leave(going)
-        going |= {victim.uid for victim in evicted}
+            self._planner.leave(out.going)
+        out.going |= {victim.uid for victim in evicted}
         self._planner.leave(victim.uid for victim in evicted)
         self._victims[uid] = uids
         for victim in evicted:

@@ -372,10 +372,8 @@ class InputBuilder:
                 weight = -term.weight / 100.0
                 by_domain = counts.by_domain(counts.members)
                 own = term.relation in wants.joins
-                if term.skew is None:
-                    found.append(SpreadWish(counts.domain, by_domain, weight, own=own))
-                else:
-                    found.append(SpreadWish(counts.domain, by_domain, weight, term.skew, nowhere=weight, own=own))
+                skew, nowhere = (1, 0.0) if term.skew is None else (term.skew, weight)
+                found.append(SpreadWish(counts.domain, by_domain, weight, skew, nowhere, own))
         if workload is not None:
             rows = self._cache.rows_of_workload(workload)
             found += default_wishes(rows, self._cache.zones[: fleet.rows], eligible, SPREAD_WEIGHT / 100.0)

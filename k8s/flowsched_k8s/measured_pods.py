@@ -22,7 +22,7 @@ from flowsched.scale.policy import labels_of
 from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_k8s.queue import Cause
 from flowsched_k8s.round_input import Chosen, ClassInput, Fate, Held, RoundInput
-from flowsched_k8s.why_not import group_waits, is_held, no_room, room
+from flowsched_k8s.why_not import group_waits, held_node, no_room, room
 
 _MIB = 1 << 20
 _OWN_FIELDS = ("cpu", "memory")
@@ -233,7 +233,7 @@ class MeasuredPods:
         for c in classes:
             assert c.task is not None, "only classes whose pods are tasks"
             open_ = c.allowed[world.rows].copy()
-            for name in (n for n in {*self.closed, *self._held_for(c)} if n in world.row_of):
+            for name in world.row_of.keys() & {*self.closed, held_node(given, c)}:
                 open_[world.row_of[name]] = False
             asked = [resource for resource in devices if c.needs.get(resource)]
             for resource in asked:
@@ -263,10 +263,6 @@ class MeasuredPods:
                     )
                 )
         return tuple(pending)
-
-    def _held_for(self, c: ClassInput) -> tuple[str, ...]:
-        held = self.given.held_node
-        return (held[1],) if held is not None and is_held(self.given, c, held[1]) else ()
 
     # Out
 

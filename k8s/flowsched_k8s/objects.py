@@ -40,6 +40,12 @@ class Meta(Struct):
     owner_references: list[OwnerReference] | None = None
 
 
+class ApiObject(Struct):
+    """What every object of the API has."""
+
+    metadata: Meta = Meta()
+
+
 # Selectors
 
 
@@ -310,10 +316,9 @@ class PodStatus(Struct):
     allocated_resources: dict[str, str] | None = None
 
 
-class Pod(Struct):
+class Pod(ApiObject):
     """A pod"""
 
-    metadata: Meta = Meta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
@@ -352,18 +357,15 @@ class NodeStatus(Struct):
     images: list[ContainerImage] | None = None
 
 
-class Node(Struct):
+class Node(ApiObject):
     """A node"""
 
-    metadata: Meta = Meta()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
 
-class Namespace(Struct):
+class Namespace(ApiObject):
     """A namespace"""
-
-    metadata: Meta = Meta()
 
 
 # Groups and budgets
@@ -393,18 +395,15 @@ class PodGroupSpec(Struct):
     priority: int | None = None
 
 
-class PodGroup(Struct):
+class PodGroup(ApiObject):
     """A pod group of either API"""
 
-    metadata: Meta = Meta()
     api_version: str = ""
     spec: PodGroupSpec = PodGroupSpec()
 
 
-class SucceededPod(Struct):
+class SucceededPod(ApiObject):
     """A pod that has ended well: of its group it says that it needs no place any more"""
-
-    metadata: Meta = Meta()
 
 
 class BudgetSpec(Struct):
@@ -419,10 +418,9 @@ class BudgetStatus(Struct):
     disruptions_allowed: int = 0
 
 
-class Budget(Struct):
+class Budget(ApiObject):
     """A PodDisruptionBudget"""
 
-    metadata: Meta = Meta()
     spec: BudgetSpec = BudgetSpec()
     status: BudgetStatus = BudgetStatus()
 

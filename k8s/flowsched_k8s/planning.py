@@ -34,7 +34,7 @@ from flowsched_k8s.measured_pods import MeasuredPods, book
 from flowsched_k8s.queue import Cause
 from flowsched_k8s.round_input import Chosen, ClassInput, Fate, Held, RoundInput, RoundResult
 from flowsched_k8s.round_trace import Filtered, KubernetesTrace, PartRecipe, Told
-from flowsched_k8s.why_not import group_waits, is_held, no_room, room
+from flowsched_k8s.why_not import group_waits, held_node, no_room, room
 from flowsched_models.runtime import HostFactory
 
 LOG = logging.getLogger(__name__)
@@ -65,12 +65,7 @@ def make_engine(settings: Settings, solver: Solver) -> FlowScheduler:
     return FlowScheduler(solver, settings, keep_records=True)
 
 
-def plan_apart(
-    given: RoundInput,
-    solver: Solver,
-    engine: FlowScheduler | None = None,
-    clock: Callable[[], float] = time.perf_counter,
-) -> RoundResult:
+def plan_apart(given: RoundInput, solver: Solver, engine: FlowScheduler | None = None) -> RoundResult:
     """The same one class after the other, groups whole, for a round that raised: what cannot be planned harms no other pod.
 
     Its pods are held with what was raised as the reason.
@@ -84,7 +79,7 @@ def plan_apart(
     faults: list[Held] = []
     for classes in sets.values():
         try:
-            part = plan_round(replace(given, classes=tuple(classes), fleet=fleet.copy()), solver, engine, clock)
+            part = plan_round(replace(given, classes=tuple(classes), fleet=fleet.copy()), solver, engine)
         except Exception as fault:
             uids = tuple(uid for c in classes for uid in c.uids)
             text = f"it could not be planned: {type(fault).__name__}: {fault}"
@@ -373,12 +368,10 @@ class _Round:
     def _demand(self, c: ClassInput, gpu_cost: FloatArray | None) -> Demand:
         settings = self.given.settings
         allowed = c.allowed
-        held = self.given.held_node
-        if held is not None and is_held(self.given, c, held[1]):
-            row = self.fleet.row(held[1])
-            if row is not None:
-                allowed = allowed.copy()
-                allowed[row] = False
+        held = self.given.held_node and held_node(self.given, c)
+        if held and (row := self.fleet.row(held)) is not None:
+            allowed = allowed.copy()
+            allowed[row] = False
         due = self.given.now_s - min(c.since_s) > settings.due_age_s
         most = float("inf")
         if c.min_utility is not None and not due:

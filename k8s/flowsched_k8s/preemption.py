@@ -244,7 +244,10 @@ def plan_preemption(
     if preemptor.policy == NEVER:
         return NOT_ELIGIBLE
     resources = [resource for resource, amount in preemptor.needs.items() if amount > 0]
-    missing = _missing(preemptor, resources, free, len(nodes))
+    missing = np.zeros((len(nodes), len(resources)), dtype=np.int64)
+    for column, resource in enumerate(resources):
+        # A node without a resource has none of it.
+        missing[:, column] = preemptor.needs[resource] - free.get(resource, 0)
     if not (nodes and occupants.may_make_room(preemptor.priority)) and not (missing <= 0).all(axis=1).any():
         reasons = {names.PREEMPTION_NOT_HELPFUL: total - len(nodes), names.NO_VICTIMS: len(nodes)}
         return histogram(total, reasons)
@@ -279,18 +282,6 @@ def plan_preemption(
     if best is not None:
         return best[1]
     return _explain(crowd, lower, missing, enough, resources, total, refused)
-
-
-def _missing(
-    preemptor: Preemptor, resources: Sequence[str], free: Mapping[str, NDArray[np.int64]], nodes: int
-) -> NDArray[np.int64]:
-    """What each node is short of, nodes x resources; a node without a resource has none of it."""
-    missing = np.zeros((nodes, len(resources)), dtype=np.int64)
-    for column, resource in enumerate(resources):
-        missing[:, column] = preemptor.needs[resource]
-        if resource in free:
-            missing[:, column] -= free[resource]
-    return missing
 
 
 def _bounds(

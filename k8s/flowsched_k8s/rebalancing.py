@@ -18,7 +18,7 @@ from flowsched_k8s.budgets import Budgets
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.entries import NodeEntry, PodEntry
 from flowsched_k8s.evictions import Evictions
-from flowsched_k8s.gangs import Gangs
+from flowsched_k8s.gangs import Gangs, group_name
 from flowsched_k8s.inputs import InputBuilder
 from flowsched_k8s.instructions import Instruction, MovePod, PodKey, TaintNode
 from flowsched_k8s.move_plan import MovePlan, MoveQuestion, PlannedMove, Purpose
@@ -241,10 +241,7 @@ class Rebalancing:
             ref, needed, what = self._gangs.ref(first), 1, f"room for {first.key}"
             if ref is not None:
                 spec = self._gangs.spec(ref)
-                needed, what = (
-                    max(1, self._gangs.missing(first.key.uid)),
-                    f"room for pod group {ref.namespace}/{ref.name}",
-                )
+                needed, what = max(1, self._gangs.missing(first.key.uid)), f"room for pod group {group_name(ref)}"
                 if not isinstance(spec, GroupSpec) or needed > len(entries):
                     continue
             found.append((-first.priority, first.waits_since_s, what, needed, entries))
@@ -317,8 +314,7 @@ class Rebalancing:
         if gain <= 0.0:
             return
         on = {name: self._residents(node) for name, node in self._cache.nodes.items() if name not in self._emptied}
-        rows = {name: self._cache.fleet.row(name) for name in self._cache.nodes if not on.get(name)}
-        closed = [row for row in rows.values() if row is not None]
+        closed = [name for name in self._cache.nodes if not on.get(name)]
         order = sorted((len(pods), name) for name, pods in on.items() if pods)
         able = [
             name
@@ -331,15 +327,8 @@ class Rebalancing:
             and self._problem(on[name]) is None
         ]
         for name in able[:_NODES]:
-            own = self._cache.fleet.row(name)
-            yield self._elsewhere(
-                Purpose.EMPTY_NODE,
-                f"{name} without pods",
-                on[name],
-                now,
-                gain,
-                closed=[*closed, *([] if own is None else [own])],
-            )
+            what = f"{name} without pods"
+            yield self._elsewhere(Purpose.EMPTY_NODE, what, on[name], now, gain, closed=[*closed, name])
 
     def _residents(self, node: NodeEntry) -> list[PodEntry]:
         """Pods that keep a node in use: those of DaemonSets and of the node itself do not."""
@@ -364,10 +353,10 @@ class Rebalancing:
         gain: float,
         *,
         nominees: Sequence[Nominee] = (),
-        closed: Sequence[int] = (),
+        closed: Sequence[str] = (),
         room_for: Mapping[str, PreemptionPlan] | None = None,
     ) -> MoveQuestion:
-        """The question whether some pods have other places, their room free. ``closed``: rows that take none."""
+        """The question whether some pods have other places, their room free. ``closed``: nodes that take none."""
         entries = sorted(entries, key=lambda e: e.order)
         uids = {e.key.uid for e in entries}
         given = self._inputs.build(entries, now, number=self.looks, keep_record=True)
@@ -511,10 +500,10 @@ def _emptied_s(node: NodeEntry) -> float | None:
     return float(value) if value.isdigit() else 0.0
 
 
-def _with(given: RoundInput, gone: Collection[str], nominees: Sequence[Nominee], closed: Sequence[int]) -> RoundInput:
-    """A round's input with pods off their nodes, room held for others, and some rows closed."""
+def _with(given: RoundInput, gone: Collection[str], nominees: Sequence[Nominee], closed: Sequence[str]) -> RoundInput:
+    """A round's input with pods off their nodes, room held for others, and some nodes closed."""
     open_ = np.ones(given.fleet.rows, np.bool_)
-    open_[list(closed)] = False
+    open_[[row for name in closed if (row := given.fleet.row(name)) is not None]] = False
     return replace(
         given,
         classes=tuple(replace(c, allowed=c.allowed & open_) for c in given.classes),

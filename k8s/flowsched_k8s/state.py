@@ -266,10 +266,7 @@ class SchedulerState:
         cache = self.cache
         volumes = cache.volumes
         if isinstance(thing, Namespace):
-            if gone:
-                cache.remove_namespace(thing.metadata.name)
-            else:
-                cache.put_namespace(thing.metadata)
+            cache.remove_namespace(thing.metadata.name) if gone else cache.put_namespace(thing.metadata)
             self.queue.wake(Wake.NAMESPACE, now)
         elif isinstance(thing, PodGroup):
             cache.groups.remove(thing) if gone else cache.groups.put(thing)
@@ -597,14 +594,3 @@ class SchedulerState:
         """Let go of what is not needed any more; for a slow timer, between rounds."""
         if not self.round_running:
             self.cache.forget_relations()
-
-    def check(self) -> None:
-        """Raise ``AssertionError`` if something that must always hold does not."""
-        self.cache.check()
-        fleet = self.cache.fleet
-        for entry in self.cache.pods.values():
-            if entry.place:
-                assert entry.key not in self.queue, f"{entry.key} is on {entry.place} and waits"
-        for name in self.cache.nodes:
-            row = fleet.row(name)
-            assert row is not None, f"{name} is not in the fleet"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowsched_k8s.objects import InTreeSources, LabelSelector, Meta, NodeSelector, Resources, Struct
+from flowsched_k8s.objects import ApiObject, InTreeSources, LabelSelector, NodeSelector, Resources, Struct
 
 
 class ClaimSpec(Struct):
@@ -23,10 +23,9 @@ class ClaimStatus(Struct):
     phase: str = ""
 
 
-class Claim(Struct):
+class Claim(ApiObject):
     """A PersistentVolumeClaim"""
 
-    metadata: Meta = Meta()
     spec: ClaimSpec = ClaimSpec()
     status: ClaimStatus = ClaimStatus()
 
@@ -71,10 +70,9 @@ class PersistentVolumeStatus(Struct):
     phase: str = ""
 
 
-class PersistentVolume(Struct):
+class PersistentVolume(ApiObject):
     """A PersistentVolume"""
 
-    metadata: Meta = Meta()
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
     status: PersistentVolumeStatus = PersistentVolumeStatus()
 
@@ -92,10 +90,9 @@ class TopologySelectorTerm(Struct):
     match_label_expressions: list[TopologySelectorRequirement] | None = None
 
 
-class StorageClass(Struct):
+class StorageClass(ApiObject):
     """A StorageClass"""
 
-    metadata: Meta = Meta()
     provisioner: str = ""
     volume_binding_mode: str = "Immediate"
     allowed_topologies: list[TopologySelectorTerm] | None = None
@@ -107,17 +104,15 @@ class CsiDriverSpec(Struct):
     storage_capacity: bool | None = None
 
 
-class CsiDriver(Struct):
+class CsiDriver(ApiObject):
     """A CSIDriver"""
 
-    metadata: Meta = Meta()
     spec: CsiDriverSpec = CsiDriverSpec()
 
 
-class CsiStorageCapacity(Struct):
+class CsiStorageCapacity(ApiObject):
     """A CSIStorageCapacity"""
 
-    metadata: Meta = Meta()
     storage_class_name: str = ""
     node_topology: LabelSelector | None = None
     capacity: str | None = None
@@ -143,10 +138,9 @@ class CsiNodeSpec(Struct):
     drivers: list[CsiNodeDriver] | None = None
 
 
-class CsiNode(Struct):
+class CsiNode(ApiObject):
     """A CSINode"""
 
-    metadata: Meta = Meta()
     spec: CsiNodeSpec = CsiNodeSpec()
 
 
@@ -164,8 +158,7 @@ class VolumeAttachmentSpec(Struct):
     source: AttachmentSource = AttachmentSource()
 
 
-class VolumeAttachment(Struct):
+class VolumeAttachment(ApiObject):
     """A VolumeAttachment"""
 
-    metadata: Meta = Meta()
     spec: VolumeAttachmentSpec = VolumeAttachmentSpec()

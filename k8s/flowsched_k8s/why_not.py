@@ -19,10 +19,10 @@ def room(given: RoundInput, c: ClassInput) -> BoolArray:
     return c.allowed & fleet.fits(c.needs) & fleet.permits(c.holds, c.joins, c.eligible)
 
 
-def is_held(given: RoundInput, c: ClassInput, machine: str) -> bool:
-    """Whether a node drains for a pod that has waited longer than those of a class."""
+def held_node(given: RoundInput, c: ClassInput) -> str | None:
+    """The node that drains for a pod that has waited longer than those of a class; None if none does."""
     held = given.held_node
-    return held is not None and held[1] == machine and held[0] not in c.uids and c.priority <= held[2]
+    return held[1] if held is not None and held[0] not in c.uids and c.priority <= held[2] else None
 
 
 def no_room(given: RoundInput, c: ClassInput, uids: tuple[str, ...]) -> Held:
@@ -56,9 +56,9 @@ def no_room(given: RoundInput, c: ClassInput, uids: tuple[str, ...]) -> Held:
         counts[GOAL_MISSED] = int(closed.sum())
         more |= {Cause.PROFILE, Cause.RESOURCES}
     message = histogram(total, counts)
-    held = given.held_node
-    if held is not None and is_held(given, c, held[1]) and (row := fleet.row(held[1])) is not None and open_[row]:
-        message += f" {held[1]} drains for a pod that has waited longer."
+    held = held_node(given, c)
+    if held is not None and (row := fleet.row(held)) is not None and open_[row]:
+        message += f" {held} drains for a pod that has waited longer."
         more.add(Cause.RESOURCES)
     causes = causes_of(text for text in counts if text != GOAL_MISSED) | more
     return Held(uids, Fate.UNSCHEDULABLE, message, causes or frozenset({Cause.OTHER}), counts)

@@ -11,6 +11,7 @@ from typing import Any
 
 import objects_builders as b
 import pytest
+from consistency import check_state
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from model_scheduler import CATALOGUE, SOLVER, ModelScheduler
@@ -200,7 +201,7 @@ def test_any_cluster_gives_the_same_in_solve(things: list[Any], model: str, wait
         offered, decided, _ = both(running, Path(folder))
     assert offered == decided
     running.answer_all()
-    running.state.check()
+    check_state(running.state)
 
 
 @settings(max_examples=40)

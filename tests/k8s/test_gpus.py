@@ -8,6 +8,7 @@ from typing import Any
 
 import objects_builders as b
 import pytest
+from consistency import check_cache
 from events_recorded import Recorded, differences, played_inputs
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -253,7 +254,7 @@ def test_devices_are_the_sum_of_pods(steps: list[tuple[str, Any, Any]]) -> None:
             running.deliver()
             running.server.now += 6.0
             running.state.queue.wake(Wake.ANY, running.now)
-        running.state.cache.check()
+        check_cache(running.state.cache)
         snapshot, _ = snapshot_of(running.state, running.now)
         machines = {m.name: m for m in snapshot.machines}
         for name in ("n1", "n2"):

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from consistency import check_state
 from objects_builders import node, pod
 from plane import Plane, Space, wait_for
 from running import running_scheduler
@@ -99,7 +100,7 @@ def bindings(state: SchedulerState, now_s: float) -> Mapping[str, tuple[str, int
     binds = [i for i in state.end_round(result, now_s) if isinstance(i, Bind)]
     for bind in binds:
         state.bindings.done(bind.pod, BindOutcome.BOUND, "", now_s)
-    state.check()
+    check_state(state)
     return {b.pod.name: (b.node, int(b.annotations[THREADS]), parse_cores(b.annotations[CORES])) for b in binds}
 
 
@@ -219,7 +220,7 @@ def test_a_class_that_cannot_be_planned_harms_no_other() -> None:
     assert {c.uid for c in result.chosen} | {uid for held in result.held for uid in held.uids} == all_uids
     assert len(result.chosen) >= 3
     out = state.end_round(result, now_s)
-    state.check()
+    check_state(state)
     [condition] = [i for i in out if isinstance(i, PatchCondition) and i.reason == "SchedulerError"]
     assert condition.pod.name == "plain"
     assert "KeyError" in condition.message

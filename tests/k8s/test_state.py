@@ -8,6 +8,7 @@ from typing import Any
 
 import objects_builders as b
 import pytest
+from consistency import check_state
 from hypothesis import given
 from hypothesis import strategies as st
 from model_scheduler import CATALOGUE, ModelScheduler
@@ -418,7 +419,7 @@ def test_new_profiles_may_come_while_a_round_runs() -> None:
     running.end()
     running.settle()
     assert running.where().keys() == {"a", "b", "c"}
-    running.state.check()
+    check_state(running.state)
 
 
 def test_a_scheduler_that_starts_in_the_middle_goes_on() -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import objects_builders as b
+from consistency import check_state
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -326,7 +327,7 @@ class Happenings(RuleBasedStateMachine):
 
     @invariant()
     def consistent(self) -> None:
-        self.running.state.check()
+        check_state(self.running.state)
 
     @invariant()
     def bound_once(self) -> None:

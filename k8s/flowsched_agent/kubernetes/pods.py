@@ -11,7 +11,7 @@ import msgspec
 from flowsched_agent.configuration import MEMCACHED_PORT, Find, ServiceSpec, Slo, TaskSpec
 from flowsched_agent.workloads import Workload
 from flowsched_k8s import names
-from flowsched_k8s.objects import Meta, Struct
+from flowsched_k8s.objects import ApiObject
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.quantity import QuantityError, parse_cores, parse_duration_us
 
@@ -20,10 +20,9 @@ _ENDED = ("Succeeded", "Failed")
 _BEING_RESIZED = "PodResizeInProgress"
 
 
-class NodePod(Struct):
+class NodePod(ApiObject):
     """A pod, of which little is read, and that once."""
 
-    metadata: Meta = Meta()
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     status: dict[str, Any] = msgspec.field(default_factory=dict)
 

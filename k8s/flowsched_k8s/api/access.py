@@ -85,7 +85,7 @@ def find_access(kubeconfig: Path | None = None, environment: Mapping[str, str] =
     usual = Path(environment.get("HOME", "~")).expanduser() / ".kube" / "config"
     if not usual.is_file():
         message = f"there is no kubeconfig: neither --kubeconfig nor $KUBECONFIG is given, and {usual} does not exist"
-        raise InputError([Problem("kubeconfig", None, "", message)])
+        raise InputError.one("kubeconfig", message)
     return _from_kubeconfig(str(usual))
 
 
@@ -99,8 +99,7 @@ def _from_kubeconfig(paths: str) -> Access:
         try:
             path.read_bytes()
         except OSError as error:
-            message = f"the kubeconfig cannot be read: {error.strerror}"
-            raise InputError([Problem(str(path), None, "", message)]) from None
+            raise InputError.one(path, f"the kubeconfig cannot be read: {error.strerror}") from None
     config, configuration = _official_client()
     joined = os.pathsep.join(map(str, found))
     try:
@@ -114,13 +113,12 @@ def _from_kubeconfig(paths: str) -> Access:
         raise InputError([Problem(joined, line, "", f"not valid YAML: {getattr(error, 'problem', error)}")]) from None
     # The loader fails in many ways on content of the wrong shape.
     except (config.ConfigException, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        message = f"the kubeconfig cannot be used: {one_line(error)}"
-        raise InputError([Problem(joined, None, "", message)]) from None
+        raise InputError.one(joined, f"the kubeconfig cannot be used: {one_line(error)}") from None
     anonymous = not configuration.api_key and not configuration.cert_file
     if access.tls is not None and anonymous:
         message = "the kubeconfig has no credentials for its current context"
         help = "if its user has an 'exec' plugin, run that by hand: it gave none"
-        raise InputError([Problem(joined, None, "", message, help)])
+        raise InputError.one(joined, message, help)
     return access
 
 
@@ -131,8 +129,9 @@ def _from_within() -> Access:
         namespace = _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else "default"
         return _made(configuration, namespace)
     except (config.ConfigException, OSError, ValueError) as error:
-        message = f"the cluster cannot be reached from within: {one_line(error)}"
-        raise InputError([Problem("ServiceAccount", None, "", message)]) from None
+        raise InputError.one(
+            "ServiceAccount", f"the cluster cannot be reached from within: {one_line(error)}"
+        ) from None
 
 
 def _official_client() -> tuple[Any, Any]:

@@ -10,14 +10,14 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import StrEnum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from flowsched_k8s.api.backoff import Backoff
 from flowsched_k8s.api.client import JSON, ApiError, Connection, UnreachableError
 from flowsched_k8s.changes import Gone, Seen
-from flowsched_k8s.objects import ListMeta, Meta, ObjectList, Status, Struct, WatchEvent
+from flowsched_k8s.objects import ApiObject, ListMeta, ObjectList, Status, Struct, WatchEvent
 
 _log = logging.getLogger(__name__)
 
@@ -34,15 +34,7 @@ LOST_AFTER = 5
 _GONE = 410
 
 
-class Named(Protocol):
-    """Any API object."""
-
-    @property
-    def metadata(self) -> Meta:
-        """Its metadata."""
-
-
-Obj = TypeVar("Obj", bound=Named)
+Obj = TypeVar("Obj", bound=ApiObject)
 Listed = TypeVar("Listed")
 Name = tuple[str, str]
 """Namespace and name."""
@@ -72,12 +64,8 @@ class Counts:
     undecodable: int = 0
 
 
-class _Brief(Struct):
-    metadata: Meta = Meta()
-
-
 _BRIEF = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-_BRIEF_LIST = msgspec.json.Decoder(ObjectList[_Brief])
+_BRIEF_LIST = msgspec.json.Decoder(ObjectList[ApiObject])
 
 
 class _RawList(Struct):
@@ -149,7 +137,7 @@ class Reflector(Generic[Obj]):
         self._list_decoder = msgspec.json.Decoder(ObjectList[type_])  # type: ignore[valid-type]
         self._decoder = msgspec.json.Decoder(type_)
         self._event_decoder = msgspec.json.Decoder(WatchEvent)
-        self._brief_decoder = msgspec.json.Decoder(_Brief)
+        self._brief_decoder = msgspec.json.Decoder(ApiObject)
 
     @property
     def synced(self) -> bool:

@@ -1,0 +1,28 @@
+"""What must always hold of a scheduler's state."""
+
+from __future__ import annotations
+
+from flowsched_k8s.cache import Cache
+from flowsched_k8s.state import SchedulerState
+
+
+def check_state(state: SchedulerState) -> None:
+    """Raise ``AssertionError`` if something that must always hold does not."""
+    check_cache(state.cache)
+    fleet = state.cache.fleet
+    for entry in state.cache.pods.values():
+        if entry.place:
+            assert entry.key not in state.queue, f"{entry.key} is on {entry.place} and waits"
+    for name in state.cache.nodes:
+        row = fleet.row(name)
+        assert row is not None, f"{name} is not in the fleet"
+
+
+def check_cache(cache: Cache) -> None:
+    """Raise ``AssertionError`` if the cache contradicts itself."""
+    for name, node in cache.nodes.items():
+        for uid in node.pods:
+            assert cache.pods[uid].place == name, f"{cache.pods[uid].key} is listed on {name} but is elsewhere"
+    for uid, entry in cache.pods.items():
+        if entry.place in cache.nodes:
+            assert uid in cache.nodes[entry.place].pods, f"{entry.key} is not listed on {entry.place}"

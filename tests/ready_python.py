@@ -30,7 +30,9 @@ def _server(owner: int) -> socket.socket:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
         command, quiet = [sys.executable, str(SERVER), str(its.fileno())], subprocess.DEVNULL
-        subprocess.Popen(command, stdin=quiet, stdout=quiet, pass_fds=[its.fileno()])
+        # A thread would be missing in what is forked: OpenBLAS is to start none.
+        own = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        subprocess.Popen(command, stdin=quiet, stdout=quiet, pass_fds=[its.fileno()], env=own)
     return ours
 
 

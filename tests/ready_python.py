@@ -60,7 +60,10 @@ class ReadyPython:
             socket.send_fds(server, [asked.encode()], files)
         os.close(tells)
         self.returncode: int | None = None
-        self.pid = int(self._told.readline())
+        started = self._told.readline()
+        if not started:
+            raise RuntimeError(f"{SERVER.name} has ended, so that it starts nothing; its own words are above")
+        self.pid = int(started)
         self._ended = threading.Event()
         threading.Thread(target=self._wait, daemon=True).start()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -59,6 +59,34 @@ class BookedTask:
     holds: tuple[str, ...]
     """Relations that it holds where that binds later tasks."""
     joins: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class FleetMachines:
+    """What a round at linear prices reads of a fleet's machines, as :class:`Fleet` has it: arrays by row."""
+
+    names: tuple[str, ...]
+    """Of all machines, in order."""
+    order: IntArray
+    """Their rows."""
+    resources: tuple[str, ...]
+    allocatable: IntArray
+    used: IntArray
+    pressure: IntArray
+    """Sums over what is booked, in units of 1/FIXED: exact."""
+    sensitivity: IntArray
+    slope: FloatArray
+    cap: FloatArray
+    bandwidth: FloatArray
+
+    def arrays(self) -> tuple[IntArray, IntArray, IntArray, IntArray, FloatArray, FloatArray, FloatArray]:
+        """All that changes with what is booked, as kernels take it."""
+        return self.allocatable, self.used, self.pressure, self.sensitivity, self.slope, self.cap, self.bandwidth
+
+    def copy(self) -> FleetMachines:
+        """The same, whatever happens to the fleet."""
+        copies: Any = (values.copy() for values in self.arrays())
+        return FleetMachines(self.names, self.order, self.resources, *copies)
 
 
 class Fleet(MachineRows):
@@ -119,11 +147,6 @@ class Fleet(MachineRows):
             self._ordered_names = tuple(sorted(self._row))
             self._order = np.array([self._row[name] for name in self._ordered_names], dtype=np.int64)
         return self._order
-
-    def ordered_names(self) -> tuple[str, ...]:
-        """The names of all machines, in order."""
-        self.order()
-        return self._ordered_names
 
     def put_machine(
         self, name: str, allocatable: Mapping[str, int], labels: Mapping[str, str], *, bandwidth: float = 1.0
@@ -277,9 +300,21 @@ class Fleet(MachineRows):
         """Sum of the pressures of what is booked on each machine."""
         return self._fixed_pressure / FIXED
 
-    def fixed_sums(self) -> tuple[IntArray, IntArray]:
-        """Sums of pressures and sensitivities by row, in units of 1/FIXED: exact."""
-        return self._fixed_pressure, self._fixed_sensitivity
+    def machines(self) -> FleetMachines:
+        """Its machines as they are now, to be read before anything else is booked."""
+        order = self.order()
+        return FleetMachines(
+            self._ordered_names,
+            order,
+            self.resources,
+            self._allocatable,
+            self._used,
+            self._fixed_pressure,
+            self._fixed_sensitivity,
+            self.headroom_slope,
+            self.pressure_cap,
+            self.bandwidth,
+        )
 
     def fits(self, needs: Mapping[str, int]) -> BoolArray:
         """Alive machines that have room for all needs; a need of 0 asks for nothing."""

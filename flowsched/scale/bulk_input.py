@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 
-from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.fleet import Fleet, FleetMachines
 from flowsched.cluster.settings import Settings
 from flowsched.relations.relation import TaskGroup
 from flowsched.relations.topology_counts import TopologyCounts
@@ -34,9 +35,12 @@ BOUND_STEPS = 20
 
 def bulk_settings(settings: Settings) -> RoundSettings:
     """Of an operator's settings, those that bulk rounds have."""
-    return RoundSettings(
-        resolves=settings.resolves, scoring=settings.scoring, reservations=False, bound_steps=BOUND_STEPS
-    )
+    return _round_settings(settings.resolves, settings.scoring)
+
+
+@lru_cache(maxsize=8)
+def _round_settings(resolves: int, scoring: str) -> RoundSettings:
+    return RoundSettings(resolves=resolves, scoring=scoring, reservations=False, bound_steps=BOUND_STEPS)
 
 
 class BulkPrices:
@@ -127,30 +131,35 @@ def input_of_fleet(
 
     Raises ``KeyError`` for a relation that the fleet does not know.
     """
-    rows = fleet.order()
-    known = {resource: i for i, resource in enumerate(fleet.resources)}
+    machines = fleet.machines()
+    relations = dict.fromkeys(name for d in demands for name in (*d.holds, *d.joins))
+    counts = {name: fleet.topology_counts(name, machines.order) for name in relations}
+    return input_of_machines(machines, demands, counts, groups, running_members, settings)
+
+
+def input_of_machines(
+    machines: FleetMachines,
+    demands: Sequence[Demand],
+    relations: Mapping[str, TopologyCounts],
+    groups: Sequence[TaskGroup] = (),
+    running_members: Mapping[str, int] | None = None,
+    settings: RoundSettings | None = None,
+) -> BulkInput:
+    """From a fleet's machines; arrays of ``demands`` are by row, those of ``relations`` in the order of the machines."""
+    rows = machines.order
+    known = {resource: i for i, resource in enumerate(machines.resources)}
     needed = {r for d in demands for r, amount in d.needs.items() if amount > 0}
     resources = ["cpu", "memory", *sorted(needed - {"cpu", "memory"})]
     columns = np.array([known.get(resource, -1) for resource in resources], dtype=np.int64)
-    allocatable, free, readings, limits, alike = machine_arrays(
-        rows,
-        columns,
-        fleet.allocatable(),
-        fleet.used(),
-        *fleet.fixed_sums(),
-        fleet.headroom_slope,
-        fleet.pressure_cap,
-        fleet.bandwidth,
-    )
-    relations = dict.fromkeys(name for d in demands for name in (*d.holds, *d.joins))
+    allocatable, free, readings, limits, alike = machine_arrays(rows, columns, *machines.arrays())
     # Mostly all are alike.
     bandwidths, kind = (
-        (fleet.bandwidth[rows[:1]], np.zeros(len(rows), np.int64))
+        (machines.bandwidth[rows[:1]], np.zeros(len(rows), np.int64))
         if alike
-        else np.unique(fleet.bandwidth[rows], return_inverse=True)
+        else np.unique(machines.bandwidth[rows], return_inverse=True)
     )
     return BulkInput(
-        list(fleet.ordered_names()),
+        list(machines.names),
         resources,
         allocatable,
         free,
@@ -158,7 +167,7 @@ def input_of_fleet(
         kind.reshape(-1),
         readings,
         limits,
-        {name: fleet.topology_counts(name, rows) for name in relations},
+        dict(relations),
         [replace(demand, places=demand.places.changed(lambda values: values[rows])) for demand in demands],
         tuple(groups),
         dict(running_members or {}),

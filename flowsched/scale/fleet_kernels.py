@@ -11,6 +11,19 @@ from flowsched.support.arrays import FloatArray, IntArray
 
 
 @compiled
+def slope_reading(slope: float) -> int:
+    """The slope of headroom in units of 1/FIXED."""
+    return int(np.rint(slope * FIXED))
+
+
+@compiled
+def pressure_limit(cap: float) -> int:
+    """Most pressure in the same units, rounded down."""
+    most = np.floor(cap * FIXED)
+    return int(max(most, -float(UNLIMITED))) if most < UNLIMITED else UNLIMITED
+
+
+@compiled
 def machine_arrays(
     rows: IntArray,
     columns: IntArray,
@@ -42,8 +55,6 @@ def machine_arrays(
         alike &= bandwidth[row] == bandwidth[rows[0]]
         readings[m, 0] = pressure[row]
         readings[m, 1] = sensitivity[row]
-        readings[m, 2] = int(np.rint(slope[row] * FIXED))
-        most = np.floor(cap[row] * FIXED)
-        if most < UNLIMITED:
-            limits[m, 0] = int(max(most, -float(UNLIMITED)))
+        readings[m, 2] = slope_reading(slope[row])
+        limits[m, 0] = pressure_limit(cap[row])
     return has, free, readings, limits, alike

@@ -1,10 +1,16 @@
-"""Compiled choice of a lone task's machine: two looks at all machines, in one call."""
+"""Compiled choice of a lone task's machine: two looks at a fleet's machines, in one call.
+
+Arrays are those of a fleet, by row. ``order``: the rows of its machines in the order of their names. ``columns``: the column
+of each resource that the task needs, -1 for one that no machine has, and ``needs`` how much. ``suffers`` and ``causes`` are
+the task's sensitivity and pressure. ``allowed``, ``slowness`` and ``preference`` may be empty: no difference.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from flowsched.scale.compiled import compiled
+from flowsched.scale.fleet_kernels import pressure_limit, slope_reading
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
@@ -16,51 +22,62 @@ DEAREST = 1e6
 
 @compiled
 def price_on(
-    m: int,
-    free: IntArray,
-    readings: IntArray,
-    limits: IntArray,
-    factors: FloatArray,
+    row: int,
+    columns: IntArray,
     needs: IntArray,
-    coefficients: FloatArray,
-    effects: IntArray,
+    allocatable: IntArray,
+    used: IntArray,
+    pressure: IntArray,
+    sensitivity: IntArray,
+    slope: FloatArray,
+    cap: FloatArray,
+    bandwidth: FloatArray,
+    suffers: float,
+    causes: float,
     allowed: BoolArray,
     slowness: FloatArray,
     preference: FloatArray,
 ) -> float:
-    """What the task pays on machine m; infinite where it has no room or may not run.
+    """What the task pays on a machine; infinite where it has no room or may not run.
 
-    Summed in the order in which a round sums, so that both say the same to the last bit. Arrays by machine may be empty:
-    no difference.
+    Summed in the order in which a round sums, so that both say the same to the last bit.
     """
-    if len(allowed) and not allowed[m]:
+    if len(allowed) and not allowed[row]:
         return np.inf
     for r in range(len(needs)):
-        if needs[r] > 0 and free[m, r] < needs[r]:
+        if needs[r] > 0 and free_on(row, columns[r], allocatable, used) < needs[r]:
             return np.inf
-    for f in range(len(effects)):
-        if effects[f] != 0 and readings[m, f] + effects[f] > limits[m, f]:
-            return np.inf
+    added = int(np.rint(causes * FIXED))
+    if added != 0 and pressure[row] + added > pressure_limit(cap[row]):
+        return np.inf
     price = 0.0
-    for f in range(len(coefficients)):
-        if coefficients[f] != 0.0:
-            price += coefficients[f] * factors[f] * float(readings[m, f]) * (1.0 / FIXED)
+    if suffers != 0.0:
+        price += suffers * bandwidth[row] * float(pressure[row]) * (1.0 / FIXED)
+    if causes != 0.0:
+        price += causes * bandwidth[row] * float(sensitivity[row]) * (1.0 / FIXED)
+        price += causes * 1.0 * float(slope_reading(slope[row])) * (1.0 / FIXED)
     extra = 0.0
     if len(slowness):
-        extra += slowness[m]
+        extra += slowness[row]
     if len(preference):
-        extra += preference[m]
+        extra += preference[row]
     return float(price + extra) if np.isfinite(extra) else np.inf
 
 
 @compiled
-def share_in_use(m: int, cpu: int, memory: int, allocatable: IntArray, free: IntArray) -> float:
-    """Rank of machine m among those with its price, weighed as :func:`~flowsched.scale.machine_arrays.ties` does."""
+def free_on(row: int, column: int, allocatable: IntArray, used: IntArray) -> int:
+    """What is left of a resource on a machine; below 0 where more is booked than allocatable."""
+    return int(allocatable[row, column] - used[row, column]) if column >= 0 else 0
+
+
+@compiled
+def share_in_use(row: int, cpu: int, memory: int, allocatable: IntArray, used: IntArray) -> float:
+    """Rank of a machine among those with its price, weighed as :func:`~flowsched.scale.machine_arrays.ties` does."""
     known, shares = 0.0, np.zeros(2)
-    for i, r in enumerate((cpu, memory)):
-        if allocatable[m, r] > 0:
+    for i, column in enumerate((cpu, memory)):
+        if column >= 0 and allocatable[row, column] > 0:
             known += 1.0
-            shares[i] = -0.5 / allocatable[m, r] * float(free[m, r])
+            shares[i] = -0.5 / allocatable[row, column] * float(free_on(row, column, allocatable, used))
     return float(0.5 * known + shares[0] + shares[1])
 
 
@@ -69,29 +86,46 @@ def lone_place(
     spread: bool,
     cpu: int,
     memory: int,
-    allocatable: IntArray,
-    free: IntArray,
-    kind: IntArray,
-    readings: IntArray,
-    limits: IntArray,
-    factors: FloatArray,
+    order: IntArray,
+    columns: IntArray,
     needs: IntArray,
-    coefficients: FloatArray,
-    effects: IntArray,
+    allocatable: IntArray,
+    used: IntArray,
+    pressure: IntArray,
+    sensitivity: IntArray,
+    slope: FloatArray,
+    cap: FloatArray,
+    bandwidth: FloatArray,
+    suffers: float,
+    causes: float,
     allowed: BoolArray,
     slowness: FloatArray,
     preference: FloatArray,
 ) -> tuple[int, int, float]:
-    """The task's machine, the other one where one more such task would cost least, and that cost; -1 for none.
+    """(the task's row, that of the other machine where one more such task would cost least, that cost); -1 for none.
 
     No machine either where the cheapest is dearer than ``DEAREST``, or where machines whose prices differ by at most
-    ``NEAR`` differ in kind, readings, slowness or preference. ``factors`` by kind and feature.
+    ``NEAR`` differ in bandwidth, in what runs there, slowness or preference. ``cpu``, ``memory``: their columns.
     """
-    count, least = len(kind), np.inf
+    count, least = len(order), np.inf
     price = np.empty(count)
     for m in range(count):
         price[m] = price_on(
-            m, free, readings, limits, factors[kind[m]], needs, coefficients, effects, allowed, slowness, preference
+            order[m],
+            columns,
+            needs,
+            allocatable,
+            used,
+            pressure,
+            sensitivity,
+            slope,
+            cap,
+            bandwidth,
+            suffers,
+            causes,
+            allowed,
+            slowness,
+            preference,
         )
         least = min(least, price[m])
     if not least <= DEAREST:
@@ -100,25 +134,36 @@ def lone_place(
     for m in range(count):
         if price[m] > least + NEAR:
             continue
+        row = order[m]
         if first < 0:
-            first = m
-        alike = kind[m] == kind[first]
-        for f in range(readings.shape[1]):
-            alike &= readings[m, f] == readings[first, f]
+            first = row
+        alike = (
+            bandwidth[row] == bandwidth[first]
+            and pressure[row] == pressure[first]
+            and sensitivity[row] == sensitivity[first]
+            and slope_reading(slope[row]) == slope_reading(slope[first])
+        )
         if len(slowness):
-            alike &= slowness[m] == slowness[first]
+            alike &= slowness[row] == slowness[first]
         if len(preference):
-            alike &= preference[m] == preference[first]
+            alike &= preference[row] == preference[first]
         if not alike:
             return -1, -1, np.inf
-        rank = share_in_use(m, cpu, memory, allocatable, free) if spread else float(free[m, cpu])
+        rank = _rank(spread, row, cpu, memory, allocatable, used)
         if best < 0 or rank < lowest:
             best, lowest = m, rank
     rival, cost, lowest = -1, np.inf, np.inf
     for m in range(count):
         if m == best or price[m] > cost:
             continue
-        rank = share_in_use(m, cpu, memory, allocatable, free)
+        rank = share_in_use(order[m], cpu, memory, allocatable, used)
         if rival < 0 or price[m] < cost or rank < lowest:
             rival, cost, lowest = m, price[m], rank
-    return best, rival, cost
+    return order[best], order[rival] if rival >= 0 else -1, cost
+
+
+@compiled
+def _rank(spread: bool, row: int, cpu: int, memory: int, allocatable: IntArray, used: IntArray) -> float:
+    if spread:
+        return float(share_in_use(row, cpu, memory, allocatable, used))
+    return float(free_on(row, cpu, allocatable, used))

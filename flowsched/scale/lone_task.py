@@ -1,14 +1,15 @@
 """The place of a single task that no relation or task group concerns, without a network: rounds of one task are frequent.
 
 A bulk round puts it on the cheapest machine with room, and of equal ones on the first by rank. That takes two looks at the
-machines; a round's cluster, groups and network take two milliseconds however small it is. Whatever is not that plain is left
-to the round, and so is the record: it is made by that round when it is asked for.
+fleet's own arrays; a round's cluster, groups and network take two milliseconds however small it is. Whatever is not that
+plain is left to the round, and so is the record: it is made by that round when it is asked for.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
@@ -17,13 +18,15 @@ from typing import Any
 import numpy as np
 
 from flowsched.cluster.decision import Certificate
-from flowsched.scale.bulk_input import BulkInput, BulkPrices
+from flowsched.cluster.fleet import Fleet, FleetMachines
+from flowsched.scale.bulk_input import BulkPrices, input_of_machines
 from flowsched.scale.bulk_outcome import BulkOutcome, BulkPlacement
 from flowsched.scale.bulk_round import decide
+from flowsched.scale.demand import Demand
+from flowsched.scale.fleet_kernels import slope_reading
 from flowsched.scale.lone_kernels import lone_place
 from flowsched.scale.machine_arrays import FIXED
-from flowsched.scale.policies.flow import linear
-from flowsched.scale.round import SPREAD
+from flowsched.scale.round import SPREAD, RoundSettings
 from flowsched.solvers import Solver, make_solver
 
 _ANYWHERE, _ALIKE = np.zeros(0, dtype=np.bool_), np.zeros(0)
@@ -34,7 +37,10 @@ _ANYWHERE, _ALIKE = np.zeros(0, dtype=np.bool_), np.zeros(0)
 class LoneRecord:
     """The record of a lone task's round: that of the ordinary round on the same input, with what this one measured."""
 
-    given: BulkInput
+    machines: FleetMachines
+    """As they were then."""
+    demand: Demand
+    settings: RoundSettings
     solver: str
     placement: BulkPlacement
     timings_ms: Mapping[str, float] = field(default_factory=dict)
@@ -52,82 +58,91 @@ class LoneRecord:
         return self._outcome(keep_record=False).certificate
 
     def _outcome(self, keep_record: bool) -> BulkOutcome:
-        return decide(self.given, solver=make_solver(self.solver), keep_record=keep_record)
+        given = input_of_machines(self.machines, [self.demand], {}, settings=self.settings)
+        return decide(given, solver=make_solver(self.solver), keep_record=keep_record)
 
 
 def decide_lone(
-    given: BulkInput,
+    fleet: Fleet,
+    demands: Sequence[Demand],
+    settings: RoundSettings,
     *,
     solver: Solver,
     clock: Callable[[], float] = time.perf_counter,
     keep_record: bool = False,
 ) -> BulkOutcome | None:
-    """What :func:`~flowsched.scale.bulk_round.decide` decides, for a lone task; None if that has to be asked."""
+    """What :func:`~flowsched.scale.bulk_round.decide` decides, for a lone task; None if that has to be asked.
+
+    Arrays of ``demands`` are by row of the fleet, which is only read.
+    """
     began = clock()
-    if not _is_lone(given):
+    if not _is_lone(demands, settings):
         return None
-    placement = _placement(given)
+    (demand,), machines = demands, fleet.machines()
+    placement = _placement(machines, fleet.names, demand, settings)
     if placement is None:
         return None
     timings = {"decide": (clock() - began) * 1e3}
-    record = LoneRecord(given, solver.name, placement, timings)
+    record = LoneRecord(machines.copy(), demand, settings, solver.name, placement, timings)
     return BulkOutcome((placement,), (), {}, record.part if keep_record else None, timings, record.certify)
 
 
-def _is_lone(given: BulkInput) -> bool:
-    if len(given.demands) != 1 or given.model is not None or given.groups or given.relations or not given.names:
+def _is_lone(demands: Sequence[Demand], settings: RoundSettings) -> bool:
+    if len(demands) != 1:
         return False
-    demand, settings = given.demands[0], given.settings
+    demand = demands[0]
     return (
         len(demand.tasks) == 1
         and demand.group is None
         and demand.known is None
-        and np.isinf(demand.waiting_cost)
-        and np.isinf(demand.max_cost)
+        and not demand.holds
+        and not demand.joins
+        and demand.waiting_cost == math.inf
+        and demand.max_cost == math.inf
         and not settings.reservations
         and not settings.exact_tasks
         and settings.settle_looks > 0
     )
 
 
-def _placement(given: BulkInput) -> BulkPlacement | None:
+def _placement(
+    machines: FleetMachines, names: Sequence[str | None], demand: Demand, settings: RoundSettings
+) -> BulkPlacement | None:
     """The machine that the task gets; None where there is none, or where a network may break the tie in another way.
 
     Machines of one group are ranked by a round as they are here; those of different ones maybe in another way.
     """
-    demand = given.demands[0]
-    places = demand.places
-    coefficients, effects = linear(demand.sensitivity, demand.pressure)
-    policy = BulkPrices(given.demands)
-    factors = np.array([policy.factors(kind) for kind in given.kinds])
-    machine, rival, rival_cost = lone_place(
-        given.settings.scoring == SPREAD,
-        given.resources.index("cpu"),
-        given.resources.index("memory"),
-        given.allocatable,
-        given.free,
-        given.kind,
-        given.readings,
-        given.limits,
-        factors,
-        np.array([demand.needs.get(r, 0) for r in given.resources]),
-        coefficients,
-        np.rint(effects * FIXED).astype(np.int64),
+    places, column = demand.places, {resource: i for i, resource in enumerate(machines.resources)}
+    row, rival, rival_cost = lone_place(
+        settings.scoring == SPREAD,
+        column.get("cpu", -1),
+        column.get("memory", -1),
+        machines.order,
+        np.array([column.get(resource, -1) for resource in demand.needs], dtype=np.int64),
+        np.array(list(demand.needs.values()), dtype=np.int64),
+        *machines.arrays(),
+        float(demand.sensitivity),
+        float(demand.pressure),
         _ANYWHERE if places.allowed is None else places.allowed,
         _ALIKE if places.slowness is None else places.slowness,
         _ALIKE if places.preference is None else places.preference,
     )
-    if machine < 0:
+    if row < 0:
         return None
-    terms = {name: value.item() for name, value in places.terms(np.array([machine])).items()}
-    paid = coefficients * (given.readings[machine] / FIXED * factors[given.kind[machine]])
-    terms |= {f.term: value for f, value in zip(policy.features, paid.tolist(), strict=True)}
-    there = np.isfinite(rival_cost)
+    terms = {name: value.item() for name, value in places.terms(np.array([row])).items()}
+    bandwidth = machines.bandwidth[row].item()
+    paid = (
+        demand.sensitivity * (machines.pressure[row].item() / FIXED * bandwidth),
+        demand.pressure * (machines.sensitivity[row].item() / FIXED * bandwidth),
+        demand.pressure * (slope_reading(machines.slope[row].item()) / FIXED),
+    )
+    terms |= {feature.term: value for feature, value in zip(BulkPrices.features, paid, strict=True)}
+    there = rival_cost < math.inf
     return BulkPlacement(
         demand.tasks[0],
-        given.names[machine],
+        names[row] or "",
         reduce(add, terms.values(), 0.0),
         terms,
-        given.names[rival] if there else None,
+        names[rival] if there else None,
         rival_cost if there else None,
     )

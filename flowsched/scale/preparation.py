@@ -8,8 +8,9 @@ from functools import cache
 import numpy as np
 
 from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.settings import Settings
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
-from flowsched.scale.bulk_input import input_of_fleet
+from flowsched.scale.bulk_input import bulk_settings
 from flowsched.scale.bulk_round import place
 from flowsched.scale.demand import Demand
 from flowsched.scale.lone_task import decide_lone
@@ -36,4 +37,4 @@ def prepare() -> None:
         outcome = place(fleet, demands, [TaskGroup("gang", 3)], solver=solver, keep_record=True)
         assert outcome.record is not None, "the round was asked for its record"
         outcome.record(None)
-    decide_lone(input_of_fleet(fleet, [replace(one, tasks=("one-1",))]), solver=solver)
+    decide_lone(fleet, [replace(one, tasks=("one-1",))], bulk_settings(Settings()), solver=solver)

@@ -18,7 +18,7 @@ from flowsched.relations.relation import Relation
 from flowsched_k8s.affinity import RelationIndex
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.cost_model import heeded
-from flowsched_k8s.entries import NodeEntry, PodEntry, Wants
+from flowsched_k8s.entries import NodeEntry, PodEntry, PodTemplate, Wants
 from flowsched_k8s.exclusions import exclusions
 from flowsched_k8s.filters import static_filter
 from flowsched_k8s.gpus import GpuIndex
@@ -88,6 +88,9 @@ class Cache:
             self.nodes, self.pods, self.fleet, self.configuration.engine, self.catalogue, self._touch
         )
         self._seen = 0
+        self._templates: dict[str, PodTemplate] = {}
+        """Of the pod that came last, by namespace: pods of one template mostly come one after the other."""
+        self._wants_version = 0
         self._revisions: dict[str, int] = {}
         self._revision = 0
 
@@ -109,7 +112,8 @@ class Cache:
             self.version += 1
             kind = self._type_of(node, room)
             pods = self._on_missing_node.pop(name, set())
-            self.nodes[name] = NodeEntry(node, kind, room, self.version, pods)
+            services = {uid for uid in pods if self.pods[uid].intent.service is not None}
+            self.nodes[name] = NodeEntry(node, kind, room, self.version, pods, services)
             self._put_machine(name)
             return "NodeAdd"
         static = static_facts(node) != static_facts(old.node)
@@ -253,14 +257,14 @@ class Cache:
         if old.metadata.owner_references != meta.owner_references:
             self._index.remove(old)
             self._index.add(pod)
-            entry.wants = None
+            entry.wants = entry.template = None
         reshaped = old.spec != pod.spec or granted(old) != granted(pod)
         relabelled = old.metadata.labels != meta.labels or (old.metadata.deletion_timestamp != meta.deletion_timestamp)
         renamed = old.metadata.annotations != meta.annotations
         if reshaped or renamed or relabelled:
             entry.needs = pod_requests(pod)
             entry.intent = self._intent(pod)
-            entry.wants = None
+            entry.wants = entry.template = None
         if old.status.nominated_node_name and not entry.nominated:
             self.nominated.pop(meta.uid, None)
         self._note_nomination(entry)
@@ -320,10 +324,11 @@ class Cache:
         if earlier is not None:
             self.remove_pod(earlier)
         ours = pod.spec.scheduler_name in self.configuration.scheduler_names
-        intent = self._intent(pod)
-        entry = PodEntry(
-            key, pod, ours, pod_requests(pod), intent, created_s(seconds(meta.creation_timestamp), now), self._seen
-        )
+        like = self._templates.get(meta.namespace)
+        if like is None or not like.made(pod):
+            like = self._templates[meta.namespace] = PodTemplate(pod, pod_requests(pod), self._intent(pod))
+        created = created_s(seconds(meta.creation_timestamp), now)
+        entry = PodEntry(key, pod, ours, like.needs, like.intent, created, self._seen, template=like)
         self._seen += 1
         self.pods[meta.uid] = entry
         self.by_name[key[:2]] = meta.uid
@@ -383,8 +388,7 @@ class Cache:
         sensitivity, pressure = self.services.behaviour(entry)
         holds, joins = self._bound_relations(entry)
         self.fleet.book(uid, name, needs, sensitivity=sensitivity, pressure=pressure, holds=holds, joins=joins)
-        if entry.intent.service is not None:
-            self.services.settle(name)
+        self.services.came(entry, name)
         self._recount_attached(entry, name)
         self._arrive_again(heirs)
         if self.gpus.resources:
@@ -408,8 +412,7 @@ class Cache:
             self._on_missing_node.pop(name, None)
         self.fleet.release(entry.key.uid)
         heirs = self.volumes.unuse(entry.pod)
-        if entry.intent.service is not None:
-            self.services.settle(name)
+        self.services.left(entry, name)
         self._recount_attached(entry, name)
         self._arrive_again(heirs)
 
@@ -428,7 +431,14 @@ class Cache:
             if entry.wants is not None and entry.wants.shared != self.volumes.shared(pod, self._index.naming):
                 entry.wants = None
         if entry.wants is None:
-            entry.wants = self._wants(entry)
+            like = entry.template
+            if like is None or pod.spec.volumes or like.intent.service is not None:
+                entry.wants = self._wants(entry)
+            else:
+                if like.wants is None or like.version != self._wants_version:
+                    like.wants = self._wants(entry)
+                    like.version = self._wants_version
+                entry.wants = like.wants
         return entry.wants
 
     def _wants(self, entry: PodEntry) -> Wants:
@@ -520,6 +530,7 @@ class Cache:
             if name in self._declared:
                 continue
             self._declared.add(name)
+            self._wants_version += 1
             self.fleet.declare(relation)
             if self.relations.has_own_labels(name):
                 for node in self.nodes:
@@ -549,7 +560,8 @@ class Cache:
         self._arrive_again(self._index.in_namespace(namespace))
 
     def forget_relations(self) -> None:
-        """Let go of relations that no pod names any more; without this they would pile up forever."""
+        """Let go of relations and templates that no pod has any more; without this they would pile up forever."""
+        self._templates.clear()
         named: set[str] = set()
         for entry in self.pods.values():
             if entry.place:
@@ -574,6 +586,7 @@ class Cache:
 
     def invalidate_wants(self, which: Callable[[PodEntry], bool]) -> None:
         """Pods whose wants have to be worked out again."""
+        self._wants_version += 1
         for entry in self.pods.values():
             if entry.wants is not None and which(entry):
                 entry.wants = None
@@ -584,9 +597,10 @@ class Cache:
         for name, node in self.nodes.items():
             node.type = self._type_of(node.node, node.allocatable)
             self._put_machine(name)
+        self._templates.clear()
         for entry in self.pods.values():
             entry.intent = self._intent(entry.pod)
-            entry.wants = None
+            entry.wants = entry.template = None
             if entry.place:
                 self._arrive(entry)
 

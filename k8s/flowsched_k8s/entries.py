@@ -41,6 +41,31 @@ class Wants:
 
 
 @dataclass
+class PodTemplate:
+    """What a pod asks for, and with it those that come after it and differ in nothing but their names."""
+
+    pod: Pod
+    """As the watch showed it first."""
+    needs: dict[str, int]
+    intent: Intent
+    wants: Wants | None = None
+    version: int = -1
+    """Of all that wants depend on beside the pod, when these were worked out."""
+
+    def made(self, pod: Pod) -> bool:
+        """Whether a pod that the watch shows for the first time is one of them."""
+        own, meta = self.pod.metadata, pod.metadata
+        return (
+            own.namespace == meta.namespace
+            and self.pod.spec == pod.spec
+            and own.labels == meta.labels
+            and own.annotations == meta.annotations
+            and own.owner_references == meta.owner_references
+            and self.pod.status == pod.status
+        )
+
+
+@dataclass
 class PodEntry:
     """One pod that is not terminal."""
 
@@ -74,6 +99,8 @@ class PodEntry:
     ungated_s: float = 0.0
     """When its last scheduling gate went; 0 if it had none since we know it."""
     wants: Wants | None = None
+    template: PodTemplate | None = None
+    """What it shares with others; None once it is not as it came."""
     attached_version: int = -1
     """Of the attached volumes when its wants were found to be right."""
     message: str = ""
@@ -123,3 +150,5 @@ class NodeEntry:
     """Changes whenever a static filter may answer differently."""
     pods: set[str] = field(default_factory=set)
     """uids of pods that are or are assumed to be here."""
+    services: set[str] = field(default_factory=set)
+    """Of them, those that say that they are latency services."""

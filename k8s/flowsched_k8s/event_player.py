@@ -34,7 +34,7 @@ from flowsched_k8s.measured_pods import MeasuredPods
 from flowsched_k8s.names import FLOW
 from flowsched_k8s.neutral import DAY_SCALE, with_neutral
 from flowsched_k8s.planning import make_engine, plan_any_round
-from flowsched_k8s.round_input import ClassInput, KeptBetween, NodeView, RoundInput, World
+from flowsched_k8s.round_input import NO_WORLD, ClassInput, KeptBetween, NodeView, RoundInput, World
 from flowsched_k8s.world import KnownNode, ProgressEstimates
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError, name_help
@@ -105,7 +105,7 @@ class PlayedCluster(live.RecordedState):
     def round_input(self, event: live.RoundBegun, t: float, always_world: bool = False) -> RoundInput:
         """What a round decides on. ``always_world``: with the nodes as forecasts see them though no measured task waits."""
         classes = tuple(self._class(taken) for taken in event.takes)
-        world = self._world(event, t) if always_world or any(c.task is not None for c in classes) else World()
+        world = self._world(event, t) if always_world or any(c.task is not None for c in classes) else NO_WORLD
         waited: dict[str, int] = {}
         for taken, c in zip(event.takes, classes, strict=True):
             waited |= zip(c.uids, _spread(taken.waited, len(c.uids), "the tasks"), strict=True)

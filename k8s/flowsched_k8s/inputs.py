@@ -22,7 +22,7 @@ from flowsched_k8s.planning import only_reads
 from flowsched_k8s.pod_groups import GroupRef, GroupSpec
 from flowsched_k8s.queue import Cause, PodQueue, causes_of
 from flowsched_k8s.recorder import histogram
-from flowsched_k8s.round_input import ClassInput, KeptBetween, Nominee, RoundInput, World
+from flowsched_k8s.round_input import NO_WORLD, ClassInput, KeptBetween, Nominee, RoundInput
 from flowsched_k8s.spreading import SpreadWish, default_wishes, divided
 from flowsched_k8s.verdicts import VerdictCache, Verdicts
 from flowsched_k8s.world import WorldBuilder, task_of
@@ -110,6 +110,8 @@ class InputBuilder:
 
         Asking holds up the event loop, and with it the renewal of the lease. The order in which pods are served is kept.
         """
+        if len(entries) == 1:
+            return list(entries), []
         cache = self._cache
         asked: set[Hashable] = set()
         cost = 0
@@ -176,7 +178,7 @@ class InputBuilder:
         ]
         refs = sorted(group_priority, key=group_name)
         measured = any(c.task is not None for c in classes)
-        world = self.worlds.build(now, plan, reservations) if measured or everything else World()
+        world = self.worlds.build(now, plan, reservations) if measured or everything else NO_WORLD
         model = self._model
         if model is not None and (self._kept is None or self._kept.hosts.catalogue is not cache.catalogue):
             self._kept = KeptBetween(HostFactory(cache.catalogue))
@@ -242,7 +244,9 @@ class InputBuilder:
         if (full := self.too_many_volumes(first)) is not None:
             allowed, verdict = allowed & ~full, np.where(full & (verdict == 0), np.int16(len(reasons)), verdict)
             reasons = [*reasons, TOO_MANY_VOLUMES]
-        preference = verdicts.preference[:rows] + self._sought(wants)
+        preference = verdicts.preference[:rows]
+        if wants.soft:
+            preference = preference + self._sought(wants)
         if wants.service is not None:
             allowed = allowed & self._keeps_goal(wants.service, first)
         sensitivity, pressure = cache.services.behaviour(first)

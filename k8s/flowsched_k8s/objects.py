@@ -284,6 +284,11 @@ class PodSpec(Struct):
     scheduling_group: SchedulingGroup | None = None
     workload_ref: Presence | None = None
 
+    def __post_init__(self) -> None:
+        """Forget volumes that bind to nothing: most pods have no others, and each has a name of its own for its token."""
+        if self.volumes and all(volume == Volume(name=volume.name) for volume in self.volumes):
+            msgspec.structs.force_setattr(self, "volumes", None)
+
 
 class Condition(Struct):
     """A condition of a pod or a node"""

@@ -302,18 +302,14 @@ class _Round:
         began = self.clock()
         gpu_cost = gpu_costs(self.given, self.fleet, classes)
         demands = [self._demand(c, cost) for c, cost in zip(classes, gpu_cost, strict=True)]
-        groups = {c.group for c in classes if c.group is not None}
-        given = input_of_fleet(
-            self.fleet,
-            demands,
-            [g for g in self.given.groups if g.name in groups],
-            self.given.group_members,
-            bulk_settings(self.given.settings),
-        )
-        outcome: BulkOutcome | None = None
-        for way in (decide_lone, decide):
-            outcome = outcome or way(given, solver=self.solver, clock=self.clock, keep_record=self.given.keep_record)
-        assert outcome is not None, "the second way decides everything"
+        settings = bulk_settings(self.given.settings)
+        how: Any = {"solver": self.solver, "clock": self.clock, "keep_record": self.given.keep_record}
+        outcome = decide_lone(self.fleet, demands, settings, **how)
+        if outcome is None:
+            groups = {c.group for c in classes if c.group is not None}
+            members = self.given.group_members
+            whole = [g for g in self.given.groups if g.name in groups]
+            outcome = decide(input_of_fleet(self.fleet, demands, whole, members, settings), **how)
         self.timings["wide"] += (self.clock() - began) * 1e3
         if outcome.record is not None:
             self.parts.append(partial(outcome.record, priority))

@@ -146,6 +146,9 @@ class World:
         return tuple(r for n in self.nodes for r in n.running)
 
 
+NO_WORLD = World()
+
+
 @dataclass(frozen=True)
 class Nominee:
     """A waiting pod that preemption makes room for on a node: what it needs there is held for it."""

@@ -51,7 +51,7 @@ class Services:
         """Where measured loads come from from now on; places of services are priced anew."""
         self._loads = source
         for name, entry in self._nodes.items():
-            if any(self._pods[uid].intent.service is not None for uid in entry.pods):
+            if entry.services:
                 self.settle(name)
 
     def wish_of(self, entry: PodEntry) -> ServiceWish | None:
@@ -71,8 +71,8 @@ class Services:
 
     def on(self, name: str) -> list[tuple[PodEntry, ServiceWish]]:
         """Latency services on a node, by name."""
-        here = [self._pods[uid] for uid in self._nodes[name].pods] if name in self._nodes else []
-        services = sorted((entry for entry in here if entry.intent.service is not None), key=lambda entry: entry.key)
+        here = [self._pods[uid] for uid in self._nodes[name].services] if name in self._nodes else []
+        services = sorted(here, key=lambda entry: entry.key)
         return [(entry, wish) for entry in services if (wish := self.wish_of(entry)) is not None]
 
     def headroom_of(self, wish: ServiceWish, machine: MachineType, threads: tuple[int, ...] = ()) -> Headroom | None:
@@ -91,6 +91,21 @@ class Services:
             weight=self._settings.headroom_weight,
             margin=self._settings.slo_margin,
         )
+
+    def came(self, entry: PodEntry, name: str) -> None:
+        """A pod is on a node, or is there and says something else of itself than before."""
+        if entry.intent.service is None:
+            self.left(entry, name)
+        elif name in self._nodes:
+            self._nodes[name].services.add(entry.key.uid)
+            self.settle(name)
+
+    def left(self, entry: PodEntry, name: str) -> None:
+        """A pod is not on a node any more."""
+        node = self._nodes.get(name)
+        if node is not None and entry.key.uid in node.services:
+            node.services.remove(entry.key.uid)
+            self.settle(name)
 
     def settle(self, name: str) -> None:
         """What the services on a node take, and leave to others, as the fleet has it."""

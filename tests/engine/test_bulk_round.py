@@ -593,7 +593,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from bulk_world import worlds
 from flowsched.scale import bulk_round, preparation
-from flowsched.scale.bulk_input import input_of_fleet
+from flowsched.cluster.settings import Settings
+from flowsched.scale.bulk_input import bulk_settings
 from flowsched.scale.lone_task import decide_lone
 from flowsched.solvers import make_solver
 
@@ -610,7 +611,8 @@ def rounds(world):
     demands = world.demands(fleet)
     bulk_round.place(fleet, demands, world.groups, world.running_members, solver=make_solver("ortools"))
     for demand in demands:
-        decide_lone(input_of_fleet(fleet, [replace(demand, tasks=demand.tasks[:1])]), solver=make_solver("ortools"))
+        one = replace(demand, tasks=demand.tasks[:1])
+        decide_lone(fleet, [one], bulk_settings(Settings()), solver=make_solver("ortools"))
 
 preparation.prepare()
 before = compiled()

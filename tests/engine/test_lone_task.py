@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from types import MethodType
 
 import numpy as np
 import pytest
@@ -13,19 +14,23 @@ from hypothesis import strategies as st
 
 from flowsched.cluster.settings import Settings
 from flowsched.records.record_file import record_json
-from flowsched.scale.bulk_input import BulkInput, bulk_settings, input_of_fleet
+from flowsched.scale.bulk_input import bulk_settings, input_of_fleet
+from flowsched.scale.bulk_outcome import BulkOutcome
 from flowsched.scale.bulk_round import decide
-from flowsched.scale.lone_task import LoneRecord, decide_lone
+from flowsched.scale.lone_task import decide_lone
 from flowsched.scale.round import PACK, SPREAD
 from flowsched.solvers import make_solver
 
 SOLVER = make_solver("ortools")
 
 
-def of(world: World, scoring: str = SPREAD) -> BulkInput:
+def both(world: World, scoring: str = SPREAD, keep_record: bool = False) -> tuple[BulkOutcome | None, BulkOutcome]:
+    """What is decided of a lone task, and what a round decides."""
     fleet = world.fleet()
-    how = replace(bulk_settings(Settings()), scoring=scoring)
-    return input_of_fleet(fleet, world.demands(fleet), world.groups, world.running_members, how)
+    demands, how = world.demands(fleet), replace(bulk_settings(Settings()), scoring=scoring)
+    lone = decide_lone(fleet, demands, how, solver=SOLVER, keep_record=keep_record)
+    given_input = input_of_fleet(fleet, demands, world.groups, world.running_members, how)
+    return lone, decide(given_input, solver=SOLVER, keep_record=keep_record)
 
 
 def willing(kind: Kind) -> Kind:
@@ -50,8 +55,7 @@ def lone_worlds(draw: st.DrawFn) -> World:
 @given(lone_worlds(), st.sampled_from((SPREAD, PACK)))
 @settings(max_examples=300, deadline=None)
 def test_a_lone_task_is_placed_as_a_round_places_it(world: World, scoring: str) -> None:
-    lone = decide_lone(of(world, scoring), solver=SOLVER)
-    whole = decide(of(world, scoring), solver=SOLVER)
+    lone, whole = both(world, scoring)
     if lone is None:
         return
     assert lone.placements == whole.placements
@@ -89,28 +93,38 @@ def cluster(count: int, rng: np.random.Generator) -> World:
 @pytest.mark.parametrize("count", [1, 2, 3, 10, 100])
 def test_in_clusters_of_plain_machines_it_is_always_taken(count: int, scoring: str) -> None:
     for seed in range(10):
-        world = cluster(count, np.random.default_rng(seed))
-        lone = decide_lone(of(world, scoring), solver=SOLVER)
+        lone, whole = both(cluster(count, np.random.default_rng(seed)), scoring)
         assert lone is not None
-        assert lone.placements == decide(of(world, scoring), solver=SOLVER).placements
+        assert lone.placements == whole.placements
 
 
 def test_its_record_is_the_one_of_the_round_and_can_be_made_elsewhere() -> None:
-    given_input = of(cluster(10, np.random.default_rng(1)))
-    lone = decide_lone(given_input, solver=SOLVER, keep_record=True)
-    whole = decide(given_input, solver=SOLVER, keep_record=True)
+    lone, whole = both(cluster(10, np.random.default_rng(1)), keep_record=True)
     assert lone is not None and lone.record is not None and whole.record is not None
     part = dict(pickle.loads(pickle.dumps(lone.record))(0))
     assert record_json({**part, "timings": {}}) == record_json({**whole.record(0), "timings": {}})
     assert lone.certificate == whole.certificate
 
 
+def test_its_record_is_of_the_machines_as_they_were() -> None:
+    fleet = cluster(10, np.random.default_rng(1)).fleet()
+    demands = cluster(10, np.random.default_rng(1)).demands(fleet)
+    lone = decide_lone(fleet, demands, bulk_settings(Settings()), solver=SOLVER, keep_record=True)
+    assert lone is not None and lone.record is not None
+    before = record_json(lone.record(0))
+    for name in list(fleet.machines().names):
+        fleet.book(f"later on {name}", name, {"cpu": 300, "other": 1}, sensitivity=0.5, pressure=0.5)
+    fleet.remove_machine("n000")
+    fleet.put_machine("another", {"cpu": 8000}, {})
+    assert record_json(lone.record(0)) == before
+
+
 def test_a_record_that_contradicts_the_decision_is_not_made() -> None:
-    given_input = of(cluster(3, np.random.default_rng(1)))
-    whole = decide(given_input, solver=SOLVER)
+    lone, whole = both(cluster(3, np.random.default_rng(1)), keep_record=True)
+    assert lone is not None and isinstance(lone.record, MethodType)
     other = replace(whole.placements[0], machine="n000" if whole.placements[0].machine != "n000" else "n001")
     with pytest.raises(RuntimeError, match="was decided for a lone task"):
-        LoneRecord(given_input, "ortools", other).part(0)
+        replace(lone.record.__self__, placement=other).part(0)
 
 
 @pytest.mark.parametrize(
@@ -126,9 +140,9 @@ def test_a_record_that_contradicts_the_decision_is_not_made() -> None:
 )
 def test_what_is_not_plain_is_left_to_the_round(kind: Kind) -> None:
     boxes = tuple(Box(name, {"cpu": 8}, {}) for name in "ab")
-    assert decide_lone(of(World(boxes, kinds=(kind,))), solver=SOLVER) is None
+    assert both(World(boxes, kinds=(kind,)))[0] is None
 
 
 def test_machines_of_different_kinds_at_one_price_are_left_to_the_round() -> None:
     boxes = Box("a", {"cpu": 8}, {}), Box("b", {"cpu": 8}, {}, bandwidth=0.5)
-    assert decide_lone(of(World(boxes, kinds=(Kind("k", 1, {"cpu": 1}),))), solver=SOLVER) is None
+    assert both(World(boxes, kinds=(Kind("k", 1, {"cpu": 1}),)))[0] is None

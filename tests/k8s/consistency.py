@@ -23,6 +23,13 @@ def check_cache(cache: Cache) -> None:
     for name, node in cache.nodes.items():
         for uid in node.pods:
             assert cache.pods[uid].place == name, f"{cache.pods[uid].key} is listed on {name} but is elsewhere"
+        services = {uid for uid in node.pods if cache.pods[uid].intent.service is not None}
+        assert node.services == services, f"{name} has services {services}, and {node.services} are listed"
     for uid, entry in cache.pods.items():
         if entry.place in cache.nodes:
             assert uid in cache.nodes[entry.place].pods, f"{entry.key} is not listed on {entry.place}"
+        if entry.ours and not entry.place:
+            wants = cache.wants(entry)
+            template, entry.wants, entry.template = entry.template, None, None
+            assert wants == cache.wants(entry), f"{entry.key} wants something else than it is remembered to"
+            entry.wants, entry.template = wants, template

@@ -1,0 +1,106 @@
+"""Pods of one template are looked at once, and what they ask for is what each of them would be found to ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import objects_builders as b
+import pytest
+from consistency import check_cache
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_scheduler import CATALOGUE
+
+from flowsched_k8s import names
+from flowsched_k8s.cache import Cache
+from flowsched_k8s.configuration import Configuration
+from flowsched_k8s.objects import Meta, Pod
+
+
+def cache_with(*pods: Pod) -> Cache:
+    cache = Cache(Configuration(), CATALOGUE)
+    for name in ("n1", "n2"):
+        cache.put_node(b.node(name, "8"))
+    for pod in pods:
+        cache.put_pod(pod, 0.0)
+    return cache
+
+
+def token(name: str) -> dict[str, Any]:
+    """The volume that the API server gives each pod for the token of its service account."""
+    return {"name": f"kube-api-access-{name}", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
+
+
+def test_pods_of_one_template_share_what_they_ask_for() -> None:
+    pods = [b.pod(name, cpu="1", volumes=[token(name)]) for name in "ab"]
+    cache = cache_with(*pods)
+    first, second = (cache.pods[pod.metadata.uid] for pod in pods)
+    assert first.needs is second.needs and cache.wants(first) is cache.wants(second)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        b.pod("b", cpu="2"),
+        b.pod("b", cpu="1", labels={"app": "x"}),
+        b.pod("b", cpu="1", namespace="elsewhere"),
+        b.pod("b", cpu="1", annotations={names.PROFILE: "blackscholes"}),
+        b.pod("b", cpu="1", owner=("ReplicaSet", "r")),
+        b.pod("b", cpu="1", volumes=[b.claim_volume("c")]),
+    ],
+)
+def test_others_are_looked_at_themselves(other: Pod) -> None:
+    cache = cache_with(b.pod("a", cpu="1"), other)
+    first, second = cache.pods.values()
+    assert cache.wants(first) is not cache.wants(second)
+    check_cache(cache)
+
+
+def test_only_volumes_that_bind_to_nothing_are_forgotten() -> None:
+    assert b.pod(volumes=[token("a"), {"name": "c", "configMap": {"name": "c"}}]).spec.volumes is None
+    for volume in (b.claim_volume("c"), {"name": "d", "emptyDir": {}}, {"name": "h", "hostPath": {"path": "/"}}):
+        # A message that names a volume by its number names the right one.
+        kept = b.pod(volumes=[token("a"), volume]).spec.volumes
+        assert kept is not None and [v.name for v in kept] == ["kube-api-access-a", volume["name"]]
+
+
+APART = b.affinity(apart=[b.pod_term("kubernetes.io/hostname", b.selector(app="x"))])
+TEMPLATES: tuple[dict[str, Any], ...] = (
+    {"cpu": "1"},
+    {"cpu": "1", "labels": {"app": "x"}},
+    {"cpu": "1", "labels": {"app": "x"}, "owner": ("ReplicaSet", "r")},
+    {"cpu": "1", "labels": {"app": "x"}, "affinity": APART},
+    {"containers": [b.container(ports=[b.host_port(80)])], "labels": {"app": "x"}},
+    {"cpu": "1", "labels": {"app": "y"}, "topologySpreadConstraints": [b.spread("zone", b.selector(app="x"))]},
+)
+STEPS = st.tuples(
+    st.sampled_from(("add", "bind", "remove", "relabel", "forget", "profiles", "namespace")),
+    st.integers(0, len(TEMPLATES) - 1),
+    st.sampled_from("abcdefgh"),
+)
+
+
+@given(st.lists(STEPS, max_size=25))
+@settings(max_examples=200)
+def test_whatever_happens_they_want_what_each_of_them_would_be_found_to_want(steps: list[tuple[str, int, str]]) -> None:
+    cache = cache_with()
+    for step, number, name in steps:
+        uid = f"{name}-uid"
+        known = cache.pods.get(uid)
+        match step:
+            case "add" if known is None:
+                cache.put_pod(b.pod(name, uid=uid, **TEMPLATES[number]), 0.0)
+            case "bind" if known is not None:
+                again = {**TEMPLATES[number], "labels": known.pod.metadata.labels}
+                cache.put_pod(b.pod(name, uid=uid, node="n1", **again), 0.0)
+            case "relabel" if known is not None and not known.place:
+                cache.put_pod(b.pod(name, uid=uid, **TEMPLATES[number]), 0.0)
+            case "remove":
+                cache.remove_pod(uid)
+            case "forget":
+                cache.forget_relations()
+            case "profiles":
+                cache.use_catalogue(CATALOGUE)
+            case "namespace":
+                cache.put_namespace(b.decoded(Meta, b.metadata("default", labels={"team": str(number)})))
+        check_cache(cache)

@@ -22,22 +22,12 @@ _WORTH = lru_cache(maxsize=4)(worth_of)
 """A device plugin that restarts takes a node's GPUs away and gives them back."""
 
 
-def gpus_matter(given: RoundInput, c: ClassInput) -> bool:
-    """Whether pods of a class ask for GPUs, or may take CPU and memory that GPUs need."""
-    gpus = given.gpus
-    if not gpus.demand or given.settings.gpu_weight <= 0.0:
-        return False
-    if gpus.asked(c.needs) is not None:
-        return True
-    return any((row := given.fleet.row(name)) is not None and c.allowed[row] for name in gpus.nodes)
-
-
 def gpu_costs(given: RoundInput, fleet: Fleet, classes: Sequence[ClassInput]) -> list[FloatArray | None]:
     """For each class what each row of the fleet costs for its GPUs; None where nothing does.
 
     For pods that ask for GPUs that is what a node costs more than the cheapest one: they have to go to some.
     """
-    concerned = [c for c in classes if gpus_matter(given, c)]
+    concerned = [c for c in classes if given.gpus_matter(c)]
     if not concerned:
         return [None] * len(classes)
     names = [name for name in sorted(given.gpus.nodes) if fleet.row(name) is not None]

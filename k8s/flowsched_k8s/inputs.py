@@ -18,7 +18,6 @@ from flowsched_k8s.gangs import Gangs, group_name
 from flowsched_k8s.group_domains import GroupTopology, within_domains
 from flowsched_k8s.latency import ServiceWish, choose_curve
 from flowsched_k8s.names import CLAIM_IN_USE, TOO_MANY_VOLUMES
-from flowsched_k8s.planning import only_reads
 from flowsched_k8s.pod_groups import GroupRef, GroupSpec
 from flowsched_k8s.queue import Cause, PodQueue, causes_of
 from flowsched_k8s.recorder import histogram
@@ -205,7 +204,7 @@ class InputBuilder:
             gpus=cache.gpus.now(),
             keep_record=keep_record,
         )
-        return given if at_once and only_reads(given) else replace(given, fleet=cache.fleet.copy())
+        return given if at_once and given.only_reads else replace(given, fleet=cache.fleet.copy())
 
     def topology(self, ref: GroupRef) -> GroupTopology | None:
         """In which domains the pods of a group may be; None for one that may be anywhere."""

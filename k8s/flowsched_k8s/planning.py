@@ -29,7 +29,7 @@ from flowsched.scale.reasons import Cause as LeftCause
 from flowsched.scale.snapshot_input import input_of_snapshot
 from flowsched.solvers import Solver
 from flowsched.support.arrays import FloatArray
-from flowsched_k8s.gpu_costs import gpu_costs, gpus_matter
+from flowsched_k8s.gpu_costs import gpu_costs
 from flowsched_k8s.measured_pods import MeasuredPods, book
 from flowsched_k8s.queue import Cause
 from flowsched_k8s.round_input import Chosen, ClassInput, Fate, Held, RoundInput, RoundResult
@@ -38,9 +38,6 @@ from flowsched_k8s.why_not import group_waits, held_node, no_room, room
 from flowsched_models.runtime import HostFactory
 
 LOG = logging.getLogger(__name__)
-
-QUICK_NODES = 1000
-"""A single pod without a forecast is decided among so many nodes within about 1 ms, 5 where it needs a network."""
 
 _SAID = frozenset({LeftCause.GROUP, LeftCause.COST, LeftCause.SERVICE})
 """Causes that the engine says in words of its own; for the others there is the standard message."""
@@ -108,26 +105,11 @@ def plan_apart(given: RoundInput, solver: Solver, engine: FlowScheduler | None =
     )
 
 
-def is_quick(given: RoundInput) -> bool:
-    """Whether a round is so short that handing it to a thread would take longer: a single pod without a forecast that
-    takes nothing of nodes with GPUs.
-    """
-    if given.model is not None or len(given.classes) != 1 or given.fleet.rows > QUICK_NODES:
-        return False
-    only = given.classes[0]
-    return len(only.uids) == 1 and only.task is None and not gpus_matter(given, only)
-
-
-def only_reads(given: RoundInput) -> bool:
-    """Whether a round is quick and leaves its fleet as it is, which may then be the cluster's own."""
-    return is_quick(given) and not given.nominated
-
-
 def plan_any_round(given: RoundInput, solver: Solver, engine: FlowScheduler) -> RoundResult:
     """:func:`plan_round`, and where that raises :func:`plan_apart`."""
     # A round that is planned apart needs the fleet as it was.
     try:
-        return plan_round(given if only_reads(given) else replace(given, fleet=given.fleet.copy()), solver, engine)
+        return plan_round(given if given.only_reads else replace(given, fleet=given.fleet.copy()), solver, engine)
     except Exception:  # A fault of ours must not stop the scheduling of other pods.
         LOG.exception("a round failed, its pods are planned apart", extra={"round": given.number})
         return plan_apart(given, solver, engine)

@@ -53,7 +53,7 @@ from flowsched_k8s.load_reader import LoadReader
 from flowsched_k8s.metrics import Metrics
 from flowsched_k8s.metrics_updater import MetricsUpdater
 from flowsched_k8s.move_plan import plan_moves
-from flowsched_k8s.planning import is_quick, make_engine, plan_any_round
+from flowsched_k8s.planning import make_engine, plan_any_round
 from flowsched_k8s.pod_groups import IN_TREE
 from flowsched_k8s.profiles_file import ProfilesFile, first_profiles
 from flowsched_k8s.records import Records
@@ -343,7 +343,7 @@ class Process:
         began = time.perf_counter()
         assert self._engine is not None, "rounds begin once it is made"
         try:
-            if is_quick(given):
+            if given.is_quick:
                 result = plan_any_round(given, self._solver, self._engine)
             else:
                 result = await self._threads.run(plan_any_round, given, self._solver, self._engine)

@@ -23,6 +23,9 @@ from flowsched_k8s.round_trace import KubernetesTrace
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.runtime import HostFactory
 
+QUICK_NODES = 1000
+"""A single pod without a forecast is decided among so many nodes within about 1 ms, 5 where it needs a network."""
+
 
 class Fate(StrEnum):
     """What became of a pod that was not placed."""
@@ -213,6 +216,30 @@ class RoundInput:
     """By uid, the rounds before this one that have left a pod waiting; none where it is not named."""
     gpus: RoundGpus = field(default_factory=RoundGpus)
     keep_record: bool = False
+
+    @cached_property
+    def is_quick(self) -> bool:
+        """Whether the round is so short that handing it to a thread would take longer: a single pod without a forecast
+        that takes nothing of nodes with GPUs.
+        """
+        if self.model is not None or len(self.classes) != 1 or self.fleet.rows > QUICK_NODES:
+            return False
+        only = self.classes[0]
+        return len(only.uids) == 1 and only.task is None and not self.gpus_matter(only)
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether the round is quick and leaves its fleet as it is, which may then be the cluster's own."""
+        return self.is_quick and not self.nominated
+
+    def gpus_matter(self, c: ClassInput) -> bool:
+        """Whether pods of a class ask for GPUs, or may take CPU and memory that GPUs need."""
+        gpus = self.gpus
+        if not gpus.demand or self.settings.gpu_weight <= 0.0:
+            return False
+        if gpus.asked(c.needs) is not None:
+            return True
+        return any((row := self.fleet.row(name)) is not None and c.allowed[row] for name in gpus.nodes)
 
 
 @dataclass(frozen=True)

@@ -33,5 +33,7 @@ def check_cache(cache: Cache) -> None:
             wants = cache.wants(entry)
             template, entry.wants, entry.template = entry.template, None, None
             assert wants == cache.wants(entry), f"{entry.key} wants something else than it is remembered to"
-            assert entry.pod.spec.volumes or entry.needs == pod_requests(entry.pod), f"{entry.key} asks for something else"
+            assert entry.pod.spec.volumes or entry.needs == pod_requests(entry.pod), (
+                f"{entry.key} asks for something else"
+            )
             entry.wants, entry.template = wants, template

@@ -28,11 +28,10 @@ from flowsched.scale.scheduler import NetworkScheduler
 from flowsched_k8s import names
 from flowsched_k8s.configuration import Configuration, CostModelChoice, GpuResource
 from flowsched_k8s.event_player import play
-from flowsched_k8s.gpu_costs import gpu_costs, gpus_matter
+from flowsched_k8s.gpu_costs import gpu_costs
 from flowsched_k8s.gpus import GpuIndex, NodeGpus
 from flowsched_k8s.instructions import PatchCondition
 from flowsched_k8s.objects import Node, Pod
-from flowsched_k8s.planning import is_quick
 from flowsched_k8s.queue import Wake
 from flowsched_k8s.snapshot_export import snapshot_of
 
@@ -366,9 +365,9 @@ def test_a_cluster_without_gpus_pays_nothing(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("flowsched_k8s.gpu_costs.as_devices", pytest.fail)
     running.create(b.pod("p", cpu="1"))
     assert running.begin() and running.given is not None
-    assert is_quick(running.given)
+    assert running.given.is_quick
     (c,) = running.given.classes
-    assert not gpus_matter(running.given, c)
+    assert not running.given.gpus_matter(c)
     assert gpu_costs(running.given, running.given.fleet, [c]) == [None]
     assert running.given.gpus.nodes == {}
 
@@ -384,7 +383,7 @@ def test_a_pod_that_gpus_matter_to_is_decided_in_a_thread() -> None:
         decided(running)
         running.create(pod)
         assert running.begin() and running.given is not None
-        assert is_quick(running.given) == quick
+        assert running.given.is_quick == quick
 
 
 # Records

@@ -11,10 +11,10 @@ from test_review import scheduler
 
 from flowsched.records.record_file import record_json
 from flowsched.solvers import make_solver
-from flowsched_k8s import planning
+from flowsched_k8s import planning, round_input
 from flowsched_k8s.changes import Gone, Seen
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.planning import is_quick, make_engine, plan_any_round
+from flowsched_k8s.planning import make_engine, plan_any_round
 from flowsched_k8s.round_input import RoundInput, RoundResult
 
 
@@ -27,17 +27,17 @@ def given_of(*pods: Pod) -> RoundInput:
 
 
 def test_a_single_plain_pod_is_decided_at_once() -> None:
-    assert is_quick(given_of(b.pod("p", cpu="1")))
+    assert given_of(b.pod("p", cpu="1")).is_quick
 
 
 def test_all_else_is_decided_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not is_quick(given_of(b.pod("p", cpu="1"), b.pod("q", cpu="1")))
-    assert not is_quick(given_of(b.pod("p", cpu="1"), b.pod("q", cpu="2")))
-    assert not is_quick(given_of(b.pod("p", cpu="4", annotations={"flowsched.io/profile": "vips"})))
+    assert not given_of(b.pod("p", cpu="1"), b.pod("q", cpu="1")).is_quick
+    assert not given_of(b.pod("p", cpu="1"), b.pod("q", cpu="2")).is_quick
+    assert not given_of(b.pod("p", cpu="4", annotations={"flowsched.io/profile": "vips"})).is_quick
     plain = given_of(b.pod("p", cpu="1"))
-    monkeypatch.setattr(planning, "QUICK_NODES", 1)
-    assert not is_quick(plain)
-    assert is_quick(replace(plain, fleet=type(plain.fleet)()))
+    monkeypatch.setattr(round_input, "QUICK_NODES", 1)
+    assert not replace(plain).is_quick
+    assert replace(plain, fleet=type(plain.fleet)()).is_quick
 
 
 def test_a_fault_in_a_round_of_one_pod_leaves_the_cluster_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,9 @@ class BookedTask:
     joins: tuple[str, ...]
 
 
+MachineArrays = tuple[IntArray, IntArray, IntArray, IntArray, FloatArray, FloatArray, FloatArray]
+
+
 @dataclass(frozen=True, eq=False)
 class FleetMachines:
     """What a round at linear prices reads of a fleet's machines, as :class:`Fleet` has it: arrays by row."""
@@ -79,14 +82,9 @@ class FleetMachines:
     cap: FloatArray
     bandwidth: FloatArray
 
-    def arrays(self) -> tuple[IntArray, IntArray, IntArray, IntArray, FloatArray, FloatArray, FloatArray]:
+    def arrays(self) -> MachineArrays:
         """All that changes with what is booked, as kernels take it."""
         return self.allocatable, self.used, self.pressure, self.sensitivity, self.slope, self.cap, self.bandwidth
-
-    def copy(self) -> FleetMachines:
-        """The same, whatever happens to the fleet."""
-        copies: Any = (values.copy() for values in self.arrays())
-        return FleetMachines(self.names, self.order, self.resources, *copies)
 
 
 class Fleet(MachineRows):
@@ -132,6 +130,10 @@ class Fleet(MachineRows):
     def task_count(self) -> int:
         """Tasks that are booked, on machines known or not."""
         return len(self._bookings)
+
+    def column(self, resource: str) -> int:
+        """Column of a resource; -1 for one that no machine has had."""
+        return self._columns.get(resource, -1)
 
     def row(self, name: str) -> int | None:
         """Row of a machine, or None while it is not there."""
@@ -300,13 +302,9 @@ class Fleet(MachineRows):
         """Sum of the pressures of what is booked on each machine."""
         return self._fixed_pressure / FIXED
 
-    def machines(self) -> FleetMachines:
-        """Its machines as they are now, to be read before anything else is booked."""
-        order = self.order()
-        return FleetMachines(
-            self._ordered_names,
-            order,
-            self.resources,
+    def arrays(self) -> MachineArrays:
+        """What a round at linear prices reads, by row: in the order of :class:`FleetMachines`."""
+        return (
             self._allocatable,
             self._used,
             self._fixed_pressure,
@@ -315,6 +313,12 @@ class Fleet(MachineRows):
             self.pressure_cap,
             self.bandwidth,
         )
+
+    def machines(self, *, to_keep: bool = False) -> FleetMachines:
+        """Its machines as they are now; ``to_keep``: whatever happens to it."""
+        order, arrays = self.order(), self.arrays()
+        copies: Any = [values.copy() for values in arrays] if to_keep else arrays
+        return FleetMachines(self._ordered_names, order, self.resources, *copies)
 
     def fits(self, needs: Mapping[str, int]) -> BoolArray:
         """Alive machines that have room for all needs; a need of 0 asks for nothing."""

@@ -6,7 +6,7 @@ looks at all of its domains, for the least filled one. Copies share the counts o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -135,14 +135,16 @@ class RelationStore:
         """Names of relations by their ids; those that were retired are left out."""
         return tuple([self._counts[id_].relation.name for id_ in ids if id_ in self._counts])
 
-    def ids(self, names: Iterable[str]) -> tuple[int, ...]:
+    def ids(self, names: Collection[str]) -> tuple[int, ...]:
         """Ids of relations, each once. Raises ``KeyError`` for one that was not declared."""
+        if not names:
+            return ()
         try:
             return tuple([self._ids[name] for name in dict.fromkeys(names)])
         except KeyError as error:
             raise KeyError(f"relation {error.args[0]} was not declared") from None
 
-    def binding_ids(self, names: Iterable[str]) -> tuple[int, ...]:
+    def binding_ids(self, names: Collection[str]) -> tuple[int, ...]:
         """Of the relations that a task holds those that bind later tasks, which are counted for it.
 
         Raises ``KeyError`` for one that was not declared.

@@ -78,12 +78,12 @@ def decide_lone(
     began = clock()
     if not _is_lone(demands, settings):
         return None
-    (demand,), machines = demands, fleet.machines()
-    placement = _placement(machines, fleet.names, demand, settings)
+    (demand,) = demands
+    placement = _placement(fleet, demand, settings)
     if placement is None:
         return None
     timings = {"decide": (clock() - began) * 1e3}
-    record = LoneRecord(machines.copy(), demand, settings, solver.name, placement, timings)
+    record = LoneRecord(fleet.machines(to_keep=True), demand, settings, solver.name, placement, timings)
     return BulkOutcome((placement,), (), {}, record.part if keep_record else None, timings, record.certify)
 
 
@@ -105,22 +105,20 @@ def _is_lone(demands: Sequence[Demand], settings: RoundSettings) -> bool:
     )
 
 
-def _placement(
-    machines: FleetMachines, names: Sequence[str | None], demand: Demand, settings: RoundSettings
-) -> BulkPlacement | None:
+def _placement(fleet: Fleet, demand: Demand, settings: RoundSettings) -> BulkPlacement | None:
     """The machine that the task gets; None where there is none, or where a network may break the tie in another way.
 
     Machines of one group are ranked by a round as they are here; those of different ones maybe in another way.
     """
-    places, column = demand.places, {resource: i for i, resource in enumerate(machines.resources)}
+    places, column, arrays = demand.places, fleet.column, fleet.arrays()
     row, rival, rival_cost = lone_place(
         settings.scoring == SPREAD,
-        column.get("cpu", -1),
-        column.get("memory", -1),
-        machines.order,
-        np.array([column.get(resource, -1) for resource in demand.needs], dtype=np.int64),
+        column("cpu"),
+        column("memory"),
+        fleet.order(),
+        np.array([column(resource) for resource in demand.needs], dtype=np.int64),
         np.array(list(demand.needs.values()), dtype=np.int64),
-        *machines.arrays(),
+        *arrays,
         float(demand.sensitivity),
         float(demand.pressure),
         _ANYWHERE if places.allowed is None else places.allowed,
@@ -130,19 +128,19 @@ def _placement(
     if row < 0:
         return None
     terms = {name: value.item() for name, value in places.terms(np.array([row])).items()}
-    bandwidth = machines.bandwidth[row].item()
+    pressure, sensitivity, slope, _, bandwidth = (values[row].item() for values in arrays[2:])
     paid = (
-        demand.sensitivity * (machines.pressure[row].item() / FIXED * bandwidth),
-        demand.pressure * (machines.sensitivity[row].item() / FIXED * bandwidth),
-        demand.pressure * (slope_reading(machines.slope[row].item()) / FIXED),
+        demand.sensitivity * (pressure / FIXED * bandwidth),
+        demand.pressure * (sensitivity / FIXED * bandwidth),
+        demand.pressure * (slope_reading(slope) / FIXED),
     )
     terms |= {feature.term: value for feature, value in zip(BulkPrices.features, paid, strict=True)}
     there = rival_cost < math.inf
     return BulkPlacement(
         demand.tasks[0],
-        names[row] or "",
+        fleet.names[row] or "",
         reduce(add, terms.values(), 0.0),
         terms,
-        names[rival] if there else None,
+        fleet.names[rival] if there else None,
         rival_cost if there else None,
     )

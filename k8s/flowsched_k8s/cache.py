@@ -87,6 +87,7 @@ class Cache:
         self.services = Services(
             self.nodes, self.pods, self.fleet, self.configuration.engine, self.catalogue, self._touch
         )
+        self._names = self.configuration.scheduler_names
         self._seen = 0
         self._templates: dict[str, PodTemplate] = {}
         """Of the pod that came last, by namespace: pods of one template mostly come one after the other."""
@@ -323,7 +324,7 @@ class Cache:
         earlier = self.by_name.get(key[:2])
         if earlier is not None:
             self.remove_pod(earlier)
-        ours = pod.spec.scheduler_name in self.configuration.scheduler_names
+        ours = pod.spec.scheduler_name in self._names
         like = self._templates.get(meta.namespace)
         if like is None or not like.made(pod):
             like = self._templates[meta.namespace] = PodTemplate(pod, pod_requests(pod), self._intent(pod))

@@ -165,11 +165,12 @@ class InputBuilder:
                 group_priority[ref] = max(group_priority.get(ref, entry.priority), entry.priority)
         specs = {ref: spec for ref in group_priority if isinstance(spec := self._gangs.spec(ref), GroupSpec)}
         group_priority |= {ref: spec.priority for ref, spec in specs.items() if spec.priority is not None}
-        forecast = self._forecast_groups(entries)
+        forecast = self._forecast_groups(entries) if group_priority else frozenset()
         wholes = [self._class(members, group_priority, forecast) for members in by_class.values()]
         self._careful -= group_priority.keys()
         topologies = {group_name(ref): found for ref in specs if (found := self.topology(ref)) is not None}
-        wholes = within_domains(cache.fleet, wholes, topologies)
+        if topologies:
+            wholes = within_domains(cache.fleet, wholes, topologies)
         classes = [
             part
             for members, whole in zip(by_class.values(), wholes, strict=True)

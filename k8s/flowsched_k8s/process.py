@@ -7,7 +7,6 @@ way to a thread and back. Losing the lease ends the process: every write asks ri
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import json
 import logging
@@ -296,6 +295,7 @@ class Process:
             "scheduling",
             extra={"nodes": len(self.state.cache.nodes), "pods": len(self.state.cache.pods)},
         )
+        loop = asyncio.get_running_loop()
         while True:
             now = self._clock()
             at = self.state.next_round_s(now)
@@ -305,9 +305,9 @@ class Process:
                     continue
                 self._woken.clear()
                 wait = TICK_S if at is None or at <= now else min(TICK_S, at - now)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(max(wait, 1e-3)):
-                        await self._woken.wait()
+                timer = loop.call_later(max(wait, 1e-3), self._woken.set)
+                await self._woken.wait()
+                timer.cancel()
                 continue
             await self._round(now)
 

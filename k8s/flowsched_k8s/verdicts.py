@@ -45,6 +45,8 @@ class VerdictCache:
     def __init__(self) -> None:
         """Nothing is asked before it is needed."""
         self._kept: OrderedDict[Hashable, Verdicts] = OrderedDict()
+        self._last: tuple[StaticFilter, Verdicts] | None = None
+        """What was asked last: pods of one template share their filter."""
 
     def unasked(self, static: StaticFilter, versions: NDArray[np.int64], latest: int) -> int:
         """How many nodes :meth:`ask` would have to look at."""
@@ -65,6 +67,10 @@ class VerdictCache:
     ) -> Verdicts:
         """Verdicts on all nodes. By row: ``names``, and ``versions``, -1 where there is no node; the ``latest`` too."""
         size = len(versions)
+        if self._last is not None and self._last[0] is static:
+            last = self._last[1]
+            if last.latest == latest and len(last.seen) == size:
+                return last
         found = self._kept.get(static.key)
         if found is None or len(found.seen) != size:
             found = Verdicts(
@@ -83,6 +89,7 @@ class VerdictCache:
             if len(stale):
                 found = self._kept[static.key] = _asked_again(found, static, stale, nodes, names, versions)
             found.latest = latest
+        self._last = static, found
         return found
 
 

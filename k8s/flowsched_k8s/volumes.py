@@ -157,12 +157,16 @@ class VolumeIndex:
 
         Returns the uids of other pods for which volumes of the node count from now on.
         """
+        if not pod.spec.volumes:
+            return []
         for mount in _mounts(pod):
             self._users.setdefault(mount.claim, set()).add(pod.metadata.uid)
         return self.attached.use(pod.metadata.uid, node, self.limits.limited(self._attached(pod)))
 
     def unuse(self, pod: Pod) -> list[str]:
         """A pod is gone from its node; the same uids."""
+        if not pod.spec.volumes:
+            return []
         for mount in _mounts(pod):
             users = self._users.get(mount.claim)
             if users is not None:
@@ -424,7 +428,7 @@ class VolumeIndex:
 
 def claim_keys(pod: Pod) -> tuple[ClaimKey, ...]:
     """Claims that a pod uses: what to look at again when a claim changes."""
-    return tuple(dict.fromkeys(mount.claim for mount in _mounts(pod)))
+    return tuple(dict.fromkeys(mount.claim for mount in _mounts(pod))) if pod.spec.volumes else ()
 
 
 def _mounts(pod: Pod) -> Iterator[_Mount]:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 import msgspec
@@ -80,6 +80,15 @@ class NotAllowedError(Exception):
     """The guard of a request forbade it at the moment of sending. Nothing was sent."""
 
 
+class _Manner(NamedTuple):
+    """All of a request but its path and its body."""
+
+    method: str
+    has_body: bool
+    timeout: float
+    headers: list[str]
+
+
 @dataclass(eq=False)
 class _Exchange:
     """A handle of libcurl, for one request after the other."""
@@ -87,6 +96,8 @@ class _Exchange:
     curl: pycurl.Curl
     credentials: Credentials
     """Those that it shows."""
+    asked: _Manner | None = None
+    """How the last request was sent; libcurl remembers it."""
     _body: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -204,7 +215,7 @@ class Connection:
 
         await self._renew_credentials()
         curl = self._new_handle()
-        _ask(curl, "GET", self._url(path, query), None, self._headers_of(JSON, ""), 0.0)
+        _ask(curl, self._url(path, query), None, _Manner("GET", False, 0.0, self._headers_of(JSON, "")))
         stream = Stream(self._transfers(), curl, stall, answered, take)
         try:
             await stream.run()
@@ -234,7 +245,9 @@ class Connection:
             exchange = self._idle.pop() if self._idle else _Exchange(self._new_handle(), self._credentials)
             curl, began = exchange.curl, self.clock()
             headers = self._headers_of(accept, content_type if data is not None else "")
-            _ask(curl, method, url, data, headers, timeout or self.timeout)
+            manner = _Manner(method, data is not None, timeout or self.timeout, headers)
+            _ask(curl, url, data, manner, exchange.asked)
+            exchange.asked = manner
             try:
                 await self._transfers().run(curl)
             except TransferError as error:
@@ -349,16 +362,15 @@ def path_of(prefix: str, resource: str, namespace: str = "", name: str = "", sub
     return "/".join(parts)
 
 
-def _ask(curl: pycurl.Curl, method: str, url: str, data: bytes | None, headers: list[str], timeout: float) -> None:
+def _ask(curl: pycurl.Curl, url: str, data: bytes | None, manner: _Manner, before: _Manner | None = None) -> None:
     curl.setopt(pycurl.URL, url)
-    curl.setopt(pycurl.HTTPHEADER, headers)
-    curl.setopt(pycurl.TIMEOUT_MS, round(timeout * 1000))
-    if data is None:
-        curl.setopt(pycurl.HTTPGET, 1)
-    else:
-        curl.setopt(pycurl.POST, 1)
+    if manner != before:
+        curl.setopt(pycurl.HTTPHEADER, manner.headers)
+        curl.setopt(pycurl.TIMEOUT_MS, round(manner.timeout * 1000))
+        curl.setopt(pycurl.POST if manner.has_body else pycurl.HTTPGET, 1)
+        curl.setopt(pycurl.CUSTOMREQUEST, manner.method)
+    if data is not None:
         # Read from a source that cannot be read again, as libcurl otherwise repeats, unasked, what a server that
         # closed its connection may have carried out.
         curl.setopt(pycurl.POSTFIELDSIZE, len(data))
         curl.setopt(pycurl.READFUNCTION, io.BytesIO(data).read)
-    curl.setopt(pycurl.CUSTOMREQUEST, method)

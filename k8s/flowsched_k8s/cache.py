@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -259,12 +260,19 @@ class Cache:
             self._index.remove(old)
             self._index.add(pod)
             entry.wants = entry.template = None
-        reshaped = old.spec != pod.spec or granted(old) != granted(pod)
+        placed = old.spec.node_name != pod.spec.node_name
+        before = old.spec
+        if placed and not pod.spec.volumes:
+            # Only what is asked for volumes depends on the node.
+            before = msgspec.structs.replace(before, node_name=pod.spec.node_name)
+        reshaped = before != pod.spec or granted(old) != granted(pod)
         relabelled = old.metadata.labels != meta.labels or (old.metadata.deletion_timestamp != meta.deletion_timestamp)
         renamed = old.metadata.annotations != meta.annotations
-        if reshaped or renamed or relabelled:
+        if reshaped:
             entry.needs = pod_requests(pod)
+        if renamed or relabelled:
             entry.intent = self._intent(pod)
+        if placed or reshaped or renamed or relabelled:
             entry.wants = entry.template = None
         if old.status.nominated_node_name and not entry.nominated:
             self.nominated.pop(meta.uid, None)

@@ -55,7 +55,7 @@ def price_on(
         price += suffers * bandwidth[row] * float(pressure[row]) * (1.0 / FIXED)
     if causes != 0.0:
         price += causes * bandwidth[row] * float(sensitivity[row]) * (1.0 / FIXED)
-        price += causes * 1.0 * float(slope_reading(slope[row])) * (1.0 / FIXED)
+        price += causes * float(slope_reading(slope[row])) * (1.0 / FIXED)
     extra = 0.0
     if len(slowness):
         extra += slowness[row]

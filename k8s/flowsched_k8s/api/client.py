@@ -80,7 +80,7 @@ class NotAllowedError(Exception):
     """The guard of a request forbade it at the moment of sending. Nothing was sent."""
 
 
-class _Manner(NamedTuple):
+class _Options(NamedTuple):
     """All of a request but its path and its body."""
 
     method: str
@@ -96,7 +96,7 @@ class _Exchange:
     curl: pycurl.Curl
     credentials: Credentials
     """Those that it shows."""
-    asked: _Manner | None = None
+    asked: _Options | None = None
     """How the last request was sent; libcurl remembers it."""
     _body: list[bytes] = field(default_factory=list)
 
@@ -215,7 +215,7 @@ class Connection:
 
         await self._renew_credentials()
         curl = self._new_handle()
-        _ask(curl, self._url(path, query), None, _Manner("GET", False, 0.0, self._headers_of(JSON, "")))
+        _ask(curl, self._url(path, query), None, _Options("GET", False, 0.0, self._headers_of(JSON, "")))
         stream = Stream(self._transfers(), curl, stall, answered, take)
         try:
             await stream.run()
@@ -245,9 +245,9 @@ class Connection:
             exchange = self._idle.pop() if self._idle else _Exchange(self._new_handle(), self._credentials)
             curl, began = exchange.curl, self.clock()
             headers = self._headers_of(accept, content_type if data is not None else "")
-            manner = _Manner(method, data is not None, timeout or self.timeout, headers)
-            _ask(curl, url, data, manner, exchange.asked)
-            exchange.asked = manner
+            options = _Options(method, data is not None, timeout or self.timeout, headers)
+            _ask(curl, url, data, options, exchange.asked)
+            exchange.asked = options
             try:
                 await self._transfers().run(curl)
             except TransferError as error:
@@ -362,13 +362,13 @@ def path_of(prefix: str, resource: str, namespace: str = "", name: str = "", sub
     return "/".join(parts)
 
 
-def _ask(curl: pycurl.Curl, url: str, data: bytes | None, manner: _Manner, before: _Manner | None = None) -> None:
+def _ask(curl: pycurl.Curl, url: str, data: bytes | None, options: _Options, before: _Options | None = None) -> None:
     curl.setopt(pycurl.URL, url)
-    if manner != before:
-        curl.setopt(pycurl.HTTPHEADER, manner.headers)
-        curl.setopt(pycurl.TIMEOUT_MS, round(manner.timeout * 1000))
-        curl.setopt(pycurl.POST if manner.has_body else pycurl.HTTPGET, 1)
-        curl.setopt(pycurl.CUSTOMREQUEST, manner.method)
+    if options != before:
+        curl.setopt(pycurl.HTTPHEADER, options.headers)
+        curl.setopt(pycurl.TIMEOUT_MS, round(options.timeout * 1000))
+        curl.setopt(pycurl.POST if options.has_body else pycurl.HTTPGET, 1)
+        curl.setopt(pycurl.CUSTOMREQUEST, options.method)
     if data is not None:
         # Read from a source that cannot be read again, as libcurl otherwise repeats, unasked, what a server that
         # closed its connection may have carried out.

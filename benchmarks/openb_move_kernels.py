@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.openb_place_kernels import place
 from flowsched.gpu.compiled import compiled
 from flowsched.gpu.device_arrays import DeviceArrays
 from flowsched.gpu.fit_kernels import fits, model_fits, take
 from flowsched.gpu.shapes import WHOLE_MILLI, ShapeArrays
-from flowsched.gpu.value_kernels import ValueState, ValueTables, best_device, place, refresh, revalue
+from flowsched.gpu.value_kernels import ValueState, ValueTables, best_device, refresh, revalue
 from flowsched.support.arrays import IntArray
 
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks.openb_move_kernels import place_all_moving
+from benchmarks.openb_place_kernels import place_all
 from benchmarks.openb_playing import GpuPlacements
 from flowsched.gpu.demand import GpuDemand
 from flowsched.gpu.demand_prices import PriceProgram
 from flowsched.gpu.device_value import value_state, value_tables
 from flowsched.gpu.shapes import ShapeArrays, shape_arrays
 from flowsched.gpu.tie_order import tie_order
-from flowsched.gpu.value_kernels import ValueTables, place_all
+from flowsched.gpu.value_kernels import ValueTables
 from flowsched.support.arrays import FloatArray, IntArray
 from flowsched_simulator.baselines.gpu.rule import GpuOutlook
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from flowsched.relations.entry_bounds import roles
 from flowsched.relations.relation import Relation
 from flowsched.relations.relation_store import Footprint, RelationStore
 from flowsched.relations.topology_counts import TopologyCounts
+from flowsched.scale.fleet_kernels import FleetArrays
 from flowsched.scale.machine_arrays import FIXED, MachineRows
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
@@ -61,30 +62,13 @@ class BookedTask:
     joins: tuple[str, ...]
 
 
-MachineArrays = tuple[IntArray, IntArray, IntArray, IntArray, FloatArray, FloatArray, FloatArray]
-
-
-@dataclass(frozen=True, eq=False)
-class FleetMachines:
-    """What a round at linear prices reads of a fleet's machines, as :class:`Fleet` has it: arrays by row."""
+class FleetMachines(NamedTuple):
+    """All machines: their names, in order, the row of each, the resource of each column, and the arrays."""
 
     names: tuple[str, ...]
-    """Of all machines, in order."""
     order: IntArray
-    """Their rows."""
     resources: tuple[str, ...]
-    allocatable: IntArray
-    used: IntArray
-    pressure: IntArray
-    """Sums over what is booked, in units of 1/FIXED: exact."""
-    sensitivity: IntArray
-    slope: FloatArray
-    cap: FloatArray
-    bandwidth: FloatArray
-
-    def arrays(self) -> MachineArrays:
-        """All that changes with what is booked, as kernels take it."""
-        return self.allocatable, self.used, self.pressure, self.sensitivity, self.slope, self.cap, self.bandwidth
+    arrays: FleetArrays
 
 
 class Fleet(MachineRows):
@@ -302,9 +286,9 @@ class Fleet(MachineRows):
         """Sum of the pressures of what is booked on each machine."""
         return self._fixed_pressure / FIXED
 
-    def arrays(self) -> MachineArrays:
-        """What a round at linear prices reads, by row: in the order of :class:`FleetMachines`."""
-        return (
+    def arrays(self) -> FleetArrays:
+        """Its machines as they are now."""
+        return FleetArrays(
             self._allocatable,
             self._used,
             self._fixed_pressure,
@@ -317,8 +301,9 @@ class Fleet(MachineRows):
     def machines(self, *, to_keep: bool = False) -> FleetMachines:
         """Its machines as they are now; ``to_keep``: whatever happens to it."""
         order, arrays = self.order(), self.arrays()
-        copies: Any = [values.copy() for values in arrays] if to_keep else arrays
-        return FleetMachines(self._ordered_names, order, self.resources, *copies)
+        if to_keep:
+            arrays = FleetArrays._make(values.copy() for values in arrays)
+        return FleetMachines(self._ordered_names, order, self.resources, arrays)
 
     def fits(self, needs: Mapping[str, int]) -> BoolArray:
         """Alive machines that have room for all needs; a need of 0 asks for nothing."""

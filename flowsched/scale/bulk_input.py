@@ -151,12 +151,12 @@ def input_of_machines(
     needed = {r for d in demands for r, amount in d.needs.items() if amount > 0}
     resources = ["cpu", "memory", *sorted(needed - {"cpu", "memory"})]
     columns = np.array([known.get(resource, -1) for resource in resources], dtype=np.int64)
-    allocatable, free, readings, limits, alike = machine_arrays(rows, columns, *machines.arrays())
+    allocatable, free, readings, limits, alike = machine_arrays(rows, columns, machines.arrays)
     # Mostly all are alike.
     bandwidths, kind = (
-        (machines.bandwidth[rows[:1]], np.zeros(len(rows), np.int64))
+        (machines.arrays.bandwidth[rows[:1]], np.zeros(len(rows), np.int64))
         if alike
-        else np.unique(machines.bandwidth[rows], return_inverse=True)
+        else np.unique(machines.arrays.bandwidth[rows], return_inverse=True)
     )
     return BulkInput(
         list(machines.names),

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from flowsched.scale.compiled import compiled
 from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.support.arrays import FloatArray, IntArray
+
+
+class FleetArrays(NamedTuple):
+    """What a round at linear prices reads of a fleet's machines, by row, as kernels take it."""
+
+    allocatable: IntArray
+    used: IntArray
+    pressure: IntArray
+    """Sums over what is booked, in units of 1/FIXED: exact."""
+    sensitivity: IntArray
+    slope: FloatArray
+    cap: FloatArray
+    bandwidth: FloatArray
 
 
 @compiled
@@ -27,13 +42,7 @@ def pressure_limit(cap: float) -> int:
 def machine_arrays(
     rows: IntArray,
     columns: IntArray,
-    allocatable: IntArray,
-    used: IntArray,
-    pressure: IntArray,
-    sensitivity: IntArray,
-    slope: FloatArray,
-    cap: FloatArray,
-    bandwidth: FloatArray,
+    machines: FleetArrays,
 ) -> tuple[IntArray, IntArray, IntArray, IntArray, bool]:
     """What is allocatable and free, by machine and resource; readings and limits, by machine and feature; whether there are
     machines, all of one bandwidth.
@@ -50,11 +59,11 @@ def machine_arrays(
         row = rows[m]
         for k in range(len(columns)):
             if columns[k] >= 0:
-                has[m, k] = allocatable[row, columns[k]]
-                free[m, k] = has[m, k] - used[row, columns[k]]
-        alike &= bandwidth[row] == bandwidth[rows[0]]
-        readings[m, 0] = pressure[row]
-        readings[m, 1] = sensitivity[row]
-        readings[m, 2] = slope_reading(slope[row])
-        limits[m, 0] = pressure_limit(cap[row])
+                has[m, k] = machines.allocatable[row, columns[k]]
+                free[m, k] = has[m, k] - machines.used[row, columns[k]]
+        alike &= machines.bandwidth[row] == machines.bandwidth[rows[0]]
+        readings[m, 0] = machines.pressure[row]
+        readings[m, 1] = machines.sensitivity[row]
+        readings[m, 2] = slope_reading(machines.slope[row])
+        limits[m, 0] = pressure_limit(machines.cap[row])
     return has, free, readings, limits, alike

@@ -1,6 +1,6 @@
 """Compiled choice of a lone task's machine: two looks at a fleet's machines, in one call.
 
-Arrays are those of a fleet, by row. ``order``: the rows of its machines in the order of their names. ``columns``: the column
+Arrays are by row of the fleet. ``order``: the rows of its machines in the order of their names. ``columns``: the column
 of each resource that the task needs, -1 for one that no machine has, and ``needs`` how much. ``suffers`` and ``causes`` are
 the task's sensitivity and pressure. ``allowed``, ``slowness`` and ``preference`` may be empty: no difference.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from flowsched.scale.compiled import compiled
-from flowsched.scale.fleet_kernels import pressure_limit, slope_reading
+from flowsched.scale.fleet_kernels import FleetArrays, pressure_limit, slope_reading
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
@@ -25,13 +25,7 @@ def price_on(
     row: int,
     columns: IntArray,
     needs: IntArray,
-    allocatable: IntArray,
-    used: IntArray,
-    pressure: IntArray,
-    sensitivity: IntArray,
-    slope: FloatArray,
-    cap: FloatArray,
-    bandwidth: FloatArray,
+    machines: FleetArrays,
     suffers: float,
     causes: float,
     allowed: BoolArray,
@@ -45,17 +39,17 @@ def price_on(
     if len(allowed) and not allowed[row]:
         return np.inf
     for r in range(len(needs)):
-        if needs[r] > 0 and free_on(row, columns[r], allocatable, used) < needs[r]:
+        if needs[r] > 0 and free_on(row, columns[r], machines) < needs[r]:
             return np.inf
     added = int(np.rint(causes * FIXED))
-    if added != 0 and pressure[row] + added > pressure_limit(cap[row]):
+    if added != 0 and machines.pressure[row] + added > pressure_limit(machines.cap[row]):
         return np.inf
     price = 0.0
     if suffers != 0.0:
-        price += suffers * bandwidth[row] * float(pressure[row]) * (1.0 / FIXED)
+        price += suffers * machines.bandwidth[row] * float(machines.pressure[row]) * (1.0 / FIXED)
     if causes != 0.0:
-        price += causes * bandwidth[row] * float(sensitivity[row]) * (1.0 / FIXED)
-        price += causes * float(slope_reading(slope[row])) * (1.0 / FIXED)
+        price += causes * machines.bandwidth[row] * float(machines.sensitivity[row]) * (1.0 / FIXED)
+        price += causes * float(slope_reading(machines.slope[row])) * (1.0 / FIXED)
     extra = 0.0
     if len(slowness):
         extra += slowness[row]
@@ -65,19 +59,19 @@ def price_on(
 
 
 @compiled
-def free_on(row: int, column: int, allocatable: IntArray, used: IntArray) -> int:
+def free_on(row: int, column: int, machines: FleetArrays) -> int:
     """What is left of a resource on a machine; below 0 where more is booked than allocatable."""
-    return int(allocatable[row, column] - used[row, column]) if column >= 0 else 0
+    return int(machines.allocatable[row, column] - machines.used[row, column]) if column >= 0 else 0
 
 
 @compiled
-def share_in_use(row: int, cpu: int, memory: int, allocatable: IntArray, used: IntArray) -> float:
+def share_in_use(row: int, cpu: int, memory: int, machines: FleetArrays) -> float:
     """Rank of a machine among those with its price, weighed as :func:`~flowsched.scale.machine_arrays.ties` does."""
     known, shares = 0.0, np.zeros(2)
     for i, column in enumerate((cpu, memory)):
-        if column >= 0 and allocatable[row, column] > 0:
+        if column >= 0 and machines.allocatable[row, column] > 0:
             known += 1.0
-            shares[i] = -0.5 / allocatable[row, column] * float(free_on(row, column, allocatable, used))
+            shares[i] = -0.5 / machines.allocatable[row, column] * float(free_on(row, column, machines))
     return float(0.5 * known + shares[0] + shares[1])
 
 
@@ -107,26 +101,12 @@ def lone_place(
     No machine either where the cheapest is dearer than ``DEAREST``, or where machines whose prices differ by at most
     ``NEAR`` differ in bandwidth, in what runs there, slowness or preference. ``cpu``, ``memory``: their columns.
     """
+    # Taken apart, as numba looks at such a tuple for a while.
+    machines = FleetArrays(allocatable, used, pressure, sensitivity, slope, cap, bandwidth)
     count, least = len(order), np.inf
     price = np.empty(count)
     for m in range(count):
-        price[m] = price_on(
-            order[m],
-            columns,
-            needs,
-            allocatable,
-            used,
-            pressure,
-            sensitivity,
-            slope,
-            cap,
-            bandwidth,
-            suffers,
-            causes,
-            allowed,
-            slowness,
-            preference,
-        )
+        price[m] = price_on(order[m], columns, needs, machines, suffers, causes, allowed, slowness, preference)
         least = min(least, price[m])
     if not least <= DEAREST:
         return -1, -1, np.inf
@@ -138,10 +118,10 @@ def lone_place(
         if first < 0:
             first = row
         alike = (
-            bandwidth[row] == bandwidth[first]
-            and pressure[row] == pressure[first]
-            and sensitivity[row] == sensitivity[first]
-            and slope_reading(slope[row]) == slope_reading(slope[first])
+            machines.bandwidth[row] == machines.bandwidth[first]
+            and machines.pressure[row] == machines.pressure[first]
+            and machines.sensitivity[row] == machines.sensitivity[first]
+            and slope_reading(machines.slope[row]) == slope_reading(machines.slope[first])
         )
         if len(slowness):
             alike &= slowness[row] == slowness[first]
@@ -149,21 +129,21 @@ def lone_place(
             alike &= preference[row] == preference[first]
         if not alike:
             return -1, -1, np.inf
-        rank = _rank(spread, row, cpu, memory, allocatable, used)
+        rank = _rank(spread, row, cpu, memory, machines)
         if best < 0 or rank < lowest:
             best, lowest = m, rank
     rival, cost, lowest = -1, np.inf, np.inf
     for m in range(count):
         if m == best or price[m] > cost:
             continue
-        rank = share_in_use(order[m], cpu, memory, allocatable, used)
+        rank = share_in_use(order[m], cpu, memory, machines)
         if rival < 0 or price[m] < cost or rank < lowest:
             rival, cost, lowest = m, price[m], rank
     return order[best], order[rival] if rival >= 0 else -1, cost
 
 
 @compiled
-def _rank(spread: bool, row: int, cpu: int, memory: int, allocatable: IntArray, used: IntArray) -> float:
+def _rank(spread: bool, row: int, cpu: int, memory: int, machines: FleetArrays) -> float:
     if spread:
-        return float(share_in_use(row, cpu, memory, allocatable, used))
-    return float(free_on(row, cpu, allocatable, used))
+        return float(share_in_use(row, cpu, memory, machines))
+    return float(free_on(row, cpu, machines))

@@ -110,7 +110,7 @@ def _placement(fleet: Fleet, demand: Demand, settings: RoundSettings) -> BulkPla
 
     Machines of one group are ranked by a round as they are here; those of different ones maybe in another way.
     """
-    places, column, arrays = demand.places, fleet.column, fleet.arrays()
+    places, column, machines = demand.places, fleet.column, fleet.arrays()
     row, rival, rival_cost = lone_place(
         settings.scoring == SPREAD,
         column("cpu"),
@@ -118,7 +118,7 @@ def _placement(fleet: Fleet, demand: Demand, settings: RoundSettings) -> BulkPla
         fleet.order(),
         np.array([column(resource) for resource in demand.needs], dtype=np.int64),
         np.array(list(demand.needs.values()), dtype=np.int64),
-        *arrays,
+        *machines,
         float(demand.sensitivity),
         float(demand.pressure),
         _ANYWHERE if places.allowed is None else places.allowed,
@@ -128,11 +128,11 @@ def _placement(fleet: Fleet, demand: Demand, settings: RoundSettings) -> BulkPla
     if row < 0:
         return None
     terms = {name: value.item() for name, value in places.terms(np.array([row])).items()}
-    pressure, sensitivity, slope, _, bandwidth = (values[row].item() for values in arrays[2:])
+    bandwidth = machines.bandwidth[row].item()
     paid = (
-        demand.sensitivity * (pressure / FIXED * bandwidth),
-        demand.pressure * (sensitivity / FIXED * bandwidth),
-        demand.pressure * (slope_reading(slope) / FIXED),
+        demand.sensitivity * (machines.pressure[row].item() / FIXED * bandwidth),
+        demand.pressure * (machines.sensitivity[row].item() / FIXED * bandwidth),
+        demand.pressure * (slope_reading(machines.slope[row]) / FIXED),
     )
     terms |= {feature.term: value for feature, value in zip(BulkPrices.features, paid, strict=True)}
     there = rival_cost < math.inf

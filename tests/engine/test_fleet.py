@@ -23,7 +23,7 @@ def view(fleet: Fleet) -> dict[str, object]:
     state: dict[str, object] = {
         name: by_name(fleet, getattr(fleet, name)) for name in ("bandwidth", "pressure_cap", "headroom_slope")
     }
-    state["sensitivity"] = by_name(fleet, fleet.machines().sensitivity)
+    state["sensitivity"] = by_name(fleet, fleet.arrays().sensitivity)
     state["pressure"] = by_name(fleet, fleet.pressure())
     columns = sorted((r, k) for k, r in enumerate(fleet.resources))
     state["free"] = {

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from benchmarks.openb_place_kernels import place_all
 from flowsched.gpu.demand import GpuDemand, demand_of, gpus_of
 from flowsched.gpu.demand_prices import SAMPLES, PriceProgram
 from flowsched.gpu.device_arrays import DeviceArrays, device_arrays
 from flowsched.gpu.device_patterns import best_pattern
 from flowsched.gpu.device_value import value_state, value_tables
 from flowsched.gpu.shapes import GpuShape, shape_arrays
-from flowsched.gpu.value_kernels import place_all
 from gpu_cases import MODELS, sample_prices, sized_shapes, used_machines
 
 PLENTY = 10**9

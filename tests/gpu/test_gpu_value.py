@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.openb_place_kernels import place, place_all
 from flowsched.gpu.device_arrays import DeviceArrays, device_arrays
 from flowsched.gpu.device_value import for_shapes, value_state, value_tables
 from flowsched.gpu.fit_kernels import fits
 from flowsched.gpu.shapes import GpuShape, shape_arrays
 from flowsched.gpu.tie_order import tie_order
-from flowsched.gpu.value_kernels import ValueTables, place, place_all, place_together, price_everywhere
+from flowsched.gpu.value_kernels import ValueTables, place_together, price_everywhere
 from flowsched.support.arrays import FloatArray, IntArray
 from gpu_cases import MODELS, sample_prices, sized_shapes, used_machines
 

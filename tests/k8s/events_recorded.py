@@ -104,7 +104,7 @@ def told(given: RoundInput) -> dict[str, Any]:
         "machines": names,
         "labels": [dict(fleet.labels(name)) for name in names],
         "amounts": amounts,
-        "sums": [s[order].tolist() for s in (fleet.machines().pressure, fleet.machines().sensitivity)],
+        "sums": [s[order].tolist() for s in (fleet.arrays().pressure, fleet.arrays().sensitivity)],
         "services": (fleet.pressure_cap[order].tolist(), fleet.headroom_slope[order].tolist()),
         "bandwidth": fleet.bandwidth[order].tolist(),
         "relations": {r.name: counts(given, r.name) for r in sorted(fleet.relations(), key=lambda r: r.name)},

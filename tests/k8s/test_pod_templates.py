@@ -104,3 +104,13 @@ def test_whatever_happens_they_want_what_each_of_them_would_be_found_to_want(ste
             case "namespace":
                 cache.put_namespace(b.decoded(Meta, b.metadata("default", labels={"team": str(number)})))
         check_cache(cache)
+
+
+def test_a_pod_that_says_no_longer_that_it_is_a_service_binds_its_node_to_no_goal() -> None:
+    service = {names.PROFILE: "memcached", names.SLO: "p95=1ms@30k"}
+    cache = cache_with(b.pod("a", cpu="2", node="n1", annotations=service))
+    row = cache.fleet.row("n1")
+    assert row is not None and cache.fleet.pressure_cap[row] < float("inf")
+    cache.put_pod(b.pod("a", cpu="2", node="n1"), 0.0)
+    check_cache(cache)
+    assert cache.fleet.pressure_cap[row] == float("inf") and not cache.nodes["n1"].services

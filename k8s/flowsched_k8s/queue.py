@@ -173,7 +173,7 @@ class _QueuedPod:
     gated: bool = False
     attempts: int = 0
     failures: int = 0
-    failed_s: float = 0.0
+    failed_s: float = float("-inf")
     longer: float = 1.0
     """How many times as long as usual the backoff of the last failure is."""
     causes: frozenset[Cause] = frozenset()
@@ -378,7 +378,8 @@ class PodQueue:
         """Put a pod in flight back.
 
         ``causes`` say which changes will wake an unschedulable pod (none: every change); pods with equal ``like`` are asked
-        for once when a change has a condition. Without ``failed`` the backoff does not grow: room is being made for the pod.
+        for once when a change has a condition. Without ``failed`` there is no other backoff than it had: room is being made
+        for the pod, which takes it as soon as it is there.
         """
         entry = self._entries.get(key)
         if entry is None or entry.place is not Place.IN_FLIGHT:
@@ -388,9 +389,10 @@ class PodQueue:
         missed = entry.touched or self._missed(entry)
         self._leave(entry)
         if outcome is not AttemptOutcome.POSTPONED:
-            entry.failures += failed
+            if failed:
+                entry.failures += 1
+                entry.failed_s = now
             # Those that found no room wait for a change, and are best decided together when it comes.
-            entry.failed_s = now
             entry.longer = 1.0 if outcome is AttemptOutcome.UNSCHEDULABLE else self._draw()
         if entry.gated:
             self._enter(entry, Place.GATED, GATED)

@@ -212,6 +212,18 @@ def test_equal_pods_are_planned_in_one_round_each_on_a_node_of_its_own() -> None
     assert asked(running) == sorted(f"low-{n}" for n in nominated)
 
 
+def test_a_preemptor_takes_its_room_as_soon_as_it_is_there() -> None:
+    running = scheduler(b.node("n1"), there("victim", "n1", **with_port()))
+    running.create(b.pod("critical", priority=10, **with_port()))
+    running.round()
+    running.evict()
+    running.server.remove(running.server.pods["default", "victim"])
+    running.deliver()
+    # It has not failed: its backoff of a second would be waiting for nothing.
+    running.settle(within=0.1)
+    assert running.where() == {"critical": "n1"}
+
+
 def gang(count: int, *, minimum: int | None = None, name: str = "g", cpu: str = "2", **fields: Any) -> list[Pod]:
     labels = {NAME_LABEL: name, MINIMUM_LABEL: str(minimum or count)}
     if KUEUE_TOTAL in fields.get("annotations", {}):

@@ -332,10 +332,10 @@ def running_plane(folder: Path, parts: Sequence[str], qps: int, *options: str) -
 
 
 @contextlib.contextmanager
-def running_flowsched(folder: Path, qps: int, **more: Any) -> Iterator[int]:
+def running_flowsched(folder: Path, qps: int, python: str = sys.executable, **more: Any) -> Iterator[int]:
     """flowsched as its manifests would run it: its own ServiceAccount and roles, electing a leader; its pid.
 
-    ``more`` stands in its configuration beside what every benchmark needs.
+    ``python`` is the interpreter that runs it; ``more`` stands in its configuration beside what every benchmark needs.
     """
     kubectl = [str(folder / "bin" / "kubectl"), "--kubeconfig", str(folder / "admin.kubeconfig")]
     # What has no place here, such as a monitor of another API, is refused without harm to the rest.
@@ -356,7 +356,7 @@ def running_flowsched(folder: Path, qps: int, **more: Any) -> Iterator[int]:
             }
         )
     )
-    command = [sys.executable, "-m", "flowsched.cli", "run", "--config", str(config), "--kubeconfig", kubeconfig]
+    command = [python, "-m", "flowsched.cli", "run", "--config", str(config), "--kubeconfig", kubeconfig]
     log = folder / "logs" / "flowsched.log"
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
@@ -390,6 +390,7 @@ class Options:
     schedulers: tuple[str, ...]
     default_qps: bool
     one_by_one: bool = False
+    python: str = sys.executable
 
 
 async def run_batch(
@@ -523,7 +524,7 @@ def measure(options: Options) -> list[Run]:
             if "kube_scheduler" in options.schedulers:
                 pids["kube_scheduler"] = state["processes"]["kube-scheduler"]["pid"]
             if "flowsched" in options.schedulers:
-                pids["flowsched"] = stack.enter_context(running_flowsched(folder, options.qps))
+                pids["flowsched"] = stack.enter_context(running_flowsched(folder, options.qps, options.python))
             runs.append(asyncio.run(measure_run(options, number, folder, pids)))
     return runs
 
@@ -534,7 +535,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
     for name in (*SCHEDULERS, DEFAULT_QPS):
         entries = [run.entries[name] for run in runs if name in run.entries]
         if entries:
-            summary[name] = {f: round(statistics.median(entry[f] for entry in entries), 3) for f in FIGURES}
+            summary[name] = {f: round(statistics.median(entry[f] for entry in entries), 6) for f in FIGURES}
     summary["raw_binds_per_s"] = round(statistics.median(run.raw_binds_per_s for run in runs), 1)
     return summary
 
@@ -559,6 +560,15 @@ def _dashed(name: str) -> str:
     return name.replace("_", "-")
 
 
+def python_version(python: str) -> str:
+    """What runs flowsched, with its compiler: a build with profiles and one without differ by a tenth."""
+    asked = "import platform; print(platform.python_version(), *platform.python_build(), platform.python_compiler())"
+    done = subprocess.run([python, "-c", asked], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise BenchmarkError(f"{python} does not run: it ended with code {done.returncode}")
+    return done.stdout.strip()
+
+
 def say(text: str) -> None:
     click.echo(text, err=True)
 
@@ -576,6 +586,12 @@ def say(text: str) -> None:
 )
 @click.option("--one-by-one", is_flag=True, help="Create a pod when the one before is bound.")
 @click.option("--scheduler", "schedulers", multiple=True, type=click.Choice(sorted(SCHEDULERS)), help="Only this one.")
+@click.option(
+    "--python",
+    default=sys.executable,
+    type=click.Path(exists=True, dir_okay=False, executable=True),
+    help="The interpreter that runs flowsched, instead of this one.",
+)
 @click.option("--keep", is_flag=True, help="Keep the result under benchmarks/results.")
 @click.option("--json", "as_json", is_flag=True)
 def main(
@@ -587,6 +603,7 @@ def main(
     default_qps: bool,
     one_by_one: bool,
     schedulers: tuple[str, ...],
+    python: str,
     keep: bool,
     as_json: bool,
 ) -> None:
@@ -595,8 +612,9 @@ def main(
     if pods + 20 > room:
         raise click.UsageError(f"{nodes} nodes have room for {room} pods, not for {pods} and a few to warm up")
     chosen = schedulers or tuple(SCHEDULERS)
-    options = Options(nodes, pods, runs, kube_scheduler_qps, kwok, chosen, default_qps, one_by_one)
+    options = Options(nodes, pods, runs, kube_scheduler_qps, kwok, chosen, default_qps, one_by_one, python)
     try:
+        version = python_version(python)
         results = measure(options)
     except BenchmarkError as error:
         raise click.ClickException(str(error)) from None
@@ -610,7 +628,7 @@ def main(
             "kwok": kwok,
             "summary": summary,
             "runs": [{**run.entries, "raw_binds_per_s": run.raw_binds_per_s} for run in results],
-            "machine": describe_machine(),
+            "machine": {**describe_machine(), "python": version},
             "load_average": os.getloadavg()[0],
         }
         stem = f"k8s-throughput-{nodes}x{pods}{'-one-by-one' * one_by_one}"

@@ -6,10 +6,12 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 HOUSE = Path(__file__).parent.parent
@@ -221,12 +223,31 @@ def test_pyproject_lists_every_package() -> None:
     assert homes == {name: root.resolve() for name, root in ROOTS.items()}
 
 
-def test_every_requirement_is_pinned_to_a_version_that_it_allows() -> None:
+def read_pins() -> dict[str, str]:
     pins = {}
     for line in (HOUSE / "constraints.txt").read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             name, version = re.fullmatch(r"([\w.-]+)==([\w.!+]+)", line).groups()  # type: ignore[union-attr]
             pins[canonicalize_name(name)] = version
+    return pins
+
+
+def test_every_pinned_version_installs_on_the_oldest_python() -> None:
+    oldest = PYPROJECT["project"]["requires-python"].removeprefix(">=") + ".0"
+    refused, compared = [], 0
+    for name in read_pins():
+        try:
+            required = metadata(name)["Requires-Python"]
+        except PackageNotFoundError:  # of another version of Python or system
+            continue
+        compared += 1
+        if required and oldest not in SpecifierSet(required):
+            refused.append(f"{name} needs Python {required}")
+    assert compared > 100 and refused == []
+
+
+def test_every_requirement_is_pinned_to_a_version_that_it_allows() -> None:
+    pins = read_pins()
     project = PYPROJECT["project"]
     groups = [project["dependencies"], *project["optional-dependencies"].values()]
     needed = [Requirement(text) for group in groups for text in group]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from flowsched.support.arrays import BoolArray
 from flowsched_k8s.cache import Cache
+from flowsched_k8s.entries import PodEntry
 from flowsched_k8s.gangs import Gangs
 from flowsched_k8s.inputs import InputBuilder
 from flowsched_k8s.names import CLAIM_IN_USE
@@ -18,7 +19,7 @@ from flowsched_k8s.volumes import ClaimPatch
 
 @dataclass(frozen=True)
 class Booking:
-    """A placement that holds. Its room, its claims and its volumes are taken."""
+    """A placement that holds: its pod is assumed to be there."""
 
     chosen: Chosen
     patches: tuple[ClaimPatch, ...] = ()
@@ -35,7 +36,7 @@ class Bookings:
         self._queue = queue
         self._inputs = inputs
 
-    def book(self, chosen: Sequence[Chosen]) -> tuple[list[Booking], dict[str, str]]:
+    def book(self, chosen: Sequence[Chosen], now: float) -> tuple[list[Booking], dict[str, str]]:
         """(placements that still hold, by uid why the others do not: a reason that no node changes, or "").
 
         All of a gang or none: when too few of a gang's placements hold, the others are released as well.
@@ -51,9 +52,10 @@ class Bookings:
                 units.setdefault(self._gangs.ref(entry) or c.uid, []).append(c)
         # Gangs first.
         for unit, members in sorted(units.items(), key=lambda item: isinstance(item[0], str)):
-            tried = {c.uid: self._book(c, eligible) for c in members}
+            missing = self._gangs.missing(members[0].uid) if isinstance(unit, GroupRef) else 0
+            tried = {c.uid: self._book(c, eligible, now) for c in members}
             booked = [b for b in tried.values() if isinstance(b, Booking)]
-            if isinstance(unit, GroupRef) and len(booked) < self._gangs.missing(members[0].uid):
+            if isinstance(unit, GroupRef) and len(booked) < missing:
                 for booking in booked:
                     self._release(booking)
                 self._inputs.did_not_hold(unit)
@@ -64,8 +66,8 @@ class Bookings:
                 broken.update({uid: b for uid, b in tried.items() if isinstance(b, str)})
         return sound, broken
 
-    def _book(self, c: Chosen, eligible: dict[Hashable, BoolArray]) -> Booking | str:
-        """Take what a placement needs: room in the fleet, claims for one pod at a time, volumes. Or why it does not hold."""
+    def _book(self, c: Chosen, eligible: dict[Hashable, BoolArray], now: float) -> Booking | str:
+        """Assume a pod where it was placed, with its room, claims and volumes; or why that does not hold."""
         cache = self._cache
         entry = cache.pods[c.uid]
         node = cache.nodes.get(c.node)
@@ -88,7 +90,8 @@ class Bookings:
             return CLAIM_IN_USE
         if wants.filter.verdict(node.node) is not None:
             return ""
-        needs = {**entry.needs, "cpu": max(c.width_milli or 0, entry.request_milli)}
+        width = c.width_milli or entry.request_milli
+        needs = {**entry.needs, "cpu": max(width, entry.request_milli)}
         if pod.spec.volumes:
             needs |= cache.volumes.needs_on(pod, c.node)
         if not cache.fleet.fits_on(needs, c.node):
@@ -105,13 +108,27 @@ class Bookings:
             if isinstance(found, str):
                 return ""
             patches = found
-        cache.fleet.book(c.uid, c.node, needs, holds=wants.holds, joins=wants.joins)
-        cache.volumes.use(pod, c.node)
         cache.volumes.assume(patches)
+        cache.assume(entry, c.node, width, *self._share(entry, c), now)
         return Booking(c, patches)
 
     def _release(self, booking: Booking) -> None:
-        uid = booking.chosen.uid
-        self._cache.fleet.release(uid)
-        self._cache.volumes.unuse(self._cache.pods[uid].pod)
+        self._cache.forget(self._cache.pods[booking.chosen.uid])
         self._cache.volumes.forget(booking.patches)
+
+    def _share(self, entry: PodEntry, c: Chosen) -> tuple[int, tuple[int, ...]]:
+        """Threads and cores of a placement: what the search said, a service's own cores, or all that are open."""
+        if c.threads is not None and c.cores is not None:
+            return c.threads, c.cores
+        cache = self._cache
+        open_cores = cache.free_cores(c.node)
+        wish = cache.services.wish_of(entry)
+        if wish is not None:
+            return self._inputs.service_threads(wish, entry), open_cores[: wish.core_count]
+        count = max(1, len(open_cores))
+        allowed = [t for t in entry.intent.threads if t <= count]
+        if entry.intent.threads:
+            return (max(allowed) if allowed else min(entry.intent.threads)), open_cores
+        if entry.intent.profile is not None:
+            return cache.catalogue.jobs[entry.intent.profile].threads_for(count), open_cores
+        return max(1, -(-entry.request_milli // 1000)), open_cores

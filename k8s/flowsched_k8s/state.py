@@ -31,7 +31,7 @@ from flowsched_k8s.queue import AttemptOutcome, Cause, Place, PodQueue, Wake
 from flowsched_k8s.rebalancing import Rebalancing
 from flowsched_k8s.recorder import Recorder
 from flowsched_k8s.resizes import Resizes
-from flowsched_k8s.round_input import Chosen, Fate, RoundInput, RoundResult
+from flowsched_k8s.round_input import Fate, RoundInput, RoundResult
 from flowsched_k8s.storage_objects import (
     Claim,
     CsiDriver,
@@ -427,7 +427,7 @@ class SchedulerState:
         return self.queue.attempts(key) - (self.queue.place(key) is Place.IN_FLIGHT)
 
     def end_round(self, result: RoundResult, now: float, seconds_taken: float = 0.0) -> list[Instruction]:
-        """Check every placement against the cluster as it is now, assume it, and say what to do."""
+        """Assume every placement that holds in the cluster as it is now, and say what to do."""
         self.round_running = False
         self._long_round = seconds_taken > self.configuration.rounds.batch_window_s
         self._pause_until_s = now + min(_IDLE_SHARE * seconds_taken, _LONGEST_PAUSE_S)
@@ -436,7 +436,7 @@ class SchedulerState:
         if self.events is not None:
             self.events.decided(result, now)
         out: list[Instruction] = []
-        bookings, broken = self.bookings.book(result.chosen)
+        bookings, broken = self.bookings.book(result.chosen, now)
         for booking in bookings:
             entry = self.cache.pods[booking.chosen.uid]
             self._attempted(entry, "scheduled", seconds_taken)
@@ -491,35 +491,15 @@ class SchedulerState:
         return out
 
     def _commit(self, entry: PodEntry, booking: Booking, number: int, now: float) -> list[Instruction]:
-        cache, c = self.cache, booking.chosen
-        width = c.width_milli or entry.request_milli
-        threads, cores = self._share(entry, c)
+        c = booking.chosen
         entry.attempts += self.queue.attempts(entry.key)
         self.queue.remove(entry.key)
         self.postponed.discard(c.uid)
-        cache.assume(entry, c.node, width, threads, cores, now)
         self.held_node.let_go(c.uid, now)
-        nominated = cache.nominated.get(c.uid, c.node)
+        nominated = self.cache.nominated.get(c.uid, c.node)
         if nominated != c.node:
             self.wakeups.room_on(nominated, now)
         return self.bindings.begin(entry, booking, number)
-
-    def _share(self, entry: PodEntry, c: Chosen) -> tuple[int, tuple[int, ...]]:
-        """Threads and cores of a placement: what the search said, a service's own cores, or all that are open."""
-        if c.threads is not None and c.cores is not None:
-            return c.threads, c.cores
-        cache = self.cache
-        open_cores = cache.free_cores(c.node)
-        wish = cache.services.wish_of(entry)
-        if wish is not None:
-            return self.inputs.service_threads(wish, entry), open_cores[: wish.core_count]
-        count = max(1, len(open_cores))
-        allowed = [t for t in entry.intent.threads if t <= count]
-        if entry.intent.threads:
-            return (max(allowed) if allowed else min(entry.intent.threads)), open_cores
-        if entry.intent.profile is not None:
-            return cache.catalogue.jobs[entry.intent.profile].threads_for(count), open_cores
-        return max(1, -(-entry.request_milli // 1000)), open_cores
 
     # Those who wait
 

@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -106,6 +107,13 @@ def steady(wall: Callable[[], float], monotonic: Callable[[], float]) -> Callabl
     return now
 
 
+def _start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """A task that has come to its first wait where Python can do that, and begins with the loop's next turn before 3.12."""
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(work, loop=asyncio.get_running_loop(), eager_start=True)
+    return asyncio.create_task(work)
+
+
 class Process:
     """One ``flowsched run``."""
 
@@ -176,11 +184,13 @@ class Process:
         """Loading of what rounds need for GPUs; None while no node has any."""
         self._behind = ""
         self._woken = asyncio.Event()
-        self._binds: asyncio.Queue[Bind] = asyncio.Queue()
+        self._binds: deque[Bind] = deque()
+        """Decided, and not sent yet."""
+        self._binding: set[asyncio.Task[None]] = set()
+        self._bind_faults: asyncio.Queue[BaseException] = asyncio.Queue()
         self._patches: asyncio.Queue[PodKey] = asyncio.Queue()
         self._latest_patch: dict[PodKey, PatchCondition] = {}
         self._others: asyncio.Queue[Instruction | ReadPod] = asyncio.Queue()
-        self._under_way = 0
         self._stopping = asyncio.Event()
         self._threads = Threads()
         """Rounds, and what they need compiled."""
@@ -202,10 +212,10 @@ class Process:
         health, metrics = await self.server.start()
         LOG.info("listening", extra={"health": str(health), "metrics": str(metrics)})
         jobs: list[Coroutine[Any, Any, object]] = [r.run() for r in self.reflectors.values()]
-        jobs += [self._bind_all() for _ in range(BINDERS)]
         jobs += [self._patch_all() for _ in range(PATCHERS)]
         jobs += [self._do_others() for _ in range(PATCHERS)]
-        jobs += [self.writer.run_events(), self._tick(), self._lead(), self._load_reader.run(), self._stopping.wait()]
+        jobs += [self.writer.run_events(), self._tick(), self._lead(), self._load_reader.run()]
+        jobs += [self._bindings_fail(), self._stopping.wait()]
         tasks = [asyncio.create_task(job) for job in jobs]
         stop = tasks[-1]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -218,6 +228,7 @@ class Process:
                 LOG.critical("stopped by a fault", exc_info=fault, extra={"part": str(ended.get_coro())})
         self.state.active = False
         await self._finish_writes()
+        tasks += self._binding
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -235,10 +246,9 @@ class Process:
 
     async def _finish_writes(self) -> None:
         """What is decided and not sent yet is dropped; what was sent is waited for."""
-        while not self._binds.empty():
-            self._binds.get_nowait()
+        self._binds.clear()
         until = time.monotonic() + GRACE_S
-        while self._under_way and time.monotonic() < until:
+        while self._binding and time.monotonic() < until:
             await asyncio.sleep(0.02)
         await self.writer.flush_events(max(0.0, until - time.monotonic()))
 
@@ -299,8 +309,8 @@ class Process:
         while True:
             now = self._clock()
             at = self.state.next_round_s(now)
-            if at is None or at > now or self._binds.qsize() > BACKLOG or not self._follows():
-                if self._follows() and self._binds.empty() and self.state.rebalancing.due(now):
+            if at is None or at > now or len(self._binds) > BACKLOG or not self._follows():
+                if self._follows() and not self._binds and self.state.rebalancing.due(now):
                     await self._rebalance(now)
                     continue
                 self._woken.clear()
@@ -355,6 +365,7 @@ class Process:
         now = self._clock()
         self._dispatch(self.state.end_round(result, now, took))
         # Bindings are sent before anything else is done.
+        self._send_binds()
         await asyncio.sleep(0)
         self._metrics_updater.tell_round(given, result, self._solver.name, took)
         trace = result.trace
@@ -393,7 +404,8 @@ class Process:
     def _dispatch(self, instructions: Sequence[Instruction | ReadPod]) -> None:
         for instruction in instructions:
             if isinstance(instruction, Bind):
-                self._binds.put_nowait(instruction)
+                self._binds.append(instruction)
+                asyncio.get_running_loop().call_soon(self._send_binds)
             elif isinstance(instruction, PostEvent):
                 about = self.state.cache.pods.get(instruction.regarding.uid)
                 controller = about.pod.spec.scheduler_name if about is not None and about.ours else ""
@@ -409,29 +421,40 @@ class Process:
             else:
                 self._others.put_nowait(instruction)
 
-    async def _bind_all(self) -> None:
-        while True:
-            bind = await self._binds.get()
-            withheld = self.state.bindings.withheld(bind, self._clock())
-            if withheld is not None:
-                LOG.info("binding not sent", extra={"pod": bind.pod, "node": bind.node, "why": withheld})
-                self._woken.set()
-                continue
-            self._under_way += 1
-            try:
-                result = await self.writer.carry_out(bind)
-            finally:
-                self._under_way -= 1
-            if result.outcome is WriteOutcome.STOPPED:
-                continue
-            outcome = BindOutcome.BOUND if result.outcome is WriteOutcome.DONE else BindOutcome(result.outcome.value)
-            about = {"pod": bind.pod, "node": bind.node}
-            if outcome is BindOutcome.BOUND:
-                LOG.debug("bound", extra=about)
-            elif outcome is not BindOutcome.DRY:
-                LOG.info("not bound", extra={**about, "outcome": outcome.value, "error": result.message})
-            self._dispatch(self.state.bindings.done(bind.pod, outcome, result.message, self._clock()))
+    def _send_binds(self) -> None:
+        while self._binds and len(self._binding) < BINDERS:
+            task = _start(self._bind(self._binds.popleft()))
+            self._binding.add(task)
+            task.add_done_callback(self._bind_ended)
+
+    async def _bindings_fail(self) -> None:
+        raise await self._bind_faults.get()
+
+    def _bind_ended(self, task: asyncio.Task[None]) -> None:
+        self._binding.discard(task)
+        if task.cancelled():
+            return
+        if (fault := task.exception()) is not None:
+            self._bind_faults.put_nowait(fault)
+        self._send_binds()
+
+    async def _bind(self, bind: Bind) -> None:
+        withheld = self.state.bindings.withheld(bind, self._clock())
+        if withheld is not None:
+            LOG.info("binding not sent", extra={"pod": bind.pod, "node": bind.node, "why": withheld})
             self._woken.set()
+            return
+        result = await self.writer.carry_out(bind)
+        if result.outcome is WriteOutcome.STOPPED:
+            return
+        outcome = BindOutcome.BOUND if result.outcome is WriteOutcome.DONE else BindOutcome(result.outcome.value)
+        about = {"pod": bind.pod, "node": bind.node}
+        if outcome is BindOutcome.BOUND:
+            LOG.debug("bound", extra=about)
+        elif outcome is not BindOutcome.DRY:
+            LOG.info("not bound", extra={**about, "outcome": outcome.value, "error": result.message})
+        self._dispatch(self.state.bindings.done(bind.pod, outcome, result.message, self._clock()))
+        self._woken.set()
 
     async def _patch_all(self) -> None:
         """Conditions: only the last word about a pod is written, and none about a pod that is gone or placed by now."""

@@ -561,8 +561,10 @@ def _dashed(name: str) -> str:
 
 
 def python_version(python: str) -> str:
-    """What runs flowsched, with its compiler: a build with profiles and one without differ by a tenth."""
-    asked = "import platform; print(platform.python_version(), *platform.python_build(), platform.python_compiler())"
+    """What runs flowsched, with its compiler and its allocator: those of two builds differ by a tenth."""
+    asked = (
+        "import os, platform as p; print(p.python_version(), p.python_compiler(), os.environ.get('PYTHONMALLOC', ''))"
+    )
     done = subprocess.run([python, "-c", asked], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise BenchmarkError(f"{python} does not run: it ended with code {done.returncode}")

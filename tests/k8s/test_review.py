@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,9 +21,9 @@ from running import Site, running_scheduler, site_of
 from flowsched_k8s import inputs, names
 from flowsched_k8s.api.writer import Result, WriteOutcome
 from flowsched_k8s.configuration import Configuration, Features
-from flowsched_k8s.instructions import Evict, PatchCondition, PodKey, Resize
+from flowsched_k8s.instructions import Bind, Evict, PatchCondition, PodKey, Resize
 from flowsched_k8s.planning import plan_round
-from flowsched_k8s.process import Process, steady
+from flowsched_k8s.process import BINDERS, Process, steady
 from flowsched_k8s.queue import PodQueue
 from flowsched_k8s.state import SchedulerState
 from flowsched_models import runtime
@@ -169,6 +171,47 @@ def test_a_later_condition_does_not_swallow_a_nomination_that_is_not_sent_yet() 
     process._dispatch([PatchCondition(key, names.UNSCHEDULABLE, "first", nominated_node="n1")])
     process._dispatch([PatchCondition(key, names.UNSCHEDULABLE, "second")])
     assert process._latest_patch[key] == PatchCondition(key, names.UNSCHEDULABLE, "second", nominated_node="n1")
+
+
+def test_bindings_beyond_those_that_may_be_under_way_wait_and_a_fault_in_one_is_told() -> None:
+    binds = [Bind(PodKey("default", f"p{i}", str(i)), "n1", {}) for i in range(BINDERS + 2)]
+    sent: list[Bind] = []
+    answers: dict[str, asyncio.Future[Result]] = {}
+
+    async def carry_out(bind: Bind) -> Result:
+        sent.append(bind)
+        answers[bind.pod.name] = asyncio.get_running_loop().create_future()
+        return await answers[bind.pod.name]
+
+    bindings = SimpleNamespace(withheld=lambda bind, now: None, done=lambda *told: [])
+    process = _process(
+        writer=SimpleNamespace(carry_out=carry_out),
+        state=SimpleNamespace(bindings=bindings),
+        _binds=deque(),
+        _binding=set(),
+        _bind_faults=asyncio.Queue(),
+        _woken=asyncio.Event(),
+    )
+
+    async def course() -> None:
+        process._dispatch(binds)
+        assert sent == []
+        process._send_binds()
+        if sys.version_info >= (3, 12):
+            assert sent == binds[:BINDERS]  # before the loop does anything else
+        await asyncio.sleep(0)
+        assert sent == binds[:BINDERS]
+        answers["p0"].set_result(Result(WriteOutcome.DONE))
+        await asyncio.sleep(0.01)
+        assert sent == binds[: BINDERS + 1]
+        answers["p1"].set_exception(KeyError("of ours"))
+        with pytest.raises(KeyError, match="of ours"):
+            await asyncio.wait_for(process._bindings_fail(), 10.0)
+        assert sent == binds
+        for answer in answers.values():
+            answer.cancel()
+
+    asyncio.run(course())
 
 
 def _process(**parts: Any) -> Process:

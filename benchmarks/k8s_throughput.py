@@ -33,6 +33,7 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 import numpy as np
+import yaml
 
 from benchmarks.machine import describe_machine
 from flowsched_models.text_table import text_table
@@ -333,10 +334,11 @@ def running_plane(folder: Path, parts: Sequence[str], qps: int, *options: str) -
 
 @contextlib.contextmanager
 def running_flowsched(folder: Path, qps: int, python: str = sys.executable, **more: Any) -> Iterator[int]:
-    """flowsched as its manifests would run it: its own ServiceAccount and roles, electing a leader; its pid.
+    """flowsched as its manifests would run it: its own ServiceAccount, roles and environment, electing a leader; its pid.
 
     ``python`` is the interpreter that runs it; ``more`` stands in its configuration beside what every benchmark needs.
     """
+    environment = {**os.environ, **environment_of(python)}
     kubectl = [str(folder / "bin" / "kubectl"), "--kubeconfig", str(folder / "admin.kubeconfig")]
     # What has no place here, such as a monitor of another API, is refused without harm to the rest.
     subprocess.run(
@@ -359,7 +361,7 @@ def running_flowsched(folder: Path, qps: int, python: str = sys.executable, **mo
     command = [python, "-m", "flowsched.cli", "run", "--config", str(config), "--kubeconfig", kubeconfig]
     log = folder / "logs" / "flowsched.log"
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment)
     try:
         yield process.pid
     except BenchmarkError as error:
@@ -561,14 +563,21 @@ def _dashed(name: str) -> str:
 
 
 def python_version(python: str) -> str:
-    """What runs flowsched, with its compiler and its allocator: those of two builds differ by a tenth."""
-    asked = (
-        "import os, platform as p; print(p.python_version(), p.python_compiler(), os.environ.get('PYTHONMALLOC', ''))"
-    )
+    """What runs flowsched, with its compiler: those of two builds differ by a tenth."""
+    asked = "import platform; print(platform.python_version(), platform.python_compiler())"
     done = subprocess.run([python, "-c", asked], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise BenchmarkError(f"{python} does not run: it ended with code {done.returncode}")
     return done.stdout.strip()
+
+
+def environment_of(python: str) -> dict[str, str]:
+    """The Deployment's environment, for the image's Python: an older one does not know the allocator and would not start."""
+    if tuple(map(int, python_version(python).split(".")[:2])) < (3, 13):
+        return {}
+    deployment = yaml.safe_load((MANIFESTS / "base" / "deployment.yaml").read_text(encoding="utf-8"))
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return {one["name"]: one["value"] for one in container["env"]}
 
 
 def say(text: str) -> None:
@@ -631,6 +640,7 @@ def main(
             "summary": summary,
             "runs": [{**run.entries, "raw_binds_per_s": run.raw_binds_per_s} for run in results],
             "machine": {**describe_machine(), "python": version},
+            "environment": environment_of(python),
             "load_average": os.getloadavg()[0],
         }
         stem = f"k8s-throughput-{nodes}x{pods}{'-one-by-one' * one_by_one}"

@@ -108,7 +108,7 @@ def best_move(
 
 
 @compiled
-def place_all_moving(
+def place_all(
     first: int,
     last: int,
     arrivals: IntArray,
@@ -123,10 +123,12 @@ def place_all_moving(
     moves: IntArray,
     made: int,
 ) -> int:
-    """``place_all`` for arrivals from ``first`` to ``last``, with at most one move for each that fits nowhere.
+    """Place the arrivals from ``first`` to ``last`` one after the other, with at most one move for each that fits nowhere.
 
-    ``at`` and ``on`` [N] are where tasks are by now. A row of ``moves`` [most, 4] becomes: for which arrival, the task that
-    is moved, its machine and device then; ``made`` of them are there already. Returns how many are there in the end.
+    Of ``arrivals`` [N], shapes, ``where`` [N] becomes the machine, -1 for none, and ``device`` [N] the device that a share
+    was taken from, -1 for whole ones. ``at`` and ``on`` [N] are where tasks are by now. A row of ``moves`` [most, 4]
+    becomes: for which arrival, the task that is moved, its machine and device then; ``made`` of them are there already.
+    Returns how many are there in the end.
     """
     for n in range(first, last):
         s = arrivals[n]

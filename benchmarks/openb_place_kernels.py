@@ -9,7 +9,6 @@ from flowsched.gpu.device_arrays import DeviceArrays
 from flowsched.gpu.fit_kernels import fits, take
 from flowsched.gpu.shapes import ShapeArrays
 from flowsched.gpu.value_kernels import AT_LEAST, DEAREST, ValueState, ValueTables, best_device, refresh
-from flowsched.support.arrays import IntArray
 
 _ROUNDING = 1e-9
 
@@ -84,22 +83,3 @@ def place(
     take(m, s, device, machines, shapes)
     refresh(m, machines, tables, state)
     return m, device
-
-
-@compiled
-def place_all(
-    arrivals: IntArray,
-    machines: DeviceArrays,
-    shapes: ShapeArrays,
-    tables: ValueTables,
-    state: ValueState,
-    where: IntArray,
-    device: IntArray,
-) -> None:
-    """Place tasks one after the other; one that fits nowhere is left out.
-
-    Of ``arrivals`` [N], shapes, ``where`` [N] becomes the machine, -1 for none, and ``device`` [N] the device that a share
-    was taken from, -1 for whole ones.
-    """
-    for n in range(len(arrivals)):
-        where[n], device[n] = place(arrivals[n], machines, shapes, tables, state)

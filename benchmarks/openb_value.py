@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.openb_move_kernels import place_all_moving
-from benchmarks.openb_place_kernels import place_all
+from benchmarks.openb_move_kernels import place_all
 from benchmarks.openb_playing import GpuPlacements
 from flowsched.gpu.demand import GpuDemand
 from flowsched.gpu.demand_prices import PriceProgram
@@ -93,12 +92,7 @@ class _Game:
 
     def _step(self, tables: ValueTables, first: int, last: int) -> None:
         state = value_state(self._machines, tables)
-        machine, device = self.machine, self.device
-        if not len(self.moves):
-            part = slice(first, last)
-            place_all(self._arrivals[part], self._machines, self._shapes, tables, state, machine[part], device[part])
-            return
-        self.made = place_all_moving(
+        self.made = place_all(
             first,
             min(last, len(self._arrivals)),
             self._arrivals,
@@ -106,8 +100,8 @@ class _Game:
             self._shapes,
             tables,
             state,
-            machine,
-            device,
+            self.machine,
+            self.device,
             self._at,
             self._on,
             self.moves,

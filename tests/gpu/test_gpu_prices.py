@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from benchmarks.openb_place_kernels import place_all
+from benchmarks.openb_place_kernels import place
 from flowsched.gpu.demand import GpuDemand, demand_of, gpus_of
 from flowsched.gpu.demand_prices import SAMPLES, PriceProgram
 from flowsched.gpu.device_arrays import DeviceArrays, device_arrays
@@ -146,8 +146,8 @@ def test_no_placement_exceeds_the_bound(data: st.DataObject) -> None:
     arrivals = np.array(data.draw(st.lists(st.integers(0, len(shapes) - 1), max_size=30)), dtype=np.int64)
     asked, now = shape_arrays(shapes, MODELS), machines.copy()
     tables = value_tables(prices, asked, machines.devices.shape[1])
-    where, device = np.zeros((2, len(arrivals)), dtype=np.int64)
-    place_all(arrivals, now, asked, tables, value_state(now, tables), where, device)
+    state = value_state(now, tables)
+    where = np.array([place(s, now, asked, tables, state)[0] for s in arrivals], dtype=np.int64)
 
     program = PriceProgram(machines, MODELS, shapes)
     bound = program.bound(np.bincount(arrivals, minlength=len(shapes)))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.openb_place_kernels import place, place_all
+from benchmarks.openb_place_kernels import place
 from flowsched.gpu.device_arrays import DeviceArrays, device_arrays
 from flowsched.gpu.device_value import for_shapes, value_state, value_tables
 from flowsched.gpu.fit_kernels import fits
@@ -175,9 +175,10 @@ def test_the_same_seed_gives_the_same_places_however_machines_are_listed(data: s
 
     def places(order: IntArray) -> list[str]:
         order = order[tie_order([names[m] for m in order])]
-        now, where, device = machines.permuted(order).copy(), *np.zeros((2, len(arrivals)), dtype=np.int64)
+        now, asked = machines.permuted(order).copy(), shape_arrays(shapes, MODELS)
         tables = tables_of(prices, shapes, now)
-        place_all(arrivals, now, shape_arrays(shapes, MODELS), tables, value_state(now, tables), where, device)
+        state = value_state(now, tables)
+        where = [place(s, now, asked, tables, state)[0] for s in arrivals]
         return [names[order[m]] if m >= 0 else "" for m in where]
 
     assert places(listed) == places(np.arange(len(names)))

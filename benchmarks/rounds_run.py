@@ -56,6 +56,7 @@ def run_rounds(preset: Preset, rounds: int, seed: int, look: Look | None = None)
     cluster = course.cluster
     decider = Rounds(cluster, make_solver(SOLVER))
     run = Run()
+    frozen_before = gc.get_freeze_count()
     gc.collect()
     gc.freeze()
     try:
@@ -86,7 +87,8 @@ def run_rounds(preset: Preset, rounds: int, seed: int, look: Look | None = None)
             run.churn.append(len(events.leave) / events.running if events.running else 1.0)
             run.came.append(len(events.come))
     finally:
-        gc.unfreeze()
+        if not frozen_before:  # what others have frozen would be looked at again as well
+            gc.unfreeze()
     return run
 
 

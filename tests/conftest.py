@@ -45,7 +45,7 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """So does what a file leaves, as what is kept of its libraries: or each collection of the last files takes a second."""
+    """What a file leaves stays too, such as libraries and what is kept of them: or collections take longer file by file."""
     yield
     if nextitem is None or nextitem.path != item.path:
         gc.collect()

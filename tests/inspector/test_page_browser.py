@@ -15,19 +15,16 @@ import pytest
 from inspected import bulk, on_kubernetes, searched
 from test_page import HOSTILE, renamed, running_like
 
+from browser_tab import Page, browser_tab, show, sync_api, watched
 from flowsched.inspector.device_facts import machine_devices
 from flowsched.inspector.link_layout import link_layout
 from flowsched.inspector.page.page import render_page
 from flowsched.inspector.record_view import RecordView
 from flowsched_simulator import Options, make_scenario, simulate
 from flowsched_simulator.policies import EngineOptions
-from requirements_on_machine import needs
 
-sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect
-Page = Any
-"""``playwright.sync_api.Page``."""
-Open = Callable[[str], Page]
+Open = Callable[..., Page]
 
 
 def later(record: dict[str, Any], number: int, now_s: float) -> dict[str, Any]:
@@ -60,6 +57,9 @@ PAGES: dict[str, Callable[[], str]] = {
     ),
     "without flow": lambda: render_page([RecordView(flow_elsewhere(), "bulk.npz")]),
     "epoch": lambda: render_page([RecordView(of_epoch(), "live.npz")]),
+    "from 1970": lambda: render_page(
+        [RecordView(later(searched(), n, 2e9 + 60 * n), f"run/flow-{n:04}.npz") for n in range(3)]
+    ),
     "twins": lambda: render_page([RecordView(searched(), "a.json")], [RecordView(searched(), "b.json")]),
     "gpus": lambda: render_page(with_gpus()),
     "links": lambda: render_page(with_links()),
@@ -149,12 +149,10 @@ def without_networks() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    path = needs("chromium", "to open the inspector's page in a browser")
-    with sync_api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield running
-        running.close()
+def tab() -> Iterator[Page]:
+    with browser_tab("to open the inspector's page") as tab:
+        tab.add_init_script(OPENS_LATE)
+        yield tab
 
 
 @pytest.fixture(scope="module")
@@ -181,28 +179,17 @@ Response.prototype.json = async function () {
 
 
 @pytest.fixture
-def visit(browser: Any, files: Callable[[str], Path]) -> Iterator[Open]:
-    complaints: list[str] = []
-    asked: list[str] = []
+def visit(tab: Page, files: Callable[[str], Path]) -> Iterator[Open]:
     opened: list[str] = []
-    context = browser.new_context(viewport={"width": 1400, "height": 900})
 
-    def go(name: str) -> Page:
-        page = context.new_page()
-        page.set_default_timeout(5000)
-        page.add_init_script(OPENS_LATE)
-        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
+    def go(name: str, fragment: str = "") -> Page:
         opened.append(files(name).as_uri())
-        page.goto(opened[-1])
-        page.wait_for_selector("html[data-ready]")
-        return page
+        return show(tab, f"{opened[-1]}#{fragment}")
 
-    yield go
-    context.close()
-    assert complaints == []
-    assert asked == opened
+    with watched(tab, width=1400, height=900) as seen:
+        yield go
+    assert seen.complaints == []
+    assert seen.asked == opened
 
 
 def box(page: Page, name: str) -> Any:
@@ -449,18 +436,12 @@ def test_the_slider_covers_the_rounds_of_the_policy_that_is_shown(visit: Open) -
     assert page.locator("#axis line").count() == 2
 
 
-def test_dates_are_on_the_axis_of_rounds_that_count_from_1970(browser: Any, tmp_path: Path) -> None:
-    rounds = [RecordView(later(searched(), n, 2e9 + 60 * n), f"run/flow-{n:04}.npz") for n in range(3)]
-    path = tmp_path / "page.html"
-    path.write_text(render_page(rounds), encoding="utf-8")
-    page = browser.new_page()
-    page.goto(path.as_uri())
-    page.wait_for_selector("html[data-ready]", state="attached")
+def test_dates_are_on_the_axis_of_rounds_that_count_from_1970(visit: Open) -> None:
+    page = visit("from 1970")
     assert any(label.startswith("03:3") for label in page.locator("#axis text").all_text_contents())
-    page.close()
 
 
-def test_the_address_opens_the_same_view(visit: Open, browser: Any) -> None:
+def test_the_address_opens_the_same_view(visit: Open) -> None:
     page = visit("run")
     page.keyboard.press("n")
     expect(page.locator("#position")).to_have_text("2 of 3")
@@ -474,14 +455,15 @@ def test_the_address_opens_the_same_view(visit: Open, browser: Any) -> None:
     assert named["choose"][0].startswith("task:")
     assert named["zero"] == ["1"]
     assert named["zoom"][0].startswith("network ")
-    other = browser.new_page(viewport={"width": 1400, "height": 900})
-    other.goto(page.url)
-    other.wait_for_selector("html[data-ready]", state="attached")
-    assert address(other) == named
-    assert text(other, "#panel") == text(page, "#panel")
-    scale = [float(re.findall(r"scale\(([\d.]+)", transform(one))[0]) for one in (page, other)]
-    assert scale[0] == pytest.approx(scale[1], rel=0.01)
-    other.close()
+    told, scale = text(page, "#panel"), scale_of(page)
+    visit("run", urlsplit(page.url).fragment)
+    assert address(page) == named
+    assert text(page, "#panel") == told
+    assert scale_of(page) == pytest.approx(scale, rel=0.01)
+
+
+def scale_of(page: Page) -> float:
+    return float(re.findall(r"scale\(([\d.]+)", transform(page))[0])
 
 
 def test_back_and_forward_go_from_view_to_view(visit: Open) -> None:
@@ -508,15 +490,8 @@ def test_back_and_forward_go_from_view_to_view(visit: Open) -> None:
 @pytest.mark.parametrize(
     "fragment", ["round=99&view=nothing&choose=task:none", "choose={", "zoom=network x,y&part=-1", "%"]
 )
-def test_an_address_that_names_nothing_opens_the_page_as_it_is(browser: Any, files: Any, fragment: str) -> None:
-    page = browser.new_page()
-    complaints: list[str] = []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.goto(f"{files('run').as_uri()}#{fragment}")
-    page.wait_for_selector("html[data-ready]", state="attached")
-    expect(page.locator("#position")).to_have_text("1 of 3")
-    assert complaints == []
-    page.close()
+def test_an_address_that_names_nothing_opens_the_page_as_it_is(visit: Open, fragment: str) -> None:
+    expect(visit("run", fragment).locator("#position")).to_have_text("1 of 3")
 
 
 def test_rounds_change_by_slider_buttons_and_keys(visit: Open) -> None:
@@ -919,26 +894,19 @@ def test_without_colour_the_kinds_of_lines_differ(visit: Open) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(("width", "beside"), [(390, False), (1280, True)])
-def test_the_panel_never_covers_the_drawing(
-    browser: Any, tmp_path: Path, width: int, beside: bool, scheme: str
-) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(PAGES["run"](), encoding="utf-8")
-    page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
-    try:
-        page.goto(path.as_uri())
-        page.wait_for_selector("html[data-ready]", state="attached")
-        drawing, panel, legend = (page.locator(each).bounding_box() for each in ("#stages", "#panel", "#legend"))
-        for box in (drawing, legend):
-            apart = box["x"] + box["width"] <= panel["x"] + 1 if beside else box["y"] + box["height"] <= panel["y"] + 1
-            assert apart, (box, panel)
-        assert drawing["width"] > 0.6 * width and drawing["height"] > 200
-        assert page.evaluate("document.documentElement.scrollWidth") == width
-        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == (
-            "rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 23, 27)"
-        )
-    finally:
-        page.close()
+def test_the_panel_never_covers_the_drawing(visit: Open, tab: Page, width: int, beside: bool, scheme: str) -> None:
+    tab.set_viewport_size({"width": width, "height": 844})
+    tab.emulate_media(color_scheme=scheme)
+    page = visit("run")
+    drawing, panel, legend = (page.locator(each).bounding_box() for each in ("#stages", "#panel", "#legend"))
+    for box in (drawing, legend):
+        apart = box["x"] + box["width"] <= panel["x"] + 1 if beside else box["y"] + box["height"] <= panel["y"] + 1
+        assert apart, (box, panel)
+    assert drawing["width"] > 0.6 * width and drawing["height"] > 200
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == (
+        "rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 23, 27)"
+    )
 
 
 def test_the_help_leaves_colours_to_the_legend(visit: Open) -> None:

@@ -4,65 +4,18 @@ from __future__ import annotations
 
 import io
 import re
-import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from matplotlib.image import imread
 
+from browser_tab import Page, Seen, browser_tab, show, watched
 from flowsched_simulator.report.page import render_report
-from requirements_on_machine import needs
 
 POLICIES = ("flow", "fcfs", "best-fit", "lpt")
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--enable-logging=stderr",
-    "--host-resolver-rules=MAP * ~NOTFOUND", "--window-size=1400,1000", "--dump-dom",
-)  # fmt: skip
-WITNESS = """
-<script>
-addEventListener("load", () => {
-  const fetched = performance.getEntriesByType("resource").map((entry) => entry.name);
-  document.documentElement.dataset.fetched = fetched.join(" ");
-});
-</script>
-"""
-"""Writes down what the document asked for; the browser's own errands are not among it."""
-
-
-@dataclass(frozen=True)
-class Visit:
-    """What a browser made of a page."""
-
-    dom: str
-    console: tuple[str, ...]
-    screenshot: bytes
-
-    @property
-    def fetched(self) -> str:
-        """Addresses that the page asked for."""
-        (addresses,) = re.findall(r'<html[^>]* data-fetched="([^"]*)"', self.dom)
-        return str(addresses)
-
-
-def visit(page: str, folder: Path) -> Visit:
-    """Open a page and wait until its scripts have run."""
-    browser = needs("chromium", "to open the report in a browser")
-    file, picture = folder / "report.html", folder / "report.png"
-    file.write_text(page + WITNESS, encoding="utf-8")
-    done = subprocess.run(
-        [browser, *FLAGS, f"--user-data-dir={folder / 'profile'}", f"--screenshot={picture}", file.as_uri()],
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    log = done.stderr.decode(errors="replace")
-    assert done.returncode == 0, log
-    console = tuple(line for line in log.splitlines() if ":CONSOLE" in line)
-    return Visit(done.stdout.decode(), console, picture.read_bytes())
+Open = Callable[..., Page]
 
 
 def sample() -> dict[str, Any]:
@@ -94,62 +47,63 @@ def sample() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Visit:
-    return visit(render_report(sample()), tmp_path_factory.mktemp("report"))
+def tab() -> Iterator[Page]:
+    with browser_tab("to open the report") as tab:
+        yield tab
 
 
-def test_the_script_runs_without_a_complaint(report: Visit) -> None:
-    assert report.console == ()
-    assert re.search(r"<html[^>]* data-ready", report.dom)
-    headings = re.findall(r"<th [^>]*data-column=[^>]*>(.*?)</th>", report.dom, flags=re.DOTALL)
+@pytest.fixture
+def seen(tab: Page) -> Iterator[Seen]:
+    with watched(tab, width=1280, height=900) as seen:
+        yield seen
+
+
+@pytest.fixture
+def visit(tab: Page, seen: Seen, tmp_path: Path) -> Iterator[Open]:
+    path = tmp_path / "report.html"
+    opened: list[str] = []
+
+    def go(result: dict[str, Any], width: int = 1280, height: int = 900, scheme: str = "light") -> Page:
+        path.write_text(render_report(result), encoding="utf-8")
+        opened.append(path.as_uri())
+        tab.set_viewport_size({"width": width, "height": height})
+        tab.emulate_media(color_scheme=scheme)
+        return show(tab, opened[-1])
+
+    yield go
+    # The browser warns where a canvas is read more than once, which only tests do.
+    assert [each for each in seen.complaints if "willReadFrequently" not in each] == []
+    assert seen.asked == opened
+
+
+def test_the_script_makes_headings_buttons(visit: Open) -> None:
+    headings = visit(sample()).locator("th[data-column]").all()
     assert len(headings) > 5
-    assert all(heading.startswith("<button") for heading in headings)
+    assert all(heading.inner_html().startswith("<button") for heading in headings)
 
 
-def test_the_table_and_the_figures_are_there(report: Visit) -> None:
-    (table,) = re.findall(r'<table class="comparison".*?</table>', report.dom, flags=re.DOTALL)
-    assert re.findall(r'<th scope="row"[^>]*>([\w-]+)', table) == list(POLICIES)
-    words = re.findall(r'<canvas [^>]*aria-label="([^"]*)"', report.dom)
+def test_the_table_and_the_figures_are_there(visit: Open) -> None:
+    page = visit(sample(), 1400, 1000)
+    (table,) = page.locator("table.comparison").all()
+    assert [row.split()[0] for row in table.locator('th[scope="row"]').all_inner_texts()] == list(POLICIES)
+    words = summaries(page)
     assert [one.split(" ", 1)[0] for one in words] == ["CPU", "Queue", "Schedule", "p95", "Schedule", "p95"]
     assert words[0].startswith("CPU held by jobs from 0.0 s to 90.9 s: flow 66 % on average, 67 % at most;")
     assert "Schedule under fcfs, seed 0: 2 jobs on 2 machines; makespan 90.0 s; 1 did not finish." in words[4]
     assert "highest 3.60 ms; 7 of 9 bars over the SLO of 1 ms" in words[3]
-    assert report.screenshot.startswith(b"\x89PNG")
-    assert len(report.screenshot) > 20_000, "a page with drawings is larger than an empty one"
+    assert not re.search(r"https?://", page.content())
+    assert len(page.screenshot()) > 20_000, "a page with drawings is larger than an empty one"
 
 
-def test_nothing_is_fetched(report: Visit) -> None:
-    assert report.fetched == ""
-    assert not re.search(r"https?://", report.dom)
-
-
-def test_a_broken_page_would_be_noticed(tmp_path: Path) -> None:
-    broken = visit('<!doctype html><img src="http://nowhere.invalid/a.png"><script>missing();</script>', tmp_path)
-    assert len(broken.console) == 1
-    assert "missing is not defined" in broken.console[0]
-    assert broken.fetched == "http://nowhere.invalid/a.png"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        chromium = needs("chromium", "to open the report in a browser")
-        opened = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-def opened(browser: Any, folder: Path, result: dict[str, Any], **options: Any) -> Any:
-    """A page of Playwright with a report that has drawn itself."""
-    path = folder / "report.html"
-    path.write_text(render_report(result), encoding="utf-8")
-    page = browser.new_page(**({"viewport": {"width": 1280, "height": 900}} | options))
-    page.errors = []
-    page.on("pageerror", lambda error: page.errors.append(str(error)))
-    page.goto(path.as_uri())
-    page.wait_for_selector("html[data-ready]", state="attached")
-    return page
+def test_a_broken_page_would_be_noticed(tab: Page, seen: Seen, tmp_path: Path) -> None:
+    broken, image = tmp_path / "broken.html", "http://nowhere.invalid/a.png"
+    broken.write_text(f'<!doctype html><img src="{image}"><script>missing();</script>', encoding="utf-8")
+    tab.goto(broken.as_uri())
+    assert sorted(seen.complaints) == [
+        "error: Failed to load resource: net::ERR_NAME_NOT_RESOLVED",
+        "missing is not defined",
+    ]
+    assert seen.asked == [broken.as_uri(), image]
 
 
 def open_jobs(page: Any) -> None:
@@ -161,7 +115,6 @@ def open_jobs(page: Any) -> None:
 def settled(page: Any) -> None:
     """Wait until what was asked for is drawn."""
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    assert page.errors == []
 
 
 def time_shown(page: Any) -> tuple[float, float]:
@@ -190,8 +143,8 @@ def many_machines(machines: int = 30, jobs: int = 120) -> dict[str, Any]:
     return {"scenario": "many", "objective": "makespan", "cluster": cluster, "table": table, "runs": [run]}
 
 
-def test_keys_wheel_and_a_drag_choose_the_time_for_all_figures(browser: Any, tmp_path: Path) -> None:
-    page = opened(browser, tmp_path, sample())
+def test_keys_wheel_and_a_drag_choose_the_time_for_all_figures(visit: Open) -> None:
+    page = visit(sample())
     whole = time_shown(page)
     assert whole == (0, pytest.approx(90.9))
     chart = page.locator("#courses .figure").first
@@ -220,21 +173,19 @@ def test_keys_wheel_and_a_drag_choose_the_time_for_all_figures(browser: Any, tmp
     assert time_shown(page) == (pytest.approx(90.9 * 0.25, abs=0.2), pytest.approx(90.9 * 0.5, abs=0.2))
     page.click("#whole")
     assert time_shown(page) == whole
-    page.close()
 
 
-def test_a_wheel_over_a_figure_that_was_not_clicked_scrolls_the_page(browser: Any, tmp_path: Path) -> None:
-    page = opened(browser, tmp_path, sample())
+def test_a_wheel_over_a_figure_that_was_not_clicked_scrolls_the_page(visit: Open) -> None:
+    page = visit(sample())
     whole = time_shown(page)
     page.locator("#courses .figure").first.hover()
     page.mouse.wheel(0, 150)
     page.wait_for_function("scrollY > 0")
     assert time_shown(page) == whole
-    page.close()
 
 
-def test_runs_are_chosen_by_their_chips(browser: Any, tmp_path: Path) -> None:
-    page = opened(browser, tmp_path, sample())
+def test_runs_are_chosen_by_their_chips(visit: Open) -> None:
+    page = visit(sample())
     pressed = page.locator('.chip[aria-pressed="true"]')
     assert pressed.all_inner_texts() == ["flow", "fcfs, seed 0"]
     page.click(".chip >> text=lpt")
@@ -243,11 +194,10 @@ def test_runs_are_chosen_by_their_chips(browser: Any, tmp_path: Path) -> None:
         page.click(f'.chip:has-text("{name}")')
     assert pressed.all_inner_texts() == ["lpt"], "the last one stays"
     assert "lpt" in summaries(page)[0]
-    page.close()
 
 
-def test_many_machines_are_folded_and_open_by_click_and_key(browser: Any, tmp_path: Path) -> None:
-    page = opened(browser, tmp_path, many_machines())
+def test_many_machines_are_folded_and_open_by_click_and_key(visit: Open) -> None:
+    page = visit(many_machines())
     rows = page.locator(".rows")
     folded = rows.evaluate("(rows) => rows.scrollHeight")
     assert page.inner_text("#fold") == "unfold machines"
@@ -267,11 +217,10 @@ def test_many_machines_are_folded_and_open_by_click_and_key(browser: Any, tmp_pa
     page.click("#fold")
     settled(page)
     assert rows.evaluate("(rows) => rows.scrollHeight") == folded
-    page.close()
 
 
-def test_the_filter_leaves_the_machines_of_its_jobs(browser: Any, tmp_path: Path) -> None:
-    page = opened(browser, tmp_path, many_machines())
+def test_the_filter_leaves_the_machines_of_its_jobs(visit: Open) -> None:
+    page = visit(many_machines())
     open_jobs(page)
     assert page.locator(".jobs tbody tr").count() == 120
     page.fill("#filter", "ODD-1")
@@ -286,49 +235,44 @@ def test_the_filter_leaves_the_machines_of_its_jobs(browser: Any, tmp_path: Path
     assert page.inner_text("#fits") == "0 jobs"
     page.fill("#filter", "")
     assert page.locator(".jobs tbody tr").count() == 120
-    page.close()
 
 
-def test_a_long_table_of_jobs_is_shown_in_parts(browser: Any, tmp_path: Path) -> None:
-    page = opened(browser, tmp_path, many_machines(30, 1250))
+def test_a_long_table_of_jobs_is_shown_in_parts(visit: Open) -> None:
+    page = visit(many_machines(30, 1250))
     open_jobs(page)
     assert page.locator(".jobs tbody tr").count() == 200
     assert "The first 200 of 1\u2009250 jobs" in page.inner_text(".jobs caption")
     page.click(".more")
     assert page.locator(".jobs tbody tr").count() == 1200
-    page.close()
 
 
-def test_deadlines_have_columns_where_jobs_have_some(browser: Any, tmp_path: Path) -> None:
+def test_deadlines_have_columns_where_jobs_have_some(visit: Open) -> None:
     result = many_machines(3, 3)
     own = {0: {"deadline_s": 20.0, "missed": True}, 1: {"deadline_s": 40.5, "missed": False}}
     for number, terms in own.items():
         result["runs"][0]["jobs"][number] |= terms
-    page = opened(browser, tmp_path, result)
+    page = visit(result)
     open_jobs(page)
     assert page.locator(".jobs thead th").all_inner_texts()[-2:] == ["Deadline, s", "Missed"]
     cells = [row.split("\t")[-2:] for row in page.locator(".jobs tbody tr").all_inner_texts()]
     assert cells == [["20.0", "yes"], ["40.5", "no"], ["–", "–"]]
-    page.close()
 
-    plain = opened(browser, tmp_path, many_machines(3, 3))
+    plain = visit(many_machines(3, 3))
     open_jobs(plain)
     assert plain.locator(".jobs thead th").all_inner_texts()[-1] == "Slowdown, ×"
-    plain.close()
 
 
-def test_a_given_run_time_is_called_that(browser: Any, tmp_path: Path) -> None:
+def test_a_given_run_time_is_called_that(visit: Open) -> None:
     result = many_machines(3, 3)
     for job, profile in zip(result["runs"][0]["jobs"], ("fixed:1s", "vips:1s", "vips"), strict=True):
         job["profile"] = profile
-    page = opened(browser, tmp_path, result)
+    page = visit(result)
     text = page.inner_text("body")
     assert "vips, given run time" in text and ":1s" not in text
-    page.close()
 
 
-def test_the_tip_tells_of_the_job_under_the_pointer(browser: Any, tmp_path: Path) -> None:
-    page = opened(browser, tmp_path, sample())
+def test_the_tip_tells_of_the_job_under_the_pointer(visit: Open) -> None:
+    page = visit(sample())
     canvas = page.locator(".rows canvas").first
     box = canvas.bounding_box()
     # The lower machine; ferret lies on its three cores above.
@@ -338,11 +282,10 @@ def test_the_tip_tells_of_the_job_under_the_pointer(browser: Any, tmp_path: Path
     assert tip.splitlines()[:2] == ["ferret", "large, core 0–3"]
     assert "4 threads, request 4 cores" in tip
     assert "submitted 0.0 s, runs 1.0 s to 90.0 s" in tip
-    page.close()
 
 
-def test_paper_is_white(browser: Any, tmp_path: Path) -> None:
-    page = opened(browser, tmp_path, sample(), color_scheme="dark")
+def test_paper_is_white(visit: Open) -> None:
+    page = visit(sample(), scheme="dark")
     corner = "(canvas) => [...canvas.getContext('2d').getImageData(canvas.width / 2, 60, 1, 1).data].slice(0, 3)"
     canvas = page.locator("#courses canvas").first
     assert sum(canvas.evaluate(corner)) < 300
@@ -350,18 +293,16 @@ def test_paper_is_white(browser: Any, tmp_path: Path) -> None:
     assert sum(canvas.evaluate(corner)) > 600
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert sum(canvas.evaluate(corner)) < 300
-    page.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_the_page_is_as_wide_as_the_screen(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
+def test_the_page_is_as_wide_as_the_screen(visit: Open, width: int, scheme: str) -> None:
     """Nothing to pan into: what is wider scrolls by itself."""
-    page = opened(browser, tmp_path, sample(), viewport={"width": width, "height": 844}, color_scheme=scheme)
+    page = visit(sample(), width, 844, scheme)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     caption = page.locator("table.comparison caption").bounding_box()
     assert caption["x"] + caption["width"] <= width
-    page.close()
 
 
 def shade(page: Any, edge: str) -> float:
@@ -375,20 +316,16 @@ def shade(page: Any, edge: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_table_that_is_wider_than_the_screen_is_shaded_where_there_is_more(
-    browser: Any, tmp_path: Path, scheme: str
-) -> None:
-    page = opened(browser, tmp_path, sample(), viewport={"width": 390, "height": 844}, color_scheme=scheme)
+def test_a_table_that_is_wider_than_the_screen_is_shaded_where_there_is_more(visit: Open, scheme: str) -> None:
+    page = visit(sample(), 390, 844, scheme)
     table = page.locator(".scroll:has(table.comparison)")
     assert table.evaluate("(each) => each.scrollWidth > each.clientWidth")
     assert shade(page, "right") > 0.1 and shade(page, "left") < 0.02
     table.evaluate("(each) => { each.scrollLeft = each.scrollWidth; }")
     assert shade(page, "left") > 0.1 and shade(page, "right") < 0.02
-    page.close()
 
-    wide = opened(browser, tmp_path, sample(), viewport={"width": 1280, "height": 844}, color_scheme=scheme)
+    wide = visit(sample(), 1280, 844, scheme)
     assert shade(wide, "right") < 0.02 and shade(wide, "left") < 0.02
-    wide.close()
 
 
 def with_gpus(machines: int = 2, devices: int = 8) -> dict[str, Any]:
@@ -436,24 +373,16 @@ CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
 """Keeps what a schedule writes, and where."""
 
 
-def written(browser: Any, folder: Path, result: dict[str, Any], **options: Any) -> tuple[Any, list[list[Any]]]:
-    """A page with a report, and the words of its schedule, each with its box."""
-    context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
-    context.add_init_script(LISTENS)
-
-    class Within:
-        new_page = staticmethod(lambda **_: context.new_page())
-
-    page = opened(Within, folder, result)
+def written(page: Page) -> list[list[Any]]:
+    """The words of a report's schedule, each with its box."""
     settled(page)
-    # Drawn more than once, since its place changes while the page opens: the last drawing counts.
-    page.evaluate("words.length = 0; dispatchEvent(new Event('afterprint'))")
-    return page, page.evaluate("words")
+    return list(page.evaluate(f"() => {{ {LISTENS} dispatchEvent(new Event('afterprint')); return words; }}"))
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_each_gpu_has_a_lane_and_no_words_overlap(browser: Any, tmp_path: Path, width: int) -> None:
-    page, words = written(browser, tmp_path, with_gpus(), viewport={"width": width, "height": 844})
+def test_each_gpu_has_a_lane_and_no_words_overlap(visit: Open, width: int) -> None:
+    page = visit(with_gpus(), width, 844)
+    words = written(page)
     texts = [text for text, *_ in words]
     assert texts.count("GPU") == texts.count("V100") == 2
     assert all(texts.count(str(device)) >= 2 for device in range(8))
@@ -465,11 +394,11 @@ def test_each_gpu_has_a_lane_and_no_words_overlap(browser: Any, tmp_path: Path, 
     assert page.evaluate("document.documentElement.scrollWidth") == width
     assert [one.split(" from ")[0] for one in summaries(page)[2:4]] == ["GPU allocation", "GPU fragmentation"]
     assert "flow 34 % on average, 37 % at most" in summaries(page)[2]
-    page.context.close()
 
 
-def test_shares_of_a_gpu_are_as_high_as_they_are_and_told(browser: Any, tmp_path: Path) -> None:
-    page, words = written(browser, tmp_path, with_gpus(1, 4))
+def test_shares_of_a_gpu_are_as_high_as_they_are_and_told(visit: Open) -> None:
+    page = visit(with_gpus(1, 4))
+    words = written(page)
     (left, right) = (next(box for text, *box in words if text.startswith(name)) for name in ("left-0", "right-0"))
     assert right[3] < left[1], "later ones lie above"
     canvas = page.locator(".rows canvas")
@@ -488,11 +417,11 @@ def test_shares_of_a_gpu_are_as_high_as_they_are_and_told(browser: Any, tmp_path
     open_jobs(page)
     cells = [row.split("\t")[-1] for row in page.locator(".jobs tbody tr").all_inner_texts()]
     assert cells == ["–", "0–1", "2 (470m)", "2 (500m)"]
-    page.context.close()
 
 
-def test_hundreds_of_machines_with_gpus_are_folded_and_scroll(browser: Any, tmp_path: Path) -> None:
-    page, words = written(browser, tmp_path, with_gpus(300))
+def test_hundreds_of_machines_with_gpus_are_folded_and_scroll(visit: Open) -> None:
+    page = visit(with_gpus(300))
+    words = written(page)
     rows = page.locator(".rows")
     assert rows.evaluate("(rows) => rows.clientHeight") <= 900
     assert 0 < [text for text, *_ in words].count("GPUs") < 60, "what is on the screen alone is drawn"
@@ -503,4 +432,3 @@ def test_hundreds_of_machines_with_gpus_are_folded_and_scroll(browser: Any, tmp_
     rows.locator("canvas").click(position={"x": 20, "y": 18 + 20})
     settled(page)
     assert page.inner_text("#said") == "gpu-000 unfolded"
-    page.context.close()

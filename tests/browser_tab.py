@@ -57,7 +57,8 @@ def watched(tab: Page, **viewport: int) -> Iterator[Seen]:
 
 def show(tab: Page, address: str) -> Page:
     """Open a page, anew also where its address differs from the last one's in the fragment only; wait until it is drawn."""
-    tab.goto("about:blank")
+    if tab.url != "about:blank":
+        tab.goto("about:blank")
     tab.goto(address)
     tab.wait_for_selector("html[data-ready]", state="attached")
     return tab

@@ -112,20 +112,17 @@ def test_the_watchdog_of_an_agent_loads_no_numpy() -> None:
 
 
 def test_explaining_a_record_loads_the_compiled_model_only(tmp_path: Path) -> None:
+    """And solving reads profiles without the graph library of their topologies."""
     for example, task in (("snapshot.yaml", "ferret"), ("waiting.yaml", "report")):
-        assert run("solve", HOUSE / "docs" / "examples" / example, "--record", tmp_path / "round.npz").returncode == 0
+        done = run("solve", HOUSE / "docs" / "examples" / example, "--record", tmp_path / "round.npz")
+
+        assert done.returncode == 0, done.stderr
+        assert "networkx" not in done.stderr.rpartition("loaded: ")[2].split()
 
         done = run("explain", tmp_path / "round.npz", task)
 
         assert task in done.stdout
         assert done.stderr == "loaded: numba scipy\n"
-
-
-def test_profiles_are_read_without_the_graph_library_of_their_topologies(tmp_path: Path) -> None:
-    done = run("solve", HOUSE / "docs" / "examples" / "snapshot.yaml", "--record", tmp_path / "round.npz")
-
-    assert done.returncode == 0, done.stderr
-    assert "networkx" not in done.stderr.rpartition("loaded: ")[2].split()
 
 
 # What --help lists

@@ -305,14 +305,14 @@ def test_the_page_is_as_wide_as_the_screen(visit: Open, width: int, scheme: str)
     assert caption["x"] + caption["width"] <= width
 
 
-def shade(page: Any, edge: str) -> float:
-    """By how much an edge of the comparison, at the head of its table, differs from the ground of the page."""
+def shades(page: Any) -> tuple[float, float]:
+    """By how much the left and the right edge of the comparison, at the head of its table, differ from the page's ground."""
     box = page.locator(".scroll:has(table.comparison)").bounding_box()
-    x = box["x"] + (1 if edge == "left" else box["width"] - 3)
-    clip = {"x": x, "y": box["y"] + 3, "width": 2, "height": 2}
-    pixels = imread(io.BytesIO(page.screenshot(clip=clip, full_page=True)))[..., :3]
-    ground = imread(io.BytesIO(page.screenshot(clip={"x": 0, "y": 0, "width": 2, "height": 2})))[..., :3]
-    return float(abs(pixels - ground).max())
+    clip = {"x": 0, "y": 0, "width": box["x"] + box["width"], "height": box["y"] + 5}
+    picture = imread(io.BytesIO(page.screenshot(clip=clip, full_page=True)))[..., :3]
+    head, ground = picture[int(box["y"]) + 3 :][:2], picture[:2, :2]
+    left, right = (head[:, int(x) :][:, :2] for x in (box["x"] + 1, box["x"] + box["width"] - 3))
+    return float(abs(left - ground).max()), float(abs(right - ground).max())
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -320,12 +320,14 @@ def test_a_table_that_is_wider_than_the_screen_is_shaded_where_there_is_more(vis
     page = visit(sample(), 390, 844, scheme)
     table = page.locator(".scroll:has(table.comparison)")
     assert table.evaluate("(each) => each.scrollWidth > each.clientWidth")
-    assert shade(page, "right") > 0.1 and shade(page, "left") < 0.02
+    left, right = shades(page)
+    assert right > 0.1 and left < 0.02
     table.evaluate("(each) => { each.scrollLeft = each.scrollWidth; }")
-    assert shade(page, "left") > 0.1 and shade(page, "right") < 0.02
+    left, right = shades(page)
+    assert left > 0.1 and right < 0.02
 
     wide = visit(sample(), 1280, 844, scheme)
-    assert shade(wide, "right") < 0.02 and shade(wide, "left") < 0.02
+    assert max(shades(wide)) < 0.02
 
 
 def with_gpus(machines: int = 2, devices: int = 8) -> dict[str, Any]:

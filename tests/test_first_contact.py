@@ -31,7 +31,7 @@ finally:
     loaded = [name for name in {watched!r} if sys.modules.get(name) is not None]
     print("loaded:", *loaded, file=sys.stderr)
 """
-SLOW = ("numba", "ortools", "pandas", "scipy", "networkx", "matplotlib")
+SLOW = ("numba", "ortools", "pandas", "scipy", "scipy.linalg", "networkx", "matplotlib")
 """Libraries that take long to import."""
 OF_KUBERNETES = ("aiohttp", "kubernetes", "msgspec", "prometheus_client", "pycurl")
 

@@ -32,10 +32,9 @@ _NAME_LENGTH = 16
 
 def _cache_folder(sources: Sequence[Path]) -> Path | None:
     """Where compiled code is kept, by the content of its sources; None where it can be neither written nor read."""
-    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    name = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:_NAME_LENGTH]
     try:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-        folder = base / "flowsched" / "compiled" / digest[:_NAME_LENGTH]
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "flowsched" / "compiled" / name
         known = folder.is_dir()
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # also where the home folder is unknown
@@ -67,8 +66,7 @@ class _Folder:
     @functools.cached_property
     def path(self) -> Path | None:
         """The folder; None where there can be none."""
-        here = Path(__file__).parent
-        return _cache_folder([*(here / name for name in SOURCES), *self._sources])
+        return _cache_folder([*(Path(__file__).with_name(name) for name in SOURCES), *self._sources])
 
     @functools.cached_property
     def writable(self) -> bool:
@@ -129,19 +127,24 @@ def _numba() -> Any:
         numba = importlib.import_module("numba")
     except ImportError:
         return None
-    with contextlib.suppress(ImportError):  # another numba: compiled without a message
+    with contextlib.suppress(ImportError, AttributeError):  # another numba: without a message, and slower to start
         events: Any = importlib.import_module("numba.core.event")
 
         class Listener(events.Listener):  # type: ignore[misc]
             def on_start(self, event: Any) -> None:  # noqa: ARG002
-                for tell in _tellers:
-                    tell()
-                _tellers.clear()
+                while _tellers:
+                    _tellers.pop()()
 
             def on_end(self, event: Any) -> None:
                 """Nothing is said."""
 
         events.register("numba:compile", Listener())
+        if find_spec("scipy") is not None:
+            # Looking whether SciPy has a BLAS takes an eighth of a second. numba looks again where a function uses it.
+            linalg: Any = importlib.import_module("numba.np.linalg")
+            look, linalg.ensure_blas = linalg.ensure_blas, lambda: None
+            importlib.import_module("numba.np.arraymath")
+            linalg.ensure_blas = look
     return numba
 
 
@@ -187,7 +190,7 @@ def compiler(sources: Sequence[Path]) -> Callable[[Function], Function]:
 
 def _read_only(dispatcher: Any, function: Callable[..., Any]) -> None:
     """Use what is kept, as in an image whose read-only file system: numba itself keeps nothing it cannot write."""
-    try:
+    with contextlib.suppress(AttributeError, RuntimeError):  # another numba: compiled at every start
         caching: Any = importlib.import_module("numba.core.caching")
 
         class Locator(caching.UserProvidedCacheLocator):  # type: ignore[misc]
@@ -204,8 +207,6 @@ def _read_only(dispatcher: Any, function: Callable[..., Any]) -> None:
                 """Nothing is kept."""
 
         dispatcher._cache = Kept(function)
-    except (AttributeError, RuntimeError):  # another numba: compiled at every start
-        return
 
 
 compiled = compiler(())

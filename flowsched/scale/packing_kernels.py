@@ -148,23 +148,9 @@ def pack(
             if wanted[c, g] == 0:
                 continue
             placed = pour(
-                c,
-                wanted[c, g],
-                limit[c],
-                first[g],
-                first[g + 1],
-                rows,
-                barred,
-                model,
-                free,
-                readings,
-                keys,
-                ties,
-                heap,
-                chosen,
-                costs,
-                at,
-            )
+                c, wanted[c, g], limit[c], first[g], first[g + 1], rows, barred, model, free, readings, keys, ties, heap,
+                chosen, costs, at,
+            )  # fmt: skip
             for i in range(at, at + placed):
                 placed_class[i] = c
             at += placed
@@ -232,23 +218,9 @@ def settle(
                     count += 1
         looked += count
         placed = pour(
-            c,
-            end - start,
-            min(dearest + LEAST_GAIN, model.ceiling[c]),
-            0,
-            count,
-            near,
-            barred,
-            model,
-            free,
-            readings,
-            keys,
-            ties,
-            heap,
-            chosen,
-            paid,
-            0,
-        )
+            c, end - start, min(dearest + LEAST_GAIN, model.ceiling[c]), 0, count, near, barred, model, free, readings, keys,
+            ties, heap, chosen, paid, 0,
+        )  # fmt: skip
         after_sum = 0.0
         for n in range(placed):
             after_sum += paid[n]

@@ -164,12 +164,16 @@ def _made(numba: Any, function: Callable[..., Any], folder: _Folder) -> Callable
     try:
         if folder.path is not None:
             numba.config.CACHE_DIR = str(folder.path)
-        result: Callable[..., Any] = numba.njit(cache=folder.writable, nogil=True)(function)
+        # Nothing is passed as a C callback: a wrapper for that would be compiled in vain.
+        result: Any = numba.njit(cache=folder.writable, nogil=True, no_cfunc_wrapper=True)(function)
+        # A constant argument is compiled as any other of its type, not once more for each constant.
+        template = result.get_call_template
+        result.get_call_template = lambda values, named: template(tuple(map(numba.types.unliteral, values)), named)
         if folder.path is not None and not folder.writable:
             _read_only(result, function)
     finally:
         numba.config.CACHE_DIR = before
-    return result
+    return cast("Callable[..., Any]", result)
 
 
 def compiler(sources: Sequence[Path]) -> Callable[[Function], Function]:

@@ -17,6 +17,7 @@ from flowsched.cluster.snapshot import MILLI, Running, Snapshot, StartDelay
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
 from flowsched.pricing.forecast_cache import ForecastCache
+from flowsched.pricing.forecast_kernel import nth_least
 from flowsched.round.assignment import PlacementOption
 from flowsched.round.options import UNBOUNDED
 from flowsched.round.passes import Deciding
@@ -316,3 +317,11 @@ def test_taking_a_task_back_leaves_nothing_behind(now: Snapshot, data: st.DataOb
     for t in range(len(now.pending)):
         again, first = (d.class_options([t], len(now.machines), UNBOUNDED)[0] for d in (deciding, fresh))
         assert again.price == pytest.approx(first.price, rel=1e-12)
+
+
+@given(st.lists(st.sampled_from((-1.0, 0.0, 0.5, 2.0, np.inf)), min_size=1, max_size=12), st.data())
+def test_the_nth_least_is_that_of_the_sorted_values(values: list[float], data: st.DataObject) -> None:
+    n = data.draw(st.integers(0, len(values) - 1))
+    reordered = np.array(values)
+    assert nth_least(reordered, n) == sorted(values)[n]
+    assert sorted(reordered) == sorted(values)

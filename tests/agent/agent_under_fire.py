@@ -1,15 +1,17 @@
 """A process that forks agents on request: for tests that kill them at any moment, without waiting for imports each time.
 
-For each configuration it forks a process that reads a line, forks an agent, prints its process id, and prints ``ended CODE``
-when it is gone. The controller changes everything it can at every tick.
+For each configuration it forks a process that reads the name of a controller, forks an agent, prints its process id, and
+prints ``ended CODE`` when it is gone. ``restless`` changes everything it can at every tick; ``configured`` is the agent's.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import socket
+import subprocess
 import sys
 import traceback
 from pathlib import Path
@@ -43,9 +45,33 @@ class Restless:
         )
 
 
-def main() -> None:
+_ready: list[tuple[socket.socket, object]] = []
+
+
+def ready_to_fork() -> socket.socket:
+    """Requests to a process that has imported the agent, for all tests; it ends with this one, which holds the other end."""
+    if not _ready:
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with its:
+            argv = [sys.executable, __file__, str(its.fileno())]
+            nothing = subprocess.DEVNULL
+            _ready.append((ours, subprocess.Popen(argv, stdin=nothing, stdout=nothing, pass_fds=[its.fileno()])))
+    return _ready[0][0]
+
+
+def fork_ready() -> None:
+    """Such a process by a fork of this one, which has no other threads and has imported the agent."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with its:
+        if (child := os.fork()) == 0:
+            ours.close()
+            answer(its)
+            os._exit(0)
+    _ready.append((ours, child))
+
+
+def answer(requests: socket.socket) -> None:
     """Each message is the path of a configuration, with the three standard files of the process that is to serve it."""
-    requests = socket.socket(fileno=int(sys.argv[1]))
     while True:
         path, files, _, _ = socket.recv_fds(requests, 4096, 3)
         if not path:
@@ -71,17 +97,15 @@ def main() -> None:
 def serve(path: Path) -> None:
     print(os.getpid(), flush=True)
     configuration = load_configuration(path)
-    for number, _ in enumerate(sys.stdin):
+    for number, controller in enumerate(sys.stdin):
         child = os.fork()
         if child == 0:
             os.setpgid(0, 0)
             set_up_logging("text", 0)
             code = 70
             try:
-                code = run_agent(
-                    configuration.model_copy(update={"server": None}),
-                    make=lambda node: Restless(node, number),  # noqa: B023
-                )
+                make = {"restless": functools.partial(Restless, seed=number), "configured": None}[controller.strip()]
+                code = run_agent(configuration.model_copy(update={"server": None}), make=make)
             finally:
                 sys.stderr.flush()
                 os._exit(code)
@@ -91,4 +115,4 @@ def serve(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    answer(socket.socket(fileno=int(sys.argv[1])))

@@ -14,18 +14,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from guest_controls import ROOT, Groups, same, settings, used_us
 from test_agent_restores import Fire
 
+from flowsched_agent.state_file import start_time
 from requirements_on_machine import patience
 
 sys.path.append(str(Path(__file__).parent.parent.parent))  # benchmarks are no part of what is installed
 
-from benchmarks.live_node import Agent, Memcached
+from benchmarks.live_node import Memcached
 
 PATIENCE_S = 30.0 * patience()
 KEYS = 200
@@ -85,16 +86,6 @@ def write_configuration(folder: Path, **more: object) -> Path:
     return path
 
 
-@pytest.fixture
-def _nothing_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The controller decides as quickly without numba, which takes most of a minute to be imported and compile here."""
-    folder = tmp_path / "without"
-    folder.mkdir()
-    (folder / "numba.py").write_text("raise ImportError('left out')\n")
-    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
-
-
-@pytest.mark.usefixtures("_nothing_is_compiled")
 def test_decisions_reach_the_kernel_and_go_with_a_killed_agent(groups: Groups, tmp_path: Path) -> None:
     home, web, batch = (groups.make(f"system.slice/{name}.service") for name in ("home", "memcached", "batch"))
     plain = groups.steady(home)
@@ -132,42 +123,42 @@ def steer(groups: Groups, memcached: Memcached, folders: tuple[Path, Path, Path]
         ],
     )
     own = ROOT / "flowsched" / f"plain.{plain}"
-    with Agent(path, tmp_path) as agent:
+    with closing(Fire(path)) as fire:
+        agent = fire.agent("configured")
 
         def so_far(so: Callable[[], bool]) -> Callable[[], bool]:
             def so_or_over() -> bool:
-                assert agent.running(), agent.said()
+                assert start_time(agent) is not None, fire.said()
                 return so()
 
             return so_or_over
 
         # Without load one core is enough for memcached, and batch has what is left.
-        until(so_far(lambda: settings(web)["cpuset.cpus"] in ("0", "1")), "memcached on one core", agent.said)
-        until(so_far(own.exists), "a group of the plain process's own", agent.said)
-        assert "cgroups are of version 2." in agent.said()
+        until(so_far(lambda: settings(web)["cpuset.cpus"] in ("0", "1")), "memcached on one core", fire.said)
+        until(so_far(own.exists), "a group of the plain process's own", fire.said)
+        assert "cgroups are of version 2." in fire.said()
         with offered(memcached.port):
             # More than both cores carry: all others are stopped.
-            until(so_far(lambda: settings(web)["cpuset.cpus"] == "0-1"), "memcached on both cores", agent.said)
-            until(so_far(lambda: settings(batch)["cgroup.freeze"] == "1"), "batch to be frozen", agent.said)
-            until(so_far(lambda: stopped(plain)), "the plain process to be stopped", agent.said)
+            until(so_far(lambda: settings(web)["cpuset.cpus"] == "0-1"), "memcached on both cores", fire.said)
+            until(so_far(lambda: settings(batch)["cgroup.freeze"] == "1"), "batch to be frozen", fire.said)
+            until(so_far(lambda: stopped(plain)), "the plain process to be stopped", fire.said)
         # One core is free, which one of both gets.
-        until(so_far(lambda: settings(batch)["cgroup.freeze"] == "0" or not stopped(plain)), "one to go on", agent.said)
+        until(so_far(lambda: settings(batch)["cgroup.freeze"] == "0" or not stopped(plain)), "one to go on", fire.said)
         with offered(memcached.port):
-            until(
-                so_far(lambda: settings(batch)["cgroup.freeze"] == "1" and stopped(plain)), "both to stop", agent.said
-            )
-            agent.kill()
+            until(so_far(lambda: settings(batch)["cgroup.freeze"] == "1" and stopped(plain)), "both to stop", fire.said)
+            os.kill(agent, signal.SIGKILL)
+            assert fire.ended() == -signal.SIGKILL
             until(
                 lambda: all(same(settings(folder), was) for folder, was in zip((web, batch), before, strict=True)),
                 "the watchdog to put the groups back",
-                agent.said,
+                fire.said,
             )
-        until(lambda: not own.exists(), "the watchdog to put the plain process back", agent.said)
-        until(lambda: not stopped(plain), "the plain process to go on", agent.said)
+        until(lambda: not own.exists(), "the watchdog to put the plain process back", fire.said)
+        until(lambda: not stopped(plain), "the plain process to go on", fire.said)
         assert (home / "cgroup.procs").read_text().split() == [str(plain)]
         used = used_us(batch)
-        until(lambda: used_us(batch) > used, "work of the batch job", agent.said)
-        until(lambda: not (tmp_path / "state/agent.json").exists(), "the watchdog to be done", agent.said)
+        until(lambda: used_us(batch) > used, "work of the batch job", fire.said)
+        until(lambda: not fire.state.exists(), "the watchdog to be done", fire.said)
 
 
 def stopped(pid: int) -> bool:
@@ -184,8 +175,7 @@ def test_groups_are_put_back_when_an_agent_ends(end: signal.Signals, groups: Gro
         (folder / "cpu.weight").write_text(str(150 + number))
     before = [settings(folder) for folder in folders]
     tasks = [{"name": folder.stem, "find": {"cgroup": f"system.slice/{folder.name}"}} for folder in folders]
-    fire = Fire(write_configuration(tmp_path, period="10ms", statsTimeout="5ms", tasks=tasks))
-    try:
+    with closing(Fire(write_configuration(tmp_path, period="10ms", statsTimeout="5ms", tasks=tasks))) as fire:
         agent = fire.agent()
         until(
             lambda: all(settings(folder) != was for folder, was in zip(folders, before, strict=True)),
@@ -200,5 +190,3 @@ def test_groups_are_put_back_when_an_agent_ends(end: signal.Signals, groups: Gro
             fire.said,
         )
         until(lambda: not fire.state.exists(), "the state file to go", fire.said)
-    finally:
-        fire.close()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from agent_under_fire import fork_ready
 
 HERE = Path(__file__).parent
 CGROUP = Path("/sys/fs/cgroup")
@@ -64,6 +65,7 @@ def main() -> int:
     only = sys.argv[2:]
     bare = 0 if only else run(BARE, reports / "bare.xml")
     lay_out()
+    fork_ready()
     return run(only or AS_UNDER_SYSTEMD, reports / "systemd.xml") or bare
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import random
@@ -17,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from agent_under_fire import ready_to_fork
 
 from flowsched_agent.process import restore_machine
 from flowsched_agent.state_file import start_time
 from requirements_on_machine import PLAIN_PYTHON, cgroups, give_up, patience
 
-HERE = Path(__file__).parent
 KILLS = 30 if patience() == 1.0 else 4
 WITHIN_S = 30.0 * patience()
 """Only ends a test that has failed anyway."""
@@ -98,20 +97,6 @@ def configuration(folder: Path, pids: list[int], **more: object) -> Path:
     return path
 
 
-@functools.cache
-def ready_to_fork() -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """A process that has imported the agent, for all tests; it ends with this one, which holds the other end."""
-    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with its:
-        process = subprocess.Popen(
-            [sys.executable, str(HERE / "agent_under_fire.py"), str(its.fileno())],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            pass_fds=[its.fileno()],
-        )
-    return ours, process
-
-
 class Fire:
     """Starts agents, and says when they are gone."""
 
@@ -120,15 +105,15 @@ class Fire:
         self._errors = (path.parent / "errors.txt").open("w+")
         asked, self._asks = os.pipe()
         answers, answered = os.pipe()
-        socket.send_fds(ready_to_fork()[0], [str(path).encode()], [asked, answered, self._errors.fileno()])
+        socket.send_fds(ready_to_fork(), [str(path).encode()], [asked, answered, self._errors.fileno()])
         os.close(asked)
         os.close(answered)
         self._answers = os.fdopen(answers)
         self._pid = int(self._answers.readline())
 
-    def agent(self) -> int:
+    def agent(self, controller: str = "restless") -> int:
         """Start one; its process id."""
-        os.write(self._asks, b"\n")
+        os.write(self._asks, f"{controller}\n".encode())
         return int(self._answers.readline())
 
     def ended(self) -> int:

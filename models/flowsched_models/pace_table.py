@@ -143,10 +143,14 @@ class PaceTable:
             return
         k, h = (max(r, 2 * w) if w > r else r for w, r in zip(wanted[:2], room[:2], strict=True))
         s, c = (max(r, w) for w, r in zip(wanted[2:], room[2:], strict=True))
-        larger = _empty(k, h, s, c, len(known.counts))
-        for name in ("rows", "can", "service_count", "services", "service_can", "p95"):
+        larger = _empty(k, h, s, c, 0)
+        for name in ("rows", "can", "service_count", "services", "service_can"):
             _copy(getattr(larger, name), getattr(known, name))
-        self.memory = larger._replace(**picked(known, *_ENTRIES))
+        p95 = known.p95
+        if s > p95.shape[1]:
+            p95 = np.zeros((len(p95), s))
+            _copy(p95, known.p95)
+        self.memory = larger._replace(**picked(known, *_ENTRIES), p95=p95)
         for host in range(len(self._kept)):
             self._set_siblings(host)
 

@@ -12,4 +12,4 @@ _HERE = Path(__file__).parent
 SOURCES = (_HERE / "device_arrays.py", _HERE / "shapes.py", *sorted(_HERE.glob("*kernels.py")))
 """For compilers of functions that call these."""
 
-compiled = compiler(SOURCES)
+compiled, borrowing = compiler(SOURCES), compiler(SOURCES, borrows=True)

@@ -6,13 +6,13 @@ So devices are kept apart.
 
 from __future__ import annotations
 
-from flowsched.gpu.compiled import compiled
+from flowsched.gpu.compiled import borrowing
 from flowsched.gpu.device_arrays import DeviceArrays
 from flowsched.gpu.shapes import WHOLE_MILLI, ShapeArrays
 from flowsched.support.arrays import IntArray
 
 
-@compiled
+@borrowing
 def free_devices(row: IntArray) -> int:
     """How many devices of a machine are unused. ``row`` [D]: milli left on each."""
     free = 0
@@ -22,7 +22,7 @@ def free_devices(row: IntArray) -> int:
     return free
 
 
-@compiled
+@borrowing
 def fullest_device(row: IntArray, share: int) -> int:
     """The device with the least left among those that have ``share`` milli; the first of equals, -1 for none."""
     best = -1
@@ -32,7 +32,7 @@ def fullest_device(row: IntArray, share: int) -> int:
     return best
 
 
-@compiled
+@borrowing
 def fits(m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays) -> bool:
     """Whether machine m takes a task of shape s now: CPU, memory, GPU model, and devices."""
     if machines.cpu[m] < shapes.cpu[s] or machines.memory[m] < shapes.memory[s]:
@@ -40,7 +40,7 @@ def fits(m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays) -> bool:
     return model_fits(m, s, machines, shapes) and devices_fit(m, shapes.count[s], shapes.share[s], machines)
 
 
-@compiled
+@borrowing
 def model_fits(m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays) -> bool:
     """Whether machine m has GPUs that shape s may run on, however full; true for a shape without GPUs."""
     if shapes.count[s] == 0:
@@ -48,7 +48,7 @@ def model_fits(m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays) -> b
     return bool(machines.model[m] >= 0 and shapes.allowed[s, machines.model[m]])
 
 
-@compiled
+@borrowing
 def devices_fit(m: int, count: int, share: int, machines: DeviceArrays) -> bool:
     """Whether machine m has ``share`` milli left on each of ``count`` devices. A whole share fits a free device only."""
     if count == 0:
@@ -64,7 +64,7 @@ def devices_fit(m: int, count: int, share: int, machines: DeviceArrays) -> bool:
     return False
 
 
-@compiled
+@borrowing
 def take(m: int, s: int, device: int, machines: DeviceArrays, shapes: ShapeArrays) -> None:
     """Book a task of shape s on machine m, where it must fit.
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.gpu.compiled import compiled
+from flowsched.gpu.compiled import borrowing, compiled
 from flowsched.gpu.device_arrays import DeviceArrays
 from flowsched.gpu.fit_kernels import fits, free_devices, take
 from flowsched.gpu.shapes import WHOLE_MILLI, ShapeArrays
@@ -78,7 +78,7 @@ class ValueState(NamedTuple):
     """[S, E] the device of that price."""
 
 
-@compiled
+@borrowing
 def revalue(m: int, row: int, machines: DeviceArrays, tables: ValueTables, state: ValueState) -> None:
     """Work out the value of machine m anew, in a row."""
     base, columns, model = state.base[row], len(tables.core), machines.model[m]
@@ -102,14 +102,14 @@ def revalue(m: int, row: int, machines: DeviceArrays, tables: ValueTables, state
         state.value[row, j] = least
 
 
-@compiled
+@borrowing
 def revalue_rows(some: IntArray, machines: DeviceArrays, tables: ValueTables, state: ValueState) -> None:
     """Work out the values of the rows that some machines have."""
     for m in some:
         revalue(m, state.row[m], machines, tables, state)
 
 
-@compiled
+@borrowing
 def forget_prices(m: int, tables: ValueTables, state: ValueState) -> None:
     """No price of machine m is known any more."""
     for s in range(len(tables.least)):
@@ -117,7 +117,7 @@ def forget_prices(m: int, tables: ValueTables, state: ValueState) -> None:
         state.device[s, m] = AT_LEAST
 
 
-@compiled
+@borrowing
 def refresh(m: int, machines: DeviceArrays, tables: ValueTables, state: ValueState) -> None:
     """Machine m has changed."""
     state.row[m] = m
@@ -125,7 +125,7 @@ def refresh(m: int, machines: DeviceArrays, tables: ValueTables, state: ValueSta
     forget_prices(m, tables, state)
 
 
-@compiled
+@borrowing
 def value_left(
     base: FloatArray, taken: FloatArray, gone: FloatArray, left: FloatArray, also: FloatArray, first: int, last: int
 ) -> float:
@@ -182,7 +182,7 @@ def price_on(
     return total / tables.samples
 
 
-@compiled
+@borrowing
 def best_device(
     m: int,
     s: int,
@@ -211,7 +211,7 @@ def best_device(
     return best, chosen
 
 
-@compiled
+@borrowing
 def price_everywhere(
     machines: DeviceArrays, shapes: ShapeArrays, tables: ValueTables, state: ValueState, prices: FloatArray
 ) -> None:
@@ -223,7 +223,7 @@ def price_everywhere(
                 prices[s, m] = best_device(m, s, np.inf, machines, shapes, tables, state)[0]
 
 
-@compiled
+@borrowing
 def place_together(
     m: int,
     arrivals: IntArray,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.scale.compiled import compiled
+from flowsched.scale.compiled import borrowing, compiled
 from flowsched.scale.kernels import Model, fit, prices_at, takes, takes_at
 from flowsched.support.arrays import FloatArray, IntArray
 
@@ -87,7 +87,7 @@ def rent_of(
     return total
 
 
-@compiled
+@borrowing
 def whole_constant(charge: float, pair: float, most: int) -> float:
     """The most by which charges exceed what equal tasks cost each other: j of them, a whole number, cost pair j (j - 1)."""
     j = min(np.floor(charge / (2.0 * pair)) + 1.0, float(most))

@@ -6,4 +6,6 @@ from pathlib import Path
 
 from flowsched_models.compiled import compiler
 
-compiled = compiler(sorted(Path(__file__).parent.glob("*kernels.py")))
+_SOURCES = sorted(Path(__file__).parent.glob("*kernels.py"))
+
+compiled, borrowing = compiler(_SOURCES), compiler(_SOURCES, borrows=True)

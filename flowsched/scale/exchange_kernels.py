@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowsched.scale.compiled import compiled
+from flowsched.scale.compiled import borrowing, compiled
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 _GAIN = 1e-9
@@ -39,7 +39,7 @@ class Small(NamedTuple):
     """Classes in the order in which they are divided."""
 
 
-@compiled
+@borrowing
 def fits(small: Small, room: IntArray, c: int) -> bool:
     """Whether a machine with this room takes one task of class c."""
     good = True
@@ -48,7 +48,7 @@ def fits(small: Small, room: IntArray, c: int) -> bool:
     return good
 
 
-@compiled
+@borrowing
 def least_rest(
     small: Small,
     at: int,
@@ -254,7 +254,7 @@ def regrets(small: Small, count: IntArray, served: IntArray, regret: FloatArray)
             regret[machines] += max(0.0, small.leave[k] - least[c])
 
 
-@compiled
+@borrowing
 def hope(chosen: IntArray, size: int, regret: FloatArray) -> float:
     """The most that a set of machines can win."""
     total = float(regret[len(regret) - 1])

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowsched.scale.compiled import compiled
+from flowsched.scale.compiled import borrowing, compiled
 from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.support.arrays import FloatArray, IntArray
@@ -25,13 +25,13 @@ class FleetArrays(NamedTuple):
     bandwidth: FloatArray
 
 
-@compiled
+@borrowing
 def slope_reading(slope: float) -> int:
     """The slope of headroom in units of 1/FIXED."""
     return int(np.rint(slope * FIXED))
 
 
-@compiled
+@borrowing
 def pressure_limit(cap: float) -> int:
     """Most pressure in the same units, rounded down."""
     most = np.floor(cap * FIXED)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowsched.scale.compiled import compiled
+from flowsched.scale.compiled import borrowing, compiled
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 UNLIMITED = 1 << 60
@@ -57,7 +57,7 @@ class Model(NamedTuple):
     """Whether ties spread tasks: then each further task on a machine ranks behind equal machines without one."""
 
 
-@compiled
+@borrowing
 def mark(rows: IntArray, changed: BoolArray, changes: IntArray, count: IntArray) -> None:
     """Put machines on the list of changes, once each."""
     for row in rows:
@@ -67,7 +67,7 @@ def mark(rows: IntArray, changed: BoolArray, changes: IntArray, count: IntArray)
             count[0] += 1
 
 
-@compiled
+@borrowing
 def enlist(tasks: IntArray, pending: IntArray, position: IntArray, count: IntArray) -> None:
     """Append tasks to the list of those that wait."""
     for task in tasks:
@@ -76,7 +76,7 @@ def enlist(tasks: IntArray, pending: IntArray, position: IntArray, count: IntArr
         count[0] += 1
 
 
-@compiled
+@borrowing
 def delist(tasks: IntArray, pending: IntArray, position: IntArray, count: IntArray) -> None:
     """Take tasks off that list; the last one takes the free place."""
     for task in tasks:
@@ -87,7 +87,7 @@ def delist(tasks: IntArray, pending: IntArray, position: IntArray, count: IntArr
         position[last] = place
 
 
-@compiled
+@borrowing
 def book(
     tasks: IntArray,
     machine: IntArray,
@@ -115,7 +115,7 @@ def book(
             count[0] += 1
 
 
-@compiled
+@borrowing
 def fit(
     m: int, c: int, free: IntArray, readings: IntArray, limits: IntArray, demands: IntArray, effects: IntArray
 ) -> int:
@@ -135,7 +135,7 @@ def fit(
     return most
 
 
-@compiled
+@borrowing
 def takes(
     m: int, c: int, free: IntArray, readings: IntArray, limits: IntArray, demands: IntArray, effects: IntArray
 ) -> bool:
@@ -149,7 +149,7 @@ def takes(
     return room
 
 
-@compiled
+@borrowing
 def recount(
     rows: IntArray,
     new_group: IntArray,
@@ -248,7 +248,7 @@ def members_by_group(
     return first, rows
 
 
-@compiled
+@borrowing
 def least_readings(first: IntArray, rows: IntArray, readings: IntArray, least: IntArray) -> None:
     """The least reading of each feature among the machines of each group."""
     for g in range(len(first) - 1):
@@ -276,7 +276,7 @@ def same_group(rows: IntArray, columns: IntArray, group_of: IntArray, keys: IntA
     return same
 
 
-@compiled
+@borrowing
 def place_cost(
     m: int,
     c: int,
@@ -293,7 +293,7 @@ def place_cost(
     return total
 
 
-@compiled
+@borrowing
 def cost_beside(
     m: int,
     c: int,
@@ -310,19 +310,19 @@ def cost_beside(
     return total
 
 
-@compiled
+@borrowing
 def gated(m: int, c: int, model: Model) -> bool:
     """Whether relations let no task of class c more come to machine m."""
     return bool(model.gate_of[c] > 0 and model.gates[model.gate_of[c], m] <= 0)
 
 
-@compiled
+@borrowing
 def tie_of(m: int, model: Model, free: IntArray) -> float:
     """What ranks machine m among those with the same price; the least comes first."""
     return float(model.tie[m, 0] + model.tie[m, 1] * free[m, 0] + model.tie[m, 2] * free[m, model.memory])
 
 
-@compiled
+@borrowing
 def prices_at(rows: IntArray, c: int, model: Model, readings: IntArray, cost: FloatArray) -> None:
     """What one task of class c costs on each of ``rows`` as it is: ``place_cost`` for many, in a fiftieth of its time.
 
@@ -341,7 +341,7 @@ def prices_at(rows: IntArray, c: int, model: Model, readings: IntArray, cost: Fl
         cost[i] = total
 
 
-@compiled
+@borrowing
 def takes_at(
     rows: IntArray, c: int, gate: int, model: Model, free: IntArray, readings: IntArray, good: BoolArray
 ) -> None:
@@ -366,7 +366,7 @@ def class_prices(c: int, model: Model, readings: IntArray, cost: FloatArray) -> 
     prices_at(np.arange(len(cost)), c, model, readings, cost)
 
 
-@compiled
+@borrowing
 def least_extra(p: int, first: IntArray, rows: IntArray, model: Model, least: FloatArray) -> None:
     """The least extra of some places among the machines of each group."""
     for g in range(len(first) - 1):
@@ -377,7 +377,7 @@ def least_extra(p: int, first: IntArray, rows: IntArray, model: Model, least: Fl
             least[g] = low
 
 
-@compiled
+@borrowing
 def put(m: int, c: int, sign: int, model: Model, free: IntArray, readings: IntArray) -> None:
     """One task of class c comes to machine m, or leaves it."""
     for r in range(model.demands.shape[1]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.scale.compiled import compiled
+from flowsched.scale.compiled import borrowing, compiled
 from flowsched.scale.fleet_kernels import FleetArrays, pressure_limit, slope_reading
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -20,7 +20,7 @@ DEAREST = 1e6
 """Larger prices may be too large for a network, which says so."""
 
 
-@compiled
+@borrowing
 def price_on(
     row: int,
     columns: IntArray,
@@ -58,7 +58,7 @@ def price_on(
     return float(price + extra) if np.isfinite(extra) else np.inf
 
 
-@compiled
+@borrowing
 def free_on(row: int, column: int, machines: FleetArrays) -> int:
     """What is left of a resource on a machine; below 0 where more is booked than allocatable."""
     return int(machines.allocatable[row, column] - machines.used[row, column]) if column >= 0 else 0

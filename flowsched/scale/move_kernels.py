@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.scale.compiled import compiled
+from flowsched.scale.compiled import borrowing, compiled
 from flowsched.scale.kernels import Model, cost_beside, place_cost, put, takes
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
@@ -14,7 +14,7 @@ TRIES = 8
 """Partners that are looked at for a trade where the best one is too large."""
 
 
-@compiled
+@borrowing
 def lift(tree: FloatArray, leaf: int, value: float) -> None:
     """Set a leaf of a tree of minima; its root is at 1, leaves are in the second half."""
     i = len(tree) // 2 + leaf
@@ -28,7 +28,7 @@ def lift(tree: FloatArray, leaf: int, value: float) -> None:
         i //= 2
 
 
-@compiled
+@borrowing
 def lowest(tree: FloatArray) -> int:
     """The first leaf with the least value."""
     half = len(tree) // 2
@@ -38,7 +38,7 @@ def lowest(tree: FloatArray) -> int:
     return i - half
 
 
-@compiled
+@borrowing
 def target_key(m: int, c: int, open_: BoolArray, model: Model, free: IntArray, readings: IntArray) -> float:
     """What a task of class c would cost on machine m; infinite where it cannot go."""
     if not open_[m] or not takes(m, c, free, readings, model.limits, model.demands, model.effects):
@@ -46,7 +46,7 @@ def target_key(m: int, c: int, open_: BoolArray, model: Model, free: IntArray, r
     return place_cost(m, c, model, readings)
 
 
-@compiled
+@borrowing
 def source_key(m: int, c: int, head: int, least_gain: FloatArray, model: Model, readings: IntArray) -> float:
     """Minus what taking the next task of class c off machine m brings, its price paid; infinite where there is none."""
     if head < 0:
@@ -55,7 +55,7 @@ def source_key(m: int, c: int, head: int, least_gain: FloatArray, model: Model, 
     return least_gain[head] - gain if gain < np.inf else np.inf
 
 
-@compiled
+@borrowing
 def next_head(p: int, task_class: IntArray, machine: IntArray, gone: BoolArray) -> int:
     """The task after p of the same class on the same machine that has not moved; -1 if there is none."""
     i = p + 1
@@ -156,7 +156,7 @@ def best_moves(
     return end
 
 
-@compiled
+@borrowing
 def trade_value(m: int, goes: int, comes: int, model: Model, readings: IntArray) -> float:
     """What is won on machine m if a task of class ``goes`` leaves it and one of class ``comes`` takes its place."""
     k = model.kind[m]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.scale.compiled import compiled
+from flowsched.scale.compiled import borrowing, compiled
 from flowsched.scale.kernels import (
     LEAST_GAIN,
     Model,
@@ -23,7 +23,7 @@ STEP = 1e-9
 """What one more task of a class adds to the rank of a machine among equal ones, where ties spread."""
 
 
-@compiled
+@borrowing
 def sift(keys: FloatArray, ties: FloatArray, rows: IntArray, start: int, count: int) -> None:
     """Let one entry of a heap sink to its place; the smallest (key, tie, row) is on top."""
     i = start
@@ -42,7 +42,7 @@ def sift(keys: FloatArray, ties: FloatArray, rows: IntArray, start: int, count: 
         i = child
 
 
-@compiled
+@borrowing
 def before(keys: FloatArray, ties: FloatArray, rows: IntArray, a: int, b: int) -> bool:
     """Whether entry a of a heap comes before entry b."""
     if keys[a] != keys[b]:

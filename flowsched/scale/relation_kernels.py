@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowsched.scale.compiled import compiled
+from flowsched.scale.compiled import borrowing, compiled
 from flowsched.scale.kernels import Model, place_cost, prices_at, put, takes, takes_at, tie_of
 from flowsched.scale.packing_kernels import STEP
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -38,7 +38,7 @@ class Moving(NamedTuple):
     """Members in all domains."""
 
 
-@compiled
+@borrowing
 def open_domains(k: int, moving: Moving, verdict: BoolArray) -> None:
     """Which domains take one task more; the last entry of ``verdict`` is for machines in none."""
     kind = moving.kind[k]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.scale.compiled import compiled
+from flowsched.scale.compiled import borrowing, compiled
 from flowsched.scale.kernels import Model, cost_beside, place_cost, put, takes
 from flowsched.scale.move_kernels import LEAST_NET
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -15,7 +15,7 @@ MISSES = 16
 """Plans for a class that turn out not to pay, after which no further one is tried."""
 
 
-@compiled
+@borrowing
 def brings(c: int, j: int, model: Model) -> int:
     """What the going of a task of class c frees in dimension j: first resources, then features."""
     resources = model.demands.shape[1]
@@ -152,7 +152,7 @@ def least_set(
     return prune(order, n, task_class, weight, model, need, left, pick)
 
 
-@compiled
+@borrowing
 def prune(
     order: IntArray,
     n: int,
@@ -183,7 +183,7 @@ def prune(
     return total
 
 
-@compiled
+@borrowing
 def cheapest_target(m: int, c: int, open_: BoolArray, model: Model, free: IntArray, readings: IntArray) -> int:
     """The machine where a task of class c that leaves machine m costs least; -1 if none has room."""
     best = np.inf

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched_models.compiled import compiled
+from flowsched_models.compiled import borrowing, compiled
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -83,7 +83,7 @@ def cells_of(can: Bools, sibling: Ints) -> tuple[Bools, Floats, Ints, Floats]:
     return members, size, sibling_cell, own
 
 
-@compiled
+@borrowing
 def water_fill(amount: float, load: Floats, size: Floats, member: Bools, level_of: Floats) -> None:
     """Into ``level_of`` [cells]: x in [0, 1] with ``sum size * x = amount`` and ``load + x`` as level as possible."""
     cells = size.shape[0]
@@ -117,7 +117,7 @@ def water_fill(amount: float, load: Floats, size: Floats, member: Bools, level_o
         level_of[c] = min(1.0, max(0.0, level - load[c])) if member[c] else 0.0
 
 
-@compiled
+@borrowing
 def granted(who: int, c: int, users: Ints, wanted: Floats, weight: Floats) -> float:
     """CPU that ``who`` gets of one virtual CPU of cell ``c``: weighted max-min, none more than it wants."""
     ask_all = 0.0
@@ -151,7 +151,7 @@ def granted(who: int, c: int, users: Ints, wanted: Floats, weight: Floats) -> fl
     return share
 
 
-@compiled
+@borrowing
 def sibling_loss(used: Floats, c: int, sibling_cell: Ints, gain: float) -> float:
     """Share of its speed that a thread in cell ``c`` loses to the busy siblings of that cell."""
     s = sibling_cell[c]

@@ -82,10 +82,11 @@ class _Deferred:
 
     _lock = threading.RLock()
 
-    def __init__(self, function: Callable[..., Any], folder: _Folder) -> None:
+    def __init__(self, function: Callable[..., Any], folder: _Folder, borrows: bool) -> None:
         functools.update_wrapper(self, function)
         self._function = function
         self._folder = folder
+        self._borrows = borrows
         self._settled: Callable[..., Any] | None = None
 
     def __call__(self, *values: Any, **named: Any) -> Any:
@@ -105,7 +106,7 @@ class _Deferred:
                 numba, made, open_ = _numba(), dict[_Deferred, Callable[..., Any]](), [self]
                 while open_:
                     one = open_.pop()
-                    made[one] = one._settled or _made(numba, one._function, one._folder)
+                    made[one] = one._settled or _made(numba, one._function, one._folder, one._borrows)
                     open_ += [other for other in one._named().values() if other not in made and other not in open_]
                 for one in made:
                     one._function.__globals__.update({name: made[other] for name, other in one._named().items()})
@@ -156,7 +157,7 @@ def tell_of_compiling(tell: Callable[[], None]) -> None:
     _tellers[:] = [tell]
 
 
-def _made(numba: Any, function: Callable[..., Any], folder: _Folder) -> Callable[..., Any]:
+def _made(numba: Any, function: Callable[..., Any], folder: _Folder, borrows: bool) -> Callable[..., Any]:
     if numba is None:
         return function
     # numba asks for the folder when a function is decorated; other users of numba keep theirs.
@@ -165,7 +166,7 @@ def _made(numba: Any, function: Callable[..., Any], folder: _Folder) -> Callable
         if folder.path is not None:
             numba.config.CACHE_DIR = str(folder.path)
         # Nothing is passed as a C callback: a wrapper for that would be compiled in vain.
-        result: Any = numba.njit(cache=folder.writable, nogil=True, no_cfunc_wrapper=True)(function)
+        result: Any = numba.njit(cache=folder.writable, nogil=True, no_cfunc_wrapper=True, _nrt=not borrows)(function)
         # A constant argument is compiled as any other of its type, not once more for each constant.
         template = result.get_call_template
         result.get_call_template = lambda values, named: template(tuple(map(numba.types.unliteral, values)), named)
@@ -176,18 +177,19 @@ def _made(numba: Any, function: Callable[..., Any], folder: _Folder) -> Callable
     return cast("Callable[..., Any]", result)
 
 
-def compiler(sources: Sequence[Path]) -> Callable[[Function], Function]:
+def compiler(sources: Sequence[Path], *, borrows: bool = False) -> Callable[[Function], Function]:
     """A decorator for the functions of some files, which may call each other and those of the run-time model.
 
     They must be plain arithmetic over arrays and numbers. What was compiled is kept together, and is made anew once any of
-    the files changes.
+    the files changes. Functions that ``borrow`` make no array, return none and call none that does: what they are given
+    stays their callers', and that they use it is not counted, which took most of the time of short ones.
     """
     present = find_spec("numba") is not None
     folder = _Folder(sources)
 
     def decorate(function: Function) -> Function:
         """The function, compiled when it is first called."""
-        return cast("Function", _Deferred(function, folder)) if present else function
+        return cast("Function", _Deferred(function, folder, borrows)) if present else function
 
     return decorate
 
@@ -213,4 +215,4 @@ def _read_only(dispatcher: Any, function: Callable[..., Any]) -> None:
         dispatcher._cache = Kept(function)
 
 
-compiled = compiler(())
+compiled, borrowing = compiler(()), compiler((), borrows=True)

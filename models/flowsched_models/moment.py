@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from flowsched_models.cell import (
     GAIN,
     MIXED,
@@ -17,10 +15,10 @@ from flowsched_models.cell import (
     sibling_loss,
     water_fill,
 )
-from flowsched_models.compiled import compiled
+from flowsched_models.compiled import borrowing
 
 
-@compiled
+@borrowing
 def mean_threads(phi: float, threads: float, in_serial: float, in_parallel: float) -> float:
     """Threads that a mixed job runs on average over time, at these speeds in its serial and parallel moments."""
     serial_time = phi / in_serial
@@ -29,7 +27,7 @@ def mean_threads(phi: float, threads: float, in_serial: float, in_parallel: floa
     return part * min(1.0, threads) + (1.0 - part) * threads
 
 
-@compiled
+@borrowing
 def speed_in_moment(
     i: int,
     threads: float,
@@ -41,21 +39,20 @@ def speed_in_moment(
     wanted: Floats,
     thread_weight: Floats,
     grants: Floats,
+    room: Floats,
 ) -> float:
     """CPU speed of job i in a moment in which it runs so many threads, the others as ``wanted`` has them."""
     cells = size.shape[0]
-    others = np.zeros(cells)
-    given = np.zeros(cells)
+    others, given, mine, got, kept_wanted, kept_weight = room[0], room[1], room[2], room[3], room[4], room[5]
+    for c in range(cells):
+        others[c], given[c], got[c] = 0.0, 0.0, 0.0
+        kept_wanted[c], kept_weight[c] = wanted[i, c], thread_weight[i, c]
     for j in users:
         if j != i:
             for c in range(cells):
                 others[c] += wanted[j, c]
                 given[c] += grants[j, c]
-    mine = np.zeros(cells)
     water_fill(threads, others, size, members[i], mine)
-    kept_wanted = wanted[i].copy()
-    kept_weight = thread_weight[i].copy()
-    got = np.zeros(cells)
     for c in range(cells):
         wanted[i, c] = mine[c]
         thread_weight[i, c] = jobs[i, WEIGHT] / threads * mine[c]
@@ -72,7 +69,7 @@ def speed_in_moment(
     return speed
 
 
-@compiled
+@borrowing
 def speed_beside_mixed(
     i: int,
     users: Ints,
@@ -85,6 +82,7 @@ def speed_beside_mixed(
     wanted: Floats,
     thread_weight: Floats,
     grants: Floats,
+    room: Floats,
 ) -> float:
     """Speed of mixed job i in its parallel moments, averaged over the moments of its mixed neighbours, one at a time.
 
@@ -93,9 +91,13 @@ def speed_beside_mixed(
     """
     count = jobs.shape[0]
     threads = jobs[i, THREADS]
-    base = speed_in_moment(i, threads, users, jobs, members, size, sibling_cell, wanted, thread_weight, grants)
+    base = speed_in_moment(i, threads, users, jobs, members, size, sibling_cell, wanted, thread_weight, grants, room)
     total = base
-    for j in users:
+    at = 0
+    for k in range(users.shape[0]):
+        j = users[k]
+        if j == i:
+            at = k
         if j == i or j >= count or stage[j] != MIXED or jobs[j, THREADS] <= 1.0:
             continue
         meets = False
@@ -103,19 +105,24 @@ def speed_beside_mixed(
             meets = meets or (members[i, c] and members[j, c])
         if not meets:
             continue
-        kept = wanted[j].copy()
+        kept = room[6]
+        for c in range(size.shape[0]):
+            kept[c] = wanted[j, c]
         serial = (jobs[j, THREADS] - demand[j]) / (jobs[j, THREADS] - 1.0)
         for moment in range(2):
             times = (1.0 if moment == 0 else jobs[j, THREADS]) / demand[j]
             for c in range(size.shape[0]):
                 wanted[j, c] = min(1.0, kept[c] * times)
-            speed = speed_in_moment(i, threads, users, jobs, members, size, sibling_cell, wanted, thread_weight, grants)
+            speed = speed_in_moment(
+                i, threads, users, jobs, members, size, sibling_cell, wanted, thread_weight, grants, room
+            )
             total += (serial if moment == 0 else 1.0 - serial) * (speed - base)
         for c in range(size.shape[0]):
             wanted[j, c] = kept[c]
     if total <= base:
         return base
     # One at a time, several neighbours could seem to leave more than there is.
-    itself = np.full(1, i)
-    alone = speed_in_moment(i, threads, itself, jobs, members, size, sibling_cell, wanted, thread_weight, grants)
+    alone = speed_in_moment(
+        i, threads, users[at : at + 1], jobs, members, size, sibling_cell, wanted, thread_weight, grants, room
+    )
     return min(total, alone)

@@ -26,7 +26,7 @@ from flowsched_models.cell import (
     sibling_loss,
     water_fill,
 )
-from flowsched_models.compiled import compiled
+from flowsched_models.compiled import borrowing, compiled
 from flowsched_models.held_share import held_share
 from flowsched_models.moment import mean_threads, speed_beside_mixed, speed_in_moment
 
@@ -38,7 +38,7 @@ MIX_STEPS = 3
 """Steps of the fixed point between a mixed job's serial share of time and the CPU that it gets."""
 
 
-@compiled
+@borrowing
 def compare(i: int, j: int, stage: Ints, jobs: Floats, members: Bools) -> int:
     """-1, 0 or 1: an order of jobs by what they do to CPUs, whatever they are called and however long they run."""
     if stage[i] != stage[j]:
@@ -64,7 +64,7 @@ def in_order(users: Ints, stage: Ints, jobs: Floats, members: Bools) -> Ints:
     return order
 
 
-@compiled
+@borrowing
 def level_equals(order: Ints, stage: Ints, jobs: Floats, members: Bools, values: Floats) -> None:
     """Equal jobs get equal ``values`` [n]: sweeps that stop early may leave them a little apart."""
     a = 0
@@ -129,6 +129,7 @@ def share(
     load = np.zeros(cells)
     others = np.zeros(cells)
     trial = np.zeros(cells)
+    room = np.zeros((7, cells))
     for step in range(steps):
         load[:] = 0.0
         for i in users:
@@ -170,10 +171,10 @@ def share(
                 continue
             threads = jobs[i, THREADS]
             in_serial = speed_in_moment(
-                i, min(1.0, threads), users, jobs, members, size, sibling_cell, wanted, thread_weight, grants
+                i, min(1.0, threads), users, jobs, members, size, sibling_cell, wanted, thread_weight, grants, room
             )
             in_parallel = speed_beside_mixed(
-                i, users, stage, demand, jobs, members, size, sibling_cell, wanted, thread_weight, grants
+                i, users, stage, demand, jobs, members, size, sibling_cell, wanted, thread_weight, grants, room
             )
             phi = jobs[i, PHI]
             settled[i] = mean_threads(phi, threads, in_serial, in_parallel)

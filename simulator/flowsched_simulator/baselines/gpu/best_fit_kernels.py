@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from flowsched.gpu.device_arrays import DeviceArrays
 from flowsched.gpu.shapes import ShapeArrays
-from flowsched_simulator.baselines.gpu.compiled import compiled
+from flowsched_simulator.baselines.gpu.compiled import borrowing
 
 LARGEST_CPU_MILLI = 128_000.0
 """Of any machine of the trace: what CPU is measured by."""
 LARGEST_GPU_MILLI = 8_000.0
 
 
-@compiled
+@borrowing
 def gpu_left(m: int, machines: DeviceArrays) -> int:
     """Milli left on all devices of a machine together."""
     total = 0
@@ -24,7 +24,7 @@ def gpu_left(m: int, machines: DeviceArrays) -> int:
     return total
 
 
-@compiled
+@borrowing
 def score_best_fit(m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays, state: int) -> int:  # noqa: ARG001
     """100 less half of the CPU and half of the GPU left afterwards, in % of the largest machine's, truncated.
 

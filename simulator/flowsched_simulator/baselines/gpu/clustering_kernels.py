@@ -12,7 +12,7 @@ from flowsched.gpu.device_arrays import DeviceArrays
 from flowsched.gpu.shapes import WHOLE_MILLI, ShapeArrays
 from flowsched.support.arrays import IntArray
 from flowsched_simulator.baselines.gpu.best_fit_kernels import gpu_left
-from flowsched_simulator.baselines.gpu.compiled import compiled
+from flowsched_simulator.baselines.gpu.compiled import borrowing
 
 _LARGEST_GPU_MILLI = 8_000
 _FULL = 25
@@ -28,13 +28,13 @@ class HostedKinds(NamedTuple):
     """[M] different ones."""
 
 
-@compiled
+@borrowing
 def kind_of(s: int, shapes: ShapeArrays) -> int:
     """The kind of a shape with GPUs."""
     return 0 if shapes.share[s] < WHOLE_MILLI else shapes.count[s]
 
 
-@compiled
+@borrowing
 def score_clustering(m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays, state: HostedKinds) -> int:
     """First by what the machine hosts: only this kind, also this kind, nothing, only others; then by how full it is."""
     if shapes.count[s] == 0:
@@ -45,7 +45,7 @@ def score_clustering(m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays
     return full + (25 if state.kinds[m] == 0 else 0)
 
 
-@compiled
+@borrowing
 def count_hosted(m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays, state: HostedKinds) -> None:  # noqa: ARG001
     """A task came to the machine."""
     if shapes.count[s] == 0:

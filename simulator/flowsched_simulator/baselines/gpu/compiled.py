@@ -12,7 +12,9 @@ from flowsched_models.compiled import compiler
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-compiled = compiler((*SOURCES, *sorted(Path(__file__).parent.glob("*kernels.py"))))
+_ALL = (*SOURCES, *sorted(Path(__file__).parent.glob("*kernels.py")))
+
+compiled, borrowing = compiler(_ALL), compiler(_ALL, borrows=True)
 
 
 def filled(loop: Function, name: str, **kernels: Callable[..., Any]) -> Function:

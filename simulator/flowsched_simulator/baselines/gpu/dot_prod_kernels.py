@@ -10,10 +10,10 @@ from __future__ import annotations
 from flowsched.gpu.device_arrays import DeviceArrays
 from flowsched.gpu.shapes import ShapeArrays
 from flowsched_simulator.baselines.gpu.best_fit_kernels import LARGEST_CPU_MILLI, LARGEST_GPU_MILLI, gpu_left
-from flowsched_simulator.baselines.gpu.compiled import compiled
+from flowsched_simulator.baselines.gpu.compiled import borrowing
 
 
-@compiled
+@borrowing
 def score_dot_prod(m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays, state: int) -> int:  # noqa: ARG001
     """100 less the mean product of what is free and what is asked, both in shares of the largest machine's, truncated."""
     cpu = machines.cpu[m] / LARGEST_CPU_MILLI * (shapes.cpu[s] / LARGEST_CPU_MILLI)

@@ -25,7 +25,7 @@ from flowsched.gpu.device_arrays import DeviceArrays
 from flowsched.gpu.fit_kernels import devices_fit, free_devices
 from flowsched.gpu.shapes import WHOLE_MILLI, ShapeArrays
 from flowsched.support.arrays import FloatArray, IntArray
-from flowsched_simulator.baselines.gpu.compiled import compiled
+from flowsched_simulator.baselines.gpu.compiled import borrowing, compiled
 from flowsched_simulator.baselines.gpu.play_kernels import SmallArray, highest
 
 
@@ -54,7 +54,7 @@ class FragmentationTables(NamedTuple):
     """[groups, M] the device for a share; -1 for others."""
 
 
-@compiled
+@borrowing
 def cpu_rank(cpu: int, steps: IntArray) -> int:
     """How many of the rising steps are at most ``cpu``."""
     low, high = 0, len(steps)
@@ -67,7 +67,7 @@ def cpu_rank(cpu: int, steps: IntArray) -> int:
     return low
 
 
-@compiled
+@borrowing
 def usable(row: IntArray, model: int, rank: int, tables: FragmentationTables) -> float:
     """What typical tasks can use of a machine, in expectation: GPU milli."""
     total = 0.0
@@ -80,7 +80,7 @@ def usable(row: IntArray, model: int, rank: int, tables: FragmentationTables) ->
     return float(total + WHOLE_MILLI * free * tables.several[model, rank, free])
 
 
-@compiled
+@borrowing
 def fragmentation(m: int, machines: DeviceArrays, tables: FragmentationTables) -> float:
     """F of a machine as it is now: GPU milli that are left on its devices and of no use to typical tasks, in expectation."""
     row, model = machines.devices[m], machines.model[m]
@@ -92,7 +92,7 @@ def fragmentation(m: int, machines: DeviceArrays, tables: FragmentationTables) -
     return left - usable(row, model, cpu_rank(machines.cpu[m], tables.cpu_steps), tables)
 
 
-@compiled
+@borrowing
 def sigmoid_score(less_fragmented_milli: float) -> int:
     """100 times the logistic function of whole GPUs, truncated."""
     return int(100.0 / (1.0 + math.exp(-less_fragmented_milli / 1000.0)))
@@ -167,7 +167,7 @@ def placed_fgd(
     rescore_fgd(m, machines, state)
 
 
-@compiled
+@borrowing
 def choose_fgd(s: int, machines: DeviceArrays, shapes: ShapeArrays, state: FragmentationTables) -> tuple[int, int]:
     """The first machine with the highest score, and the device that the score counts with."""
     g = state.group[s]

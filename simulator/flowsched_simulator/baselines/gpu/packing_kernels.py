@@ -9,13 +9,13 @@ from __future__ import annotations
 from flowsched.gpu.device_arrays import DeviceArrays
 from flowsched.gpu.fit_kernels import free_devices, fullest_device
 from flowsched.gpu.shapes import WHOLE_MILLI, ShapeArrays
-from flowsched_simulator.baselines.gpu.compiled import compiled
+from flowsched_simulator.baselines.gpu.compiled import borrowing
 
 _IDLE_MACHINE, _FREE_DEVICE, _USED_DEVICE = 33, 50, 100
 """Highest scores of the three cases; each ends where the one before begins."""
 
 
-@compiled
+@borrowing
 def score_packing(m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays, state: int) -> int:  # noqa: ARG001
     """By how many free devices must be used, and how full the used one is that takes a share. 0 without GPUs asked for."""
     if shapes.count[s] == 0:

@@ -17,7 +17,7 @@ from flowsched.gpu.device_arrays import DeviceArrays
 from flowsched.gpu.fit_kernels import fits, fullest_device, model_fits
 from flowsched.gpu.shapes import WHOLE_MILLI, ShapeArrays
 from flowsched.support.arrays import IntArray
-from flowsched_simulator.baselines.gpu.compiled import compiled
+from flowsched_simulator.baselines.gpu.compiled import borrowing
 
 SmallArray = NDArray[np.int16]
 
@@ -48,12 +48,12 @@ def placed(m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays, state: A
     raise NotImplementedError
 
 
-@compiled
+@borrowing
 def nothing_kept(m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays, state: Any) -> None:
     """For rules that keep nothing."""
 
 
-@compiled
+@borrowing
 def highest(s: int, scores: SmallArray, machines: DeviceArrays, shapes: ShapeArrays) -> int:
     """The first machine with the highest of the scores [M] among those with enough memory and a right model; -1 for none."""
     found, top = -1, -1
@@ -64,7 +64,7 @@ def highest(s: int, scores: SmallArray, machines: DeviceArrays, shapes: ShapeArr
     return found
 
 
-@compiled
+@borrowing
 def choose_scored(s: int, machines: DeviceArrays, shapes: ShapeArrays, state: KeptScores) -> tuple[int, int]:
     """A ``choose`` by kept scores; a share goes to the fullest device that takes it."""
     found = highest(s, state.score[state.group[s]], machines, shapes)

@@ -12,7 +12,7 @@ import numpy as np
 from flowsched.gpu.device_arrays import DeviceArrays
 from flowsched.gpu.shapes import WHOLE_MILLI, ShapeArrays
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
-from flowsched_simulator.baselines.gpu.compiled import compiled
+from flowsched_simulator.baselines.gpu.compiled import borrowing, compiled
 from flowsched_simulator.baselines.gpu.play_kernels import KeptScores
 
 
@@ -24,7 +24,7 @@ class UniformDraws(NamedTuple):
     """[1] how many."""
 
 
-@compiled
+@borrowing
 def one_of(marked: BoolArray, state: UniformDraws) -> int:
     """A random position of those marked; -1 where none is."""
     total = 0
@@ -43,7 +43,7 @@ def one_of(marked: BoolArray, state: UniformDraws) -> int:
     return -1
 
 
-@compiled
+@borrowing
 def score_alike(m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays, state: UniformDraws) -> int:  # noqa: ARG001
     """All machines where the task fits are alike."""
     return 0

@@ -60,8 +60,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Half as many again as there are processors where tests of real components are among them, which mostly wait."""
-    return None if config.option.markexpr else max(1, (os.cpu_count() or 1) * 3 // 2)
+    """Twice as many as there are processors where tests of real components are among them, which mostly wait."""
+    return None if config.option.markexpr else 2 * (os.cpu_count() or 1)
 
 
 @pytest.hookimpl(optionalhook=True)

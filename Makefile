@@ -163,7 +163,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 $(READY): $(INSTALLED)
 	@set -e; \
-	echo "installing what developers need, and compiling (two minutes of CPU) …"; \
+	echo "installing what developers need, and compiling (a minute of CPU) …"; \
 	$(INSTALL) -e '.[dev]'; \
 	$(BIN)/flowsched warm-up; \
 	touch $@

@@ -15,7 +15,7 @@ from flowsched_models.compiled import tell_of_compiling
     epilog="Example: flowsched warm-up",
 )
 def warm_up() -> None:
-    """Compile the models and the rounds once, some two minutes of CPU, before a command has to wait for it.
+    """Compile the models and the rounds once, a minute of CPU, before a command has to wait for it.
 
     What is compiled is kept in ~/.cache/flowsched, or in $XDG_CACHE_HOME/flowsched. Where all of it is there already, this
     takes seconds.
@@ -24,7 +24,7 @@ def warm_up() -> None:
     from flowsched.round import scheduler
     from flowsched.scale import preparation
 
-    tell_of_compiling(lambda: click.echo("compiling once, some two minutes of CPU …", err=True))
+    tell_of_compiling(lambda: click.echo("compiling once, a minute of CPU …", err=True))
     scheduler.prepare()
     scheduler.prepare_gpus()
     preparation.prepare()

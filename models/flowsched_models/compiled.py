@@ -167,9 +167,9 @@ def _made(numba: Any, function: Callable[..., Any], folder: _Folder, borrows: bo
             numba.config.CACHE_DIR = str(folder.path)
         # Nothing is passed as a C callback: a wrapper for that would be compiled in vain.
         result: Any = numba.njit(cache=folder.writable, nogil=True, no_cfunc_wrapper=True, _nrt=not borrows)(function)
-        # A constant argument is compiled as any other of its type, not once more for each constant.
-        template = result.get_call_template
-        result.get_call_template = lambda values, named: template(tuple(map(numba.types.unliteral, values)), named)
+        if (template := getattr(result, "get_call_template", None)) is not None:  # else compiling is switched off
+            # A constant argument is compiled as any other of its type, not once more for each constant.
+            result.get_call_template = lambda values, named: template(tuple(map(numba.types.unliteral, values)), named)
         if folder.path is not None and not folder.writable:
             _read_only(result, function)
     finally:

@@ -42,7 +42,7 @@ def memcached_image() -> Image:
 
 
 def batch_image(parts: Path) -> Image:
-    """A program that keeps one core busy."""
+    """A program that takes a tenth of a core: enough to be seen, and little beside other tests."""
     return Image(BATCH, {"/pod": parts / "pod"}, ["/pod", "spin"])
 
 

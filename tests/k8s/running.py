@@ -189,10 +189,11 @@ class Running:
     # What it says
 
     def text(self) -> str:
-        """All that the process that was started last has written."""
+        """All lines that the process that was started last has written; it may be writing another one."""
         with self.log_file.open("rb") as file:
             file.seek(self._log_start)
-            return file.read().decode()
+            written = file.read()
+        return written[: written.rfind(b"\n") + 1].decode()
 
     def log(self, message: str = "") -> list[Object]:
         """Its log lines, those with a message if one is given."""

@@ -55,7 +55,7 @@ def devices_fit(m: int, count: int, share: int, machines: DeviceArrays) -> bool:
         return True
     devices = machines.devices
     found = 0
-    # No slice of a row: this is asked most of all, and a slice would double its time.
+    # No slice of a row: this is asked most of all.
     for d in range(devices.shape[1]):
         if devices[m, d] >= share:
             found += 1

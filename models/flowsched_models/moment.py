@@ -41,7 +41,10 @@ def speed_in_moment(
     grants: Floats,
     room: Floats,
 ) -> float:
-    """CPU speed of job i in a moment in which it runs so many threads, the others as ``wanted`` has them."""
+    """CPU speed of job i in a moment in which it runs so many threads, the others as ``wanted`` has them.
+
+    ``room`` [7, cells]: to work in.
+    """
     cells = size.shape[0]
     others, given, mine, got, kept_wanted, kept_weight = room[0], room[1], room[2], room[3], room[4], room[5]
     for c in range(cells):

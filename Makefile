@@ -73,7 +73,7 @@ test: check ## all checks, then all tests; those against a real Kubernetes API s
 	fi
 	@$(BIN)/flowsched warm-up # compiled once, not by every test at the same time
 	$(BIN)/pytest -n auto $(addprefix --ignore=,$(ALONE) tests/test_house.py) # the latter ran in check
-	$(BIN)/pytest $(ALONE) # they measure times under load: other tests beside them would be all that they see
+	$(BIN)/pytest $(ALONE) # it measures latencies: other tests beside it would be all that it sees
 
 quick: setup ## the quick tests, without any server: under a minute and a half on two cores
 	@$(BIN)/flowsched warm-up
@@ -86,7 +86,7 @@ durations: setup ## run all tests and keep how long each takes: tests/durations.
 	-$(BIN)/pytest -q -n auto --junitxml=out/tests.xml
 	$(BIN)/python tests/tiers.py out/tests.xml
 
-ALONE := tests/agent/test_live_agent.py tests/agent/test_live_latency.py
+ALONE := tests/agent/test_live_latency.py
 
 release-check: setup ## build wheel and source archive, and check them: metadata, files, the demo from an empty environment, the image's steps
 	@.ci/release-check

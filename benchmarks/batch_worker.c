@@ -1,7 +1,8 @@
-/* A batch job that counts its work: batch_worker FILE [UNITS]
+/* A batch job that counts its work: batch_worker FILE [UNITS [REST]]
  *
  * FILE holds one 64-bit number, the units done so far; it goes on from there, and ends after UNITS. A unit is some 0.1 ms of
- * one core that nobody disturbs. It touches no memory, so it disturbs others by its CPU time only. */
+ * one core that nobody disturbs; after each it rests for REST microseconds. It touches no memory, so it disturbs others by
+ * its CPU time only. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,11 +12,12 @@
 
 int main(int count, char **words)
 {
-    if (count < 2 || count > 3) {
-        fputs("usage: batch_worker FILE [UNITS]\n", stderr);
+    if (count < 2 || count > 4) {
+        fputs("usage: batch_worker FILE [UNITS [REST]]\n", stderr);
         return 2;
     }
-    uint64_t units = count == 3 ? strtoull(words[2], NULL, 10) : UINT64_MAX;
+    uint64_t units = count > 2 ? strtoull(words[2], NULL, 10) : UINT64_MAX;
+    useconds_t rest = count > 3 ? strtoul(words[3], NULL, 10) : 0;
     int fd = open(words[1], O_RDWR | O_CREAT, 0644);
     if (fd < 0 || ftruncate(fd, sizeof(uint64_t))) {
         perror(words[1]);
@@ -35,6 +37,9 @@ int main(int count, char **words)
         }
         /* Never true, but the compiler does not know. */
         *done += x ? 1 : 2;
+        if (rest) {
+            usleep(rest);
+        }
     }
     return 0;
 }

@@ -193,15 +193,23 @@ class BatchWorker(_Program):
     """A CPU-bound job of one thread. Its work is counted in units of some 0.1 ms of a core."""
 
     def __init__(
-        self, folder: Path, name: str = "batch", cores: Sequence[int] = (), prefix: Sequence[str] = ()
+        self,
+        folder: Path,
+        name: str = "batch",
+        cores: Sequence[int] = (),
+        prefix: Sequence[str] = (),
+        rest_us: int | None = None,
     ) -> None:
-        """``prefix``: a command that starts the worker's own, such as setpriv."""
+        """``prefix``: a command that starts the worker's own, such as setpriv; ``rest_us``: sleep after each unit."""
         self.counter = folder / f"{name}.units"
         self._cores = tuple(cores)
         self._prefix = tuple(prefix)
+        self._rest_us = rest_us
 
     def __enter__(self) -> BatchWorker:
         command = [*self._prefix, *worker_command(self.counter)]
+        if self._rest_us is not None:
+            command += [str(2**64 - 1), str(self._rest_us)]
         self.process = subprocess.Popen(command, start_new_session=True)
         wait_for(lambda: not self.running() or self.units() > 0, START_LIMIT_S, "the first work of the batch job")
         if not self.running():

@@ -46,6 +46,8 @@ CAPACITY = {"1": 6000, "2": 14500}
 STEP_S = 2.0
 ACT_S = 1.0
 CLEAN_S = 15.0
+REST_US = 1000
+"""So that the batch job takes a tenth of a core, enough to be seen: other tests run beside these."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def stage(folder: Path, cores: tuple[int, int], prefix: tuple[str, ...] = ()) ->
         prefix = (*prefix, "env", f"XDG_CACHE_HOME={compiled_for_all(folder)}")
     with ExitStack() as stack:
         memcached = stack.enter_context(Memcached())
-        batch = stack.enter_context(BatchWorker(folder, cores=cores, prefix=prefix))
+        batch = stack.enter_context(BatchWorker(folder, cores=cores, prefix=prefix, rest_us=REST_US))
         for pid in (memcached.pid, batch.pid):
             for tid in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
                 os.sched_setaffinity(int(tid), set(cores))
@@ -174,16 +176,15 @@ def stage(folder: Path, cores: tuple[int, int], prefix: tuple[str, ...] = ()) ->
 
 
 def compiled_for_all(folder: Path) -> Path:
-    """A cache folder that all users may use, with what we have compiled already: compiling takes most of a minute."""
+    """A cache folder that all users may use, with links to what we have compiled: compiling takes most of a minute."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     cache = folder / "cache"
     if (base / "flowsched" / "compiled").is_dir():
-        shutil.copytree(
-            base / "flowsched" / "compiled", cache / "flowsched" / "compiled", ignore_dangling_symlinks=True
-        )
+        kept = cache / "flowsched" / "compiled"
+        shutil.copytree(base / "flowsched" / "compiled", kept, copy_function=os.symlink, ignore_dangling_symlinks=True)
     cache.mkdir(exist_ok=True)
-    for path in (cache, *cache.rglob("*")):
-        path.chmod(0o777 if path.is_dir() else 0o666)
+    for path in (cache, *(path for path in cache.rglob("*") if path.is_dir())):
+        path.chmod(0o777)
     return cache
 
 

@@ -124,7 +124,7 @@ def _emulator(kernel: GuestKernel, qemu: str, initial: Path, shared: Path) -> li
     options = "console=ttyS0 quiet panic=-1 clocksource=hpet"
     return [
         qemu,
-        *("-accel", "tcg,thread=multi", "-cpu", "max", "-smp", str(CPUS), "-m", str(MEMORY_MIB)),
+        *("-accel", "tcg,thread=single", "-cpu", "max", "-smp", str(CPUS), "-m", str(MEMORY_MIB)),
         *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio"),
         *("-kernel", str(kernel.image), "-initrd", str(initial), "-append", options),
         *("-virtfs", "local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.openb_place_kernels import place
-from flowsched.gpu.compiled import compiled
+from flowsched.gpu.compiled import borrowing, compiled
 from flowsched.gpu.device_arrays import DeviceArrays
 from flowsched.gpu.fit_kernels import fits, model_fits, take
 from flowsched.gpu.shapes import WHOLE_MILLI, ShapeArrays
@@ -16,7 +16,7 @@ from flowsched.gpu.value_kernels import ValueState, ValueTables, best_device, re
 from flowsched.support.arrays import IntArray
 
 
-@compiled
+@borrowing
 def give_back(m: int, s: int, device: int, machines: DeviceArrays, shapes: ShapeArrays) -> None:
     """Undo ``take`` for a task with a share or without a GPU."""
     machines.cpu[m] += shapes.cpu[s]
@@ -25,7 +25,7 @@ def give_back(m: int, s: int, device: int, machines: DeviceArrays, shapes: Shape
         machines.devices[m, device] += shapes.share[s]
 
 
-@compiled
+@borrowing
 def fits_without(m: int, s: int, other: int, device: int, machines: DeviceArrays, shapes: ShapeArrays) -> bool:
     """Whether machine m takes a task of shape s once one of another shape is gone from a device."""
     if (
@@ -41,7 +41,7 @@ def fits_without(m: int, s: int, other: int, device: int, machines: DeviceArrays
     return bool(found)
 
 
-@compiled
+@borrowing
 def two_cheapest(
     s: int, machines: DeviceArrays, shapes: ShapeArrays, tables: ValueTables, state: ValueState, found: IntArray
 ) -> None:
@@ -58,7 +58,7 @@ def two_cheapest(
                 second, found[2], found[3] = price, m, device
 
 
-@compiled
+@borrowing
 def mean_value(row: int, state: ValueState) -> float:
     """Of a machine, over the samples."""
     total = 0.0

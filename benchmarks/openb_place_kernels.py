@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.gpu.compiled import compiled
+from flowsched.gpu.compiled import borrowing
 from flowsched.gpu.device_arrays import DeviceArrays
 from flowsched.gpu.fit_kernels import fits, take
 from flowsched.gpu.shapes import ShapeArrays
@@ -13,13 +13,13 @@ from flowsched.gpu.value_kernels import AT_LEAST, DEAREST, ValueState, ValueTabl
 _ROUNDING = 1e-9
 
 
-@compiled
+@borrowing
 def in_steps(price: float, step: float) -> int:
     """A price, rounded."""
     return int(min(np.floor(price / step + 0.5), DEAREST - 1))
 
 
-@compiled
+@borrowing
 def price_place(
     m: int,
     s: int,
@@ -50,7 +50,7 @@ def price_place(
             state.price[s, m], state.device[s, m] = in_steps(best, tables.step), chosen
 
 
-@compiled
+@borrowing
 def cheapest(s: int, machines: DeviceArrays, shapes: ShapeArrays, tables: ValueTables, state: ValueState) -> int:
     """The machine with the lowest price among those that take a task of shape s, the first of equals; -1 for none."""
     best, chosen = DEAREST, -1
@@ -71,7 +71,7 @@ def cheapest(s: int, machines: DeviceArrays, shapes: ShapeArrays, tables: ValueT
     return chosen
 
 
-@compiled
+@borrowing
 def place(
     s: int, machines: DeviceArrays, shapes: ShapeArrays, tables: ValueTables, state: ValueState
 ) -> tuple[int, int]:

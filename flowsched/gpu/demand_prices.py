@@ -55,9 +55,8 @@ class PriceProgram:
         self.pools = pooled(machines, self.arrays, asks_for_models(shapes))
         self.worth = np.where(self.arrays.count > 0, gpus_of(shapes), CPU_TASK_WORTH)
         self.capacity = int(self.pools.gpus.sum())
-        linear_solver = importlib.import_module(
-            "ortools.linear_solver.pywraplp"
-        )  # takes a while, and is needed with GPUs only
+        # Imported late: it takes a while, and is needed with GPUs only.
+        linear_solver = importlib.import_module("ortools.linear_solver.pywraplp")
         self._solver: Any = linear_solver.Solver.CreateSolver("GLOP")
         parameters = linear_solver.MPSolverParameters
         self._onwards, self._anew = parameters(), parameters()

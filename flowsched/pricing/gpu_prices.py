@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus
-from flowsched.cluster.snapshot import Snapshot, Task
+from flowsched.cluster.snapshot import Machine, Snapshot, Task
 from flowsched.gpu.demand import demand_of
 from flowsched.gpu.demand_prices import PriceProgram
 from flowsched.gpu.device_arrays import NO_DEVICE, NO_MODEL, DeviceArrays, device_arrays
@@ -65,17 +65,19 @@ class GpuMemory:
     def __init__(self) -> None:
         """Nothing yet."""
         self._key: Hashable = None
+        self._idle: tuple[Sequence[Machine], tuple[tuple[MachineGpus, int, int], ...]] = (), ()
         self.last: GpuWorth | None = None
         """What they were worth when it was asked last."""
 
     def worth(self, snapshot: Snapshot) -> GpuWorth:
         """What the GPUs of a snapshot are worth to its demand."""
         demand = expected_demand(snapshot)
-        found = ((m.gpus, m.cpu_milli, m.memory_mib) for m in snapshot.machines if m.gpus is not None)
-        idle = tuple(sorted(found, key=repr))
-        key = (tuple(demand), idle)
+        if snapshot.machines is not self._idle[0]:
+            found = ((m.gpus, m.cpu_milli, m.memory_mib) for m in snapshot.machines if m.gpus is not None)
+            self._idle = snapshot.machines, tuple(sorted(found, key=repr))
+        key = (tuple(demand), self._idle[1])
         if key != self._key or self.last is None:
-            self._key, self.last = key, worth_of(demand, idle)
+            self._key, self.last = key, worth_of(demand, self._idle[1])
         return self.last
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -108,11 +107,11 @@ class ClusterState:
         self._reservations: tuple[Reservation, ...] = ()
         self._relations = {r.name: r for r in relations}
         self._task_groups = {g.name: g for g in task_groups}
+        """Without members that ended: those who are left need not wait for others in their place."""
         self._share_service_cores = share_service_cores
         self._gpu_demand = tuple(gpu_demand)
         self._learnt: LearntDemand | None = None if self._gpu_demand else LearntDemand()
         """None where the demand is declared."""
-        self._ended: Counter[str] = Counter()
         self._now_s = 0.0
         self._rounds = 0
 
@@ -185,7 +184,7 @@ class ClusterState:
             start_delay=self._start_delay,
             round=self._rounds,
             relations=tuple(self._relations.values()),
-            task_groups=tuple(self._group_now(g) for g in self._task_groups.values()),
+            task_groups=tuple(self._task_groups.values()),
             share_service_cores=self._share_service_cores,
             gpu_demand=self._gpu_demand,
         )
@@ -305,15 +304,11 @@ class ClusterState:
     def _finish(self, name: str) -> None:
         running, _ = self._stop(name, "finished")
         if running.task.group is not None:
-            self._ended[running.task.group] += 1
+            group = self._task_groups[running.task.group]
+            self._task_groups[group.name] = replace(group, minimum=max(1, group.minimum - 1))
         for task, plan in self._plan.items():
             if plan.machine == running.machine and plan.slot > 0:
                 self._plan[task] = replace(plan, slot=plan.slot - 1)
-
-    def _group_now(self, group: TaskGroup) -> TaskGroup:
-        """A group without its members that ended: those who are left need not wait for others in their place."""
-        ended = self._ended.get(group.name)
-        return group if ended is None else replace(group, minimum=max(1, group.minimum - ended))
 
     def _forbid_unknown_names(self, task: Task) -> None:
         unknown = [f"relation {name}" for name in (*task.holds, *task.joins) if name not in self._relations]

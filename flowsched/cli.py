@@ -9,6 +9,7 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
 try:
+    from functools import cache
     from importlib.metadata import entry_points
 
     import click
@@ -34,18 +35,19 @@ SECTIONS = {
 COMPILING = "compiling once, about a minute; it is kept in ~/.cache/flowsched (flowsched warm-up does it ahead)"
 """What stderr says before the first compiled function of this version is made."""
 
+_entries = cache(lambda: entry_points(group=GROUP))  # a look at everything that is installed
+
 
 class _Commands(StrictGroup):
     """Loads a sub-command when it is asked for, so that one that cannot be loaded breaks nothing else."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return sorted(entry.name for entry in entry_points(group=GROUP))
+        return sorted(_entries().names)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        found = entry_points(group=GROUP, name=cmd_name)
-        if not found:
+        if cmd_name not in _entries().names:
             return None
-        command = next(iter(found)).load()
+        command = _entries()[cmd_name].load()
         assert isinstance(command, click.Command)
         return command
 

@@ -6,6 +6,7 @@ Needs matplotlib (the extra ``plots``). Same record, same bytes; readable in bla
 from __future__ import annotations
 
 import io
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowsched.inspector.condensed_graph import condense, shortened
@@ -154,6 +155,7 @@ def _rounded(axes: Axes, rect: Rect, **style: Any) -> None:
     axes.add_patch(FancyBboxPatch((rect.x, rect.y), rect.width, rect.height, boxstyle=shape, **style))
 
 
+@lru_cache(maxsize=10_000)
 def _text_width(text: str, size: float) -> float:
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath

@@ -15,10 +15,12 @@ from xml.etree import ElementTree
 import networkx as nx
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inspected import bulk, on_kubernetes, searched
 
+from flowsched.cli import flowsched
 from flowsched.inspector.condensed_graph import ROWS, STACKS, condense
 from flowsched.inspector.dimacs import render_dimacs
 from flowsched.inspector.dot import render_dot
@@ -33,7 +35,6 @@ from flowsched.records.record_file import write_record
 from flowsched.solvers import Status, make_solver
 from flowsched_models.document import InputError
 from flowsched_models.extras import install_extra
-from ready_python import run_ready
 from requirements_on_machine import needs
 
 ODD = ('quo"te', "back\\slash\\N", "<b>&amp;</b>", "line\nend", "bell\a\x00", "Umlaut-Ärger", "}; node", "%s", "")
@@ -45,8 +46,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> list[RecordView]:
     """The records of a demo run."""
     folder = tmp_path_factory.mktemp("demo")
     words = ["simulate", "parsec-memcached-2024", "--policy", "flow", "--set", "exact_limit=0"]
-    done = run_ready("flowsched.cli", *words, "--records", "records", "--json", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(flowsched, [*words, "--records", str(folder / "records"), "--json"])
+    assert done.exit_code == 0, done.output
     return open_records(folder / "records")[0]
 
 

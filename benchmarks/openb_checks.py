@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flowsched.gpu.device_arrays import DeviceArrays
 from flowsched.gpu.shapes import GpuShape
@@ -29,7 +30,8 @@ def faults(
     ``moves``: rows of an arrival, another one that was moved aside for it, and the machine and device of that from then on.
     """
     cpu, memory, devices = machines.cpu.copy(), machines.memory.copy(), machines.devices.copy()
-    right_model = [_right_model(machines, models, shape) for shape in shapes]
+    names = np.array([models[k] if k >= 0 else "" for k in machines.model])
+    right_model = [_right_model(names, shape) for shape in shapes]
     found, now = [], dict[int, tuple[int, int]]()
     aside = {} if moves is None else {int(row[0]): row[1:].tolist() for row in moves}
     if moves is not None and len(aside) < len(moves):
@@ -52,8 +54,9 @@ def faults(
             now[moved] = (target, new)
         now[i] = (m, device)
         if m < 0:
-            enough = (devices >= shape.share_milli).sum(axis=1) >= shape.count if shape.count else True
-            fitting = np.flatnonzero(enough & right_model[s] & (cpu >= shape.cpu_milli) & (memory >= shape.memory_mib))
+            fitting = np.flatnonzero(right_model[s] & (cpu >= shape.cpu_milli) & (memory >= shape.memory_mib))
+            if shape.count:
+                fitting = fitting[(devices[fitting] >= shape.share_milli).sum(axis=1) >= shape.count]
             if len(fitting):
                 found.append(f"arrival {i} was dropped though it fits on {len(fitting)} machines, first {fitting[0]}")
             continue
@@ -75,9 +78,8 @@ def faults(
     return found
 
 
-def _right_model(machines: DeviceArrays, models: Sequence[str], shape: GpuShape) -> BoolArray:
+def _right_model(names: NDArray[np.str_], shape: GpuShape) -> BoolArray:
     """[M] whether a machine has GPUs that the shape may use; all true for a shape without GPUs."""
     if not shape.count:
-        return np.ones(len(machines.cpu), dtype=np.bool_)
-    names = np.array([models[k] if k >= 0 else "" for k in machines.model])
+        return np.ones(len(names), dtype=np.bool_)
     return np.isin(names, shape.models) if shape.models else names != ""

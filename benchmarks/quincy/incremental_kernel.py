@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from flowsched.support.arrays import IntArray
-from flowsched_models.compiled import compiled
+from flowsched_models.compiled import borrowing
 
 FAR = 1 << 60
 """Farther than any path."""
@@ -74,7 +74,7 @@ class Arrays(NamedTuple):
     counters: IntArray
 
 
-@compiled
+@borrowing
 def _sift_up(heap: IntArray, place: IntArray, distance: IntArray, i: int) -> None:
     """Move the heap's entry up to where it belongs."""
     node = heap[i]
@@ -91,7 +91,7 @@ def _sift_up(heap: IntArray, place: IntArray, distance: IntArray, i: int) -> Non
     place[node] = i
 
 
-@compiled
+@borrowing
 def _take_first(heap: IntArray, place: IntArray, distance: IntArray, counters: IntArray) -> int:
     """Remove and return the heap's nearest hub."""
     nearest: int = heap[0]
@@ -119,7 +119,7 @@ def _take_first(heap: IntArray, place: IntArray, distance: IntArray, counters: I
     return nearest
 
 
-@compiled
+@borrowing
 def _label(
     seen: IntArray,
     distance: IntArray,
@@ -153,7 +153,7 @@ def _label(
     _sift_up(heap, place, distance, place[node])
 
 
-@compiled
+@borrowing
 def _begin(counters: IntArray) -> None:
     """A new search: earlier labels count no more."""
     counters[STAMP] += 1
@@ -162,7 +162,7 @@ def _begin(counters: IntArray) -> None:
     counters[LISTED] = 0
 
 
-@compiled
+@borrowing
 def _enter_hub(s: Arrays, task: int, choice: int) -> None:
     """Put a task's unit on one of its choices."""
     h = s.hub[task, choice]
@@ -177,7 +177,7 @@ def _enter_hub(s: Arrays, task: int, choice: int) -> None:
     s.first[h] = task
 
 
-@compiled
+@borrowing
 def _leave_hub(s: Arrays, task: int) -> None:
     """Take a task's unit off its choice."""
     h = s.here[task]
@@ -191,7 +191,7 @@ def _leave_hub(s: Arrays, task: int) -> None:
     s.here[task] = -1
 
 
-@compiled
+@borrowing
 def _tighten(s: Arrays, task: int) -> None:
     """A task that has come to a hub may leave it for less than those that were there."""
     u = s.here[task]
@@ -205,7 +205,7 @@ def _tighten(s: Arrays, task: int) -> None:
             s.slack[u] = min(s.slack[u], s.cost[task, j] + s.price[v] - s.paid[task])
 
 
-@compiled
+@borrowing
 def _forward(s: Arrays, task: int, start: int, sink: int) -> int:
     """Bring one unit to the sink, from a new task or (task -1) from hub ``start``; 0, or -1 where no way leads on.
 
@@ -374,7 +374,7 @@ def _forward(s: Arrays, task: int, start: int, sink: int) -> int:
     return 0
 
 
-@compiled
+@borrowing
 def _backward(s: Arrays, start: int, sink: int) -> int:
     """Bring one unit from the sink to hub ``start``, that lacks one; 0, or -1 where no way leads there."""
     seen, done, distance, via, link = s.seen, s.done, s.distance, s.via, s.link
@@ -486,7 +486,7 @@ def _backward(s: Arrays, start: int, sink: int) -> int:
     return 0
 
 
-@compiled
+@borrowing
 def note_wishes(s: Arrays, tasks: IntArray, sink: int) -> int:
     """List new tasks' choices under their hubs; -1 when the pool is too small (the caller packs it anew)."""
     width = s.hub.shape[1]
@@ -520,7 +520,7 @@ def note_wishes(s: Arrays, tasks: IntArray, sink: int) -> int:
     return 0
 
 
-@compiled
+@borrowing
 def take_out(s: Arrays, tasks: IntArray, sink: int) -> None:
     """Remove tasks with their choices; the hubs where their units were lack them."""
     width = s.hub.shape[1]
@@ -546,7 +546,7 @@ def take_out(s: Arrays, tasks: IntArray, sink: int) -> None:
             s.wish_count[h] -= 1
 
 
-@compiled
+@borrowing
 def fill(s: Arrays, lacking: IntArray, sink: int, budget: int) -> int:
     """Bring hubs the units that they lack.
 
@@ -564,7 +564,7 @@ def fill(s: Arrays, lacking: IntArray, sink: int, budget: int) -> int:
     return len(lacking)
 
 
-@compiled
+@borrowing
 def place(s: Arrays, tasks: IntArray, sink: int, budget: int) -> int:
     """Bring each new task's unit to the sink; the answer is as that of ``fill``."""
     s.counters[RUN] += 1
@@ -576,7 +576,7 @@ def place(s: Arrays, tasks: IntArray, sink: int, budget: int) -> int:
     return len(tasks)
 
 
-@compiled
+@borrowing
 def drain(s: Arrays, crowded: IntArray, sink: int, budget: int) -> int:
     """Bring a unit too many from each hub to the sink; the answer is as that of ``fill``."""
     s.counters[RUN] += 1
@@ -588,7 +588,7 @@ def drain(s: Arrays, crowded: IntArray, sink: int, budget: int) -> int:
     return len(crowded)
 
 
-@compiled
+@borrowing
 def lift(s: Arrays, tasks: IntArray, sink: int) -> None:
     """Take up the units of tasks that a change of their costs has made unhappy; their hubs lack them then."""
     for i in range(len(tasks)):
@@ -608,14 +608,14 @@ def lift(s: Arrays, tasks: IntArray, sink: int) -> None:
                 break
 
 
-@compiled
+@borrowing
 def seat(s: Arrays, tasks: IntArray, choices: IntArray) -> None:
     """Put tasks' units where a flow from elsewhere has them."""
     for i in range(len(tasks)):
         _enter_hub(s, tasks[i], choices[i])
 
 
-@compiled
+@borrowing
 def refine(s: Arrays, sink: int, sweeps: int) -> int:
     """Lower prices until no residual arc has a negative reduced cost (Bellman-Ford in sweeps of changing direction);
     the number of sweeps, or -1 if that many did not do: then the flow is not optimal.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import functools
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from flowsched.cluster.cluster_state import ClusterState
@@ -481,3 +482,17 @@ def read_anew(registry: Registry) -> Registry:
     fresh = copy.copy(registry)
     fresh.__dict__.pop("_places", None)
     return fresh
+
+
+def few_idle_rounds(most: int) -> Any:
+    """A fixture of a file: simulated runs with a task that fits nowhere end after so many rounds in which nothing changes.
+    Two hundred, ten seconds each, take most of the time of small runs.
+    """
+
+    @pytest.fixture(autouse=True, scope="module")
+    def fewer() -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("flowsched_simulator.simulation.IDLE_ROUNDS", most)
+            yield
+
+    return fewer

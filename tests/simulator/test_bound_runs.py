@@ -17,6 +17,7 @@ from builders import (
     any_of,
     can_be_bound_in_some_order,
     catalogue,
+    few_idle_rounds,
     flow_scheduler,
     machine,
     relations,
@@ -32,6 +33,9 @@ from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.simulation import Simulation
 
 QUICK: dict[str, Any] = {"exact_limit": 0, "goal_steps": 2, "improvement_forecasts": 100, "pricings": 500}
+
+idle_rounds = few_idle_rounds(70)
+"""Until tasks are due after the usual ten minutes, and some more."""
 
 
 @dataclass

@@ -20,6 +20,7 @@ from builders import (
     SCALING,
     SMALL,
     any_of,
+    few_idle_rounds,
     flow_scheduler,
     machine,
     profiles,
@@ -44,6 +45,8 @@ from flowsched_simulator.simulation import Options, Simulation
 POLICIES = ("flow", "load-spreading", "coco", "quincy", "trivial", "shortest-job-first")
 LOWER = {"preemption": "lower-priority"}
 BUDGET: dict[str, Any] = {"pricings": 1500, "exact_limit": 0}
+
+idle_rounds = few_idle_rounds(10)
 
 
 def rigid(name: str, profile: JobProfile = SCALING, *, cores: float = 2, **changes: Any) -> Task:

@@ -146,20 +146,19 @@ def _ascend(
     if not len(view.groups) or not len(view.classes):
         return 0.0, duals
     aside = np.minimum(waits, later.min(axis=1))
-    rows = np.arange(len(counts))
+    rows, asked, column = np.arange(len(counts)), counts * widths, widths[:, None]
     finite = now[np.isfinite(now)]
-    reach = float(np.minimum(aside, 1e12).max() - finite.min()) if len(finite) else 0.0
+    reach = float(np.minimum(aside, 1e12).max() - finite.min()) * float(counts.sum()) if len(finite) else 0.0
     for step in range(_STEPS):
-        tolled = now + widths[:, None] * duals[None, :]
+        tolled = now + column * duals
         at = tolled.argmin(axis=1)
-        starts = tolled[rows, at] < aside
-        value = float(counts @ np.where(starts, tolled[rows, at], aside) - duals @ room)
+        least = tolled[rows, at]
+        value = float(counts @ np.minimum(least, aside) - duals @ room)
         if value > best:
-            best, best_duals = value, duals.copy()
-        used = np.bincount(at[starts], weights=(counts * widths)[starts], minlength=len(duals))
-        slope = used - room
+            best, best_duals = value, duals
+        slope = np.bincount(at, np.where(least < aside, asked, 0.0), len(duals)) - room
         norm = float(slope @ slope)
         if norm == 0.0 or reach <= 0.0:
             break
-        duals = np.maximum(0.0, duals + reach * float(counts.sum()) / (step + 2.0) * slope / norm)
+        duals = np.maximum(0.0, duals + reach / (step + 2.0) * slope / norm)
     return best, best_duals

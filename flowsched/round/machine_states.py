@@ -7,6 +7,7 @@ first of them, stands for all, so options are forecast once for each distinct st
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,6 +28,8 @@ from flowsched.pricing.forecast_kernel import (
 )
 from flowsched.support.arrays import FloatArray, IntArray
 
+_Numbers = TypeVar("_Numbers", IntArray, FloatArray)
+
 _SPARE_JOBS = 4
 
 
@@ -42,11 +45,10 @@ class MachineStates:
         """[machines] row of the machine's shape in the tables of variants."""
         groups, base = view.groups, prices.base
         of = self.group_of
-        more = ((0, 0), (0, _SPARE_JOBS))
         self.hosts: IntArray = prices.forecasts.hosts[of]
         self.count: IntArray = base.count[of]
-        self.jobs: FloatArray = np.pad(base.jobs[of], (*more, (0, 0)))
-        self.kinds: IntArray = np.pad(base.kinds[of], more)
+        self.jobs: FloatArray = _wider(base.jobs[of], _SPARE_JOBS)
+        self.kinds: IntArray = _wider(base.kinds[of], _SPARE_JOBS)
         self.start_after: IntArray = np.zeros(self.kinds.shape, np.int64)
         self.keys: IntArray = np.full(self.kinds.shape, -1, np.int64)
         self.free_cores: FloatArray = base.free_cores[of]
@@ -55,7 +57,7 @@ class MachineStates:
         self.base_cost: FloatArray = base.cost[of]
         self.base_peak: FloatArray = base.peak_us[of]
         self.settled: FloatArray = base.settled_us[of]
-        self.ends: FloatArray = np.pad(base.ends_s[of], more)
+        self.ends: FloatArray = _wider(base.ends_s[of], _SPARE_JOBS)
         self.completions: FloatArray = base.completions_s[of]
         """[machines, starts - 1] when the k-th job ends after now, as planned so far; infinity for fewer."""
         self.representative: IntArray = np.array([groups[g].members[0] for g in view.group_of], np.int64)
@@ -156,9 +158,12 @@ class MachineStates:
 
     def _widen(self, most: int) -> None:
         more = most - self.jobs.shape[1]
-        self.jobs = np.pad(self.jobs, ((0, 0), (0, more), (0, 0)))
-        self.kinds = np.pad(self.kinds, ((0, 0), (0, more)))
-        self.start_after = np.pad(self.start_after, ((0, 0), (0, more)))
-        self.keys = np.pad(self.keys, ((0, 0), (0, more)), constant_values=-1)
-        self.ends = np.pad(self.ends, ((0, 0), (0, more)), constant_values=np.inf)
-        self.bound = np.pad(self.bound, ((0, 0), (0, more)))
+        self.jobs, self.kinds = _wider(self.jobs, more), _wider(self.kinds, more)
+        self.start_after, self.keys = _wider(self.start_after, more), _wider(self.keys, more, -1)
+        self.ends, self.bound = _wider(self.ends, more, np.inf), _wider(self.bound, more)
+
+
+def _wider(of_jobs: _Numbers, more: int, fill: float = 0) -> _Numbers:
+    """Room for more jobs of each machine; ``np.pad`` takes most of the time of making states."""
+    spare = np.full((len(of_jobs), more, *of_jobs.shape[2:]), fill, of_jobs.dtype)
+    return np.concatenate((of_jobs, spare), axis=1)

@@ -11,13 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowsched_models.isolation.board import NONE, READY
-from flowsched_models.isolation.loops import compiled
+from flowsched_models.isolation.loops import borrowing
 
 if TYPE_CHECKING:
     from flowsched_models.isolation.board import Board, Indices
 
 
-@compiled
+@borrowing
 def wake_server(board: Board, thread: int, now: float, runtime: float, period: float) -> None:
     """At a wake-up: keep budget and deadline if the rest can be used up at the reserved pace, else begin a new period."""
     left = board.deadline[thread] - now
@@ -26,7 +26,7 @@ def wake_server(board: Board, thread: int, now: float, runtime: float, period: f
         board.budget[thread] = runtime
 
 
-@compiled
+@borrowing
 def replenish(board: Board, thread: int, now: float, runtime: float, period: float) -> None:
     """At the deadline of a throttled thread: one runtime more, one period later."""
     board.budget[thread] = min(runtime, board.budget[thread] + runtime)
@@ -36,7 +36,7 @@ def replenish(board: Board, thread: int, now: float, runtime: float, period: flo
         board.budget[thread] = runtime
 
 
-@compiled
+@borrowing
 def choose_earliest(board: Board, wanted: Indices, chosen: Indices) -> None:
     """Fill ``wanted`` [core] with the threads of the earliest deadlines, or NONE; equal deadlines: the lower index.
 

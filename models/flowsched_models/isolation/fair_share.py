@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from flowsched_models.isolation.board import ASLEEP, NONE, READY
-from flowsched_models.isolation.loops import compiled
+from flowsched_models.isolation.loops import borrowing
 
 if TYPE_CHECKING:
     from flowsched_models.isolation.board import Board
@@ -52,13 +52,13 @@ def group_shares(share: float, others: float = NICE_0) -> float:
     return others * share / (1.0 - share)
 
 
-@compiled
+@borrowing
 def group_weight(share: float, load: float, total: float) -> float:
     """Weight of a group on one core: its shares, divided over the cores by where its ready threads are."""
     return max(LEAST_WEIGHT, share * load / total) if total > 0.0 else share
 
 
-@compiled
+@borrowing
 def charge(board: Board, thread: int, core: int, elapsed: float) -> None:
     """Let virtual time pass for who runs, at both levels."""
     board.virtual[thread] += elapsed * NICE_0 / board.weight[thread]
@@ -69,7 +69,7 @@ def charge(board: Board, thread: int, core: int, elapsed: float) -> None:
     board.ran[core] += elapsed
 
 
-@compiled
+@borrowing
 def update_least(board: Board, core: int) -> None:
     """Bring the least virtual times of a core up to now."""
     queue, groups, virtual, load = board.queue, board.group, board.virtual, board.group_load
@@ -92,7 +92,7 @@ def update_least(board: Board, core: int) -> None:
         board.least_virtual[core] = max(board.least_virtual[core], least)
 
 
-@compiled
+@borrowing
 def enter(board: Board, thread: int, core: int, waking: bool, rules: FairRules) -> None:
     """Put a thread into the queue of ``core``; its virtual time is kept relative to the queue it comes from.
 
@@ -118,7 +118,7 @@ def enter(board: Board, thread: int, core: int, waking: bool, rules: FairRules) 
     board.state[thread] = READY
 
 
-@compiled
+@borrowing
 def leave(board: Board, thread: int, state: int) -> None:
     """Take a thread out of its queue; it is in ``state`` from now on."""
     core, group = board.core[thread], board.group[thread]
@@ -130,7 +130,7 @@ def leave(board: Board, thread: int, state: int) -> None:
     board.state[thread] = state
 
 
-@compiled
+@borrowing
 def outer_virtual(board: Board, thread: int, core: int) -> float:
     """Virtual time of a thread, or of its group, among the members of the root."""
     group = board.group[thread]
@@ -138,7 +138,7 @@ def outer_virtual(board: Board, thread: int, core: int) -> float:
     return virtual
 
 
-@compiled
+@borrowing
 def outer_weight(board: Board, thread: int, core: int) -> float:
     """Weight of the same."""
     group = board.group[thread]
@@ -148,7 +148,7 @@ def outer_weight(board: Board, thread: int, core: int) -> float:
     return weight
 
 
-@compiled
+@borrowing
 def pick(board: Board, core: int) -> int:
     """The thread furthest behind: first among the members of the root, then within the group. NONE: the queue is empty."""
     queue, groups, virtual, group_virtual = board.queue, board.group, board.virtual, board.group_virtual
@@ -164,7 +164,7 @@ def pick(board: Board, core: int) -> int:
     return best
 
 
-@compiled
+@borrowing
 def takes_over(board: Board, thread: int, current: int, core: int, rules: FairRules) -> bool:
     """Whether a thread that wakes is so far behind who runs that it runs at once."""
     if board.group[thread] != NONE and board.group[thread] == board.group[current]:
@@ -174,7 +174,7 @@ def takes_over(board: Board, thread: int, current: int, core: int, rules: FairRu
     return ahead > rules.wakeup_granularity_s * NICE_0 / outer_weight(board, thread, core)
 
 
-@compiled
+@borrowing
 def core_weight(board: Board, core: int) -> float:
     """Sum of the weights of the root's members on a core."""
     queue, groups, weight, load = board.queue, board.group, board.weight, board.group_load
@@ -188,7 +188,7 @@ def core_weight(board: Board, core: int) -> float:
     return total
 
 
-@compiled
+@borrowing
 def turn_is_over(board: Board, core: int, rules: FairRules) -> bool:
     """At a tick: whether the running thread has had its slice, or is too far ahead of one that waits, at either level."""
     queue, groups, virtual, load = board.queue, board.group, board.virtual, board.group_load
@@ -226,14 +226,14 @@ def turn_is_over(board: Board, core: int, rules: FairRules) -> bool:
     return _over(board.ran[core], slice_s, virtual[current] - inner_behind, rules)
 
 
-@compiled
+@borrowing
 def _over(ran: float, slice_s: float, ahead: float, rules: FairRules) -> bool:
     if ran > slice_s:
         return True
     return ran >= rules.granularity_s and ahead > slice_s
 
 
-@compiled
+@borrowing
 def place(board: Board, thread: int) -> int:
     """Where a thread that wakes goes: the core of last time if it is idle, else any idle one, else the one of last time."""
     last = int(board.core[thread])
@@ -245,13 +245,13 @@ def place(board: Board, thread: int) -> int:
     return last
 
 
-@compiled
+@borrowing
 def is_idle(board: Board, core: int) -> bool:
     """Whether no thread runs there or waits for it."""
     return board.running[core] == NONE and not waits(board, core)
 
 
-@compiled
+@borrowing
 def waits(board: Board, core: int) -> bool:
     """Whether a thread stands in the queue of a core."""
     queue = board.queue
@@ -261,7 +261,7 @@ def waits(board: Board, core: int) -> bool:
     return False
 
 
-@compiled
+@borrowing
 def pull(board: Board, core: int, rules: FairRules) -> int:
     """The waiting thread that ``core`` takes from another, or NONE.
 
@@ -297,13 +297,13 @@ def pull(board: Board, core: int, rules: FairRules) -> int:
     return best
 
 
-@compiled
+@borrowing
 def _room(board: Board, core: int) -> float:
     room: float = max(0.05, 1.0 - board.taken[core])
     return room
 
 
-@compiled
+@borrowing
 def move(board: Board, thread: int, core: int, rules: FairRules) -> None:
     """Take a waiting thread to another core."""
     leave(board, thread, ASLEEP)  # counted nowhere while the other queue is brought up to now

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flowsched_models.compiled import compiler
 
-_FILES = ("board.py", "constant_bandwidth.py", "fair_share.py", "loops.py", "motion.py")
+_NAMES = ("board.py", "constant_bandwidth.py", "fair_share.py", "loops.py", "motion.py")
 
-compiled = compiler(tuple(Path(__file__).with_name(name) for name in _FILES))
-"""Decorator for their functions."""
+compiled, borrowing = (compiler([Path(__file__).with_name(n) for n in _NAMES], borrows=b) for b in (False, True))
+"""Decorators for their functions."""

@@ -22,7 +22,7 @@ from flowsched_models.isolation.fair_share import (
     turn_is_over,
     waits,
 )
-from flowsched_models.isolation.loops import compiled
+from flowsched_models.isolation.loops import borrowing, compiled
 
 LEAST_S = 1e-10
 """A thread that needs less CPU than this is done: sums of times lose digits."""
@@ -67,7 +67,7 @@ class Log(NamedTuple):
 SWITCHES, PULLS = 0, 1
 
 
-@compiled
+@borrowing
 def _begin_job(board: Board, plan: Plan, log: Log, thread: int, job: int, release: float) -> None:
     interval = min(plan.usage.shape[1] - 1, int(release / plan.interval_s))
     work = plan.usage[thread, interval] * plan.period_s * plan.factor[thread, job]
@@ -76,13 +76,13 @@ def _begin_job(board: Board, plan: Plan, log: Log, thread: int, job: int, releas
     board.left[thread] = work
 
 
-@compiled
+@borrowing
 def _runtime(plan: Plan, thread: int, now: float) -> float:
     runtime: float = plan.runtime_s[thread, min(plan.usage.shape[1] - 1, int(now / plan.interval_s))]
     return runtime
 
 
-@compiled
+@borrowing
 def _wake(board: Board, plan: Plan, rules: FairRules, thread: int, now: float, look: Indices) -> None:
     """A thread whose job is there stands in a queue. ``look`` [core] is set to 1 where the fair queue must choose anew."""
     if board.reserved[thread] == 1:
@@ -96,7 +96,7 @@ def _wake(board: Board, plan: Plan, rules: FairRules, thread: int, now: float, l
         look[core] = 1
 
 
-@compiled
+@borrowing
 def _settle(
     board: Board, rules: FairRules, look: Indices, wanted: Indices, chosen: Indices, counts: Indices, any_reserved: bool
 ) -> None:

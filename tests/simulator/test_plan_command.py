@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -29,6 +30,16 @@ def published_s() -> float:
     return replay(load_scenario(A), load_schedule("group-048")).makespan_s
 
 
+def some_of_poisson(count: int) -> Scenario:
+    scenario = load_scenario("parsec-poisson")
+    return replace(scenario, tasks=scenario.tasks[:count])
+
+
+@functools.cache
+def flow_s() -> float:
+    return simulate(load_scenario(A), "flow").makespan_s
+
+
 def run(*args: object) -> Result:
     return CliRunner().invoke(flowsched, [str(a) for a in args])
 
@@ -43,10 +54,10 @@ def planned(*args: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("rules", "most_a", "most_c"),
     [
-        (PlanRules(), 0.925, 0.89),
-        (PlanRules(weights="free"), 0.91, 0.87),
-        (PlanRules(share_cores=False), 1.0, 1.0),
-        (PlanRules(share_cores=False, seed=2), 1.0, 1.0),
+        (PlanRules(evaluations=5000), 0.925, 0.89),
+        (PlanRules(evaluations=5000, weights="free"), 0.91, 0.87),
+        (PlanRules(evaluations=10_000, share_cores=False), 1.0, 1.0),
+        (PlanRules(evaluations=10_000, share_cores=False, seed=2), 1.0, 1.0),
     ],
     ids=["shared", "free weights", "exclusive", "exclusive, another seed"],
 )
@@ -54,7 +65,7 @@ def test_plans_reach_their_bars(rules: PlanRules, most_a: float, most_c: float, 
     """Within a fraction of the evaluations that are usual."""
     for name, most in ((A, most_a), (C, most_c)):
         scenario = load_scenario(name)
-        outcome = make_plan(scenario, replace(rules, evaluations=10_000))
+        outcome = make_plan(scenario, rules)
         assert outcome.plan.makespan_s <= most * published_s
         assert outcome.bound.value_s <= outcome.plan.makespan_s
         run = replay(scenario, schedule_of(scenario, outcome.plan))
@@ -87,7 +98,7 @@ def test_a_plan_is_told_in_the_words_of_predict(tmp_path: Path) -> None:
 
 
 def test_where_jobs_come_later_the_start_is_what_flow_does_and_the_plan_is_no_worse() -> None:
-    scenario = load_scenario("parsec-poisson")
+    scenario = some_of_poisson(16)
     outcome = make_plan(scenario, PlanRules(objective="completion", evaluations=0))
     flow = simulate(scenario, "flow")
     assert outcome.played_s == pytest.approx(sum(j.end_s - j.submit_s for j in flow.jobs if j.end_s is not None))
@@ -227,12 +238,12 @@ def carried_out(scenario: Scenario, rules: PlanRules, **options: Any) -> Any:
     return simulate(scenario, "flow+plan", engine=EngineOptions(plan=rules), **options)
 
 
-@pytest.mark.parametrize("rules", [PlanRules(evaluations=3000), PlanRules(evaluations=3000, weights="free")])
+@pytest.mark.parametrize("rules", [PlanRules(evaluations=1500), PlanRules(evaluations=1500, weights="free")])
 def test_the_policy_carries_its_plan_out_to_the_letter(rules: PlanRules) -> None:
     scenario = load_scenario(A)
     run = carried_out(scenario, rules)
     assert run.slo_violation_ratio == 0.0
-    assert run.makespan_s <= simulate(scenario, "flow").makespan_s + 2.0
+    assert run.makespan_s <= flow_s() + 2.0
     again = carried_out(scenario, rules)
     assert [(j.job, j.end_s) for j in run.jobs] == [(j.job, j.end_s) for j in again.jobs]
 
@@ -241,9 +252,7 @@ def test_the_policy_ends_every_job_of_an_open_system_and_under_model_error() -> 
     from flowsched_simulator import Options
 
     small = PlanRules(evaluations=80)
-    poisson = load_scenario("parsec-poisson")
-    poisson = replace(poisson, tasks=poisson.tasks[:12])
-    for scenario in (poisson, load_scenario(C)):
+    for scenario in (some_of_poisson(12), load_scenario(C)):
         for error in (0.0, 0.2):
             run = carried_out(scenario, small, options=Options(model_error=error, seed=1))
             assert all(j.end_s is not None for j in run.jobs)

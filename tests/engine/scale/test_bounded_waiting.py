@@ -20,9 +20,9 @@ NARROW = [of_width(1, float(run)) for run in range(1, int(RUN_S) + 1)]
 WIDE = of_width(CORES, RUN_S)
 SETTINGS = replace(SETTINGS, scoring="pack")
 """The feeders fill machine after machine."""
-OFF = replace(SETTINGS, reservations=False)
 QUICK = replace(SETTINGS, resolves=0, settle_looks=0)
 """Without what polishes a round: it decides nothing about who waits."""
+OFF = replace(QUICK, reservations=False)
 
 Feed = Callable[[World], None]
 
@@ -115,9 +115,9 @@ SCENES = {
     "staggered": (BY_CORE, full_of_narrow, staggered_feeder(), WIDE),
     "wide": (BY_CORE, full_of_wide, wide_feeder(2), NARROW[-1]),
 }
-ROUNDS = 1000
+ROUNDS = 500
 """Many times those after which all is as it was before, ages and ends too: 24, 31 and 76."""
-PHASE = 250
+PHASE = 125
 """Rounds at capacity, and then as many above it."""
 
 
@@ -159,7 +159,7 @@ def test_a_lower_priority_waits_for_higher_ones_unless_age_crosses(scene):
     low = replace(victim, priority=-1)
     feed = narrow_feeder(2, low) if victim == WIDE else wide_feeder(2, low)
     for world in (within, across):
-        for _ in range(600):
+        for _ in range(400):
             world.step(feed)
     (number,) = within.of(lambda c: c == low)
     assert np.isinf(within.started[number])
@@ -174,7 +174,7 @@ def test_a_lower_priority_waits_for_higher_ones_unless_age_crosses(scene):
 
 def test_a_restart_resets_no_age():
     world, feed, victim = scene_of("narrow")
-    for i in range(1, 1200):
+    for i in range(1, 700):
         world.step(feed)
         if i % 7 == 0:
             world.restart()
@@ -186,7 +186,7 @@ def test_the_bound_holds_where_machines_come_and_go_below_it():
     """What ran on a machine that leaves waits again, as old as it was."""
     world, feed, _ = scene_of("narrow")
     gone = set()
-    for i in range(1, 800):
+    for i in range(1, 450):
         world.step(feed)
         if i % 40 == 0 and "guest" in world.cluster._row:
             back = world.cluster.remove_machines(["guest"])

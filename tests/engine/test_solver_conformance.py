@@ -75,13 +75,15 @@ def made(name: str) -> Solver:
 
 @cache
 def usable() -> dict[str, Solver]:
-    """For tests with all solvers together: kept, so that compiled code and processes are."""
+    """Kept, so that compiled code and processes are."""
     return {name: make_solver(name) for name in SOLVERS if not SOLVERS[name].capabilities.missing}
 
 
 @pytest.fixture(params=sorted(SOLVERS))
 def solver(request: pytest.FixtureRequest) -> Solver:
-    return made(request.param)
+    """One whose process may have answered other tests; a new one where it goes on from its last flow."""
+    new = made(request.param)
+    return new if new.capabilities.warm_start else usable()[request.param]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)

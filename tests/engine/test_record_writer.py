@@ -19,55 +19,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from record_recipes import PAUSE_S, USUAL_PRIORITY, broken, endless, fatal, plain, where_it_is_made
 
 from flowsched import load_record
-from flowsched.cluster.settings import Settings
 from flowsched.errors import MakingError
 from flowsched.records import record_maker
-from flowsched.records.record import record_head
 from flowsched.records.record_file import pack_record
 from flowsched.records.record_maker import NICENESS, RecordMaker
 from flowsched.records.record_writer import RecordWriter
 from flowsched_models.document import InputError
 
 NAMES = r"round-[0-9]+"
-PAUSE_S = 300.0
-"""Only ends a test that has failed anyway: the process that makes records gets little of a busy machine."""
-
-
-USUAL_PRIORITY = record_maker._START.replace("serve()", "serve.__globals__.update(NICENESS=0); serve()")
-"""How the process is started here: one of the lowest priority would wait for whatever else the machine does."""
 
 
 @pytest.fixture(autouse=True)
 def _usual_priority(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_maker, "_START", USUAL_PRIORITY)
-
-
-def plain(number: int, values: int = 0, **more: Any) -> dict[str, Any]:
-    """A sound record without parts; random values cannot be compressed."""
-    noise = np.random.default_rng(number).integers(2**62, size=values)
-    return {**record_head(number, 0.0, "flow", "ortools", Settings()), "parts": [], "noise": noise, **more}
-
-
-def where_it_is_made(number: int) -> dict[str, Any]:
-    print("whatever a recipe prints is not part of a record")
-    return plain(number, process=os.getpid(), niceness=os.nice(0))
-
-
-def broken(number: int) -> dict[str, Any]:
-    raise RuntimeError(f"no such thing as {number}")
-
-
-def fatal() -> dict[str, Any]:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return {}
-
-
-def endless(begun: Path) -> dict[str, Any]:
-    begun.touch()
-    time.sleep(2.0 * PAUSE_S)
-    return {}
 
 
 def files(folder: Path) -> list[str]:
@@ -397,7 +364,7 @@ from functools import partial
 from pathlib import Path
 from flowsched.records import record_maker
 from flowsched.records.record_writer import RecordWriter
-from test_record_writer import USUAL_PRIORITY, plain
+from record_recipes import USUAL_PRIORITY, plain
 record_maker._START = USUAL_PRIORITY
 """
 
@@ -475,7 +442,7 @@ ORPHAN = (
     SCRIPT
     + """
 import os, signal
-from test_record_writer import where_it_is_made
+from record_recipes import where_it_is_made
 writer = RecordWriter(Path(sys.argv[1]), names="round-[0-9]+")
 writer.add("round-0", partial(where_it_is_made, 0))
 writer.flush()

@@ -11,7 +11,7 @@ from flowsched.node.arrangement import Arrangement, Cores
 from flowsched.node.node import Node, NodeService, NodeTask
 from flowsched.node.settings import NodeSettings
 from flowsched.node.slo import SloPrice
-from flowsched_models.runtime import Host, HostFactory, Occupant, ServiceLoad, Stage
+from flowsched_models.runtime import Host, HostFactory, Occupant, Rates, ServiceLoad, Stage
 
 _LOAD_STEP = 5000.0
 """Loads are rounded up to this, in queries per second, where batch progress is asked for: hosts are shared then."""
@@ -60,6 +60,7 @@ class Moment:
     """Services that are not running: their cores are free for all."""
     _worth: dict[Arrangement, float] = field(init=False, default_factory=dict, repr=False)
     _costs: dict[tuple[int, int, float], float] = field(init=False, default_factory=dict, repr=False)
+    _host_of: dict[tuple[int, ...], Host] = field(init=False, default_factory=dict, repr=False)
 
     @property
     def stages(self) -> tuple[Piece, ...]:
@@ -82,29 +83,27 @@ class Moment:
 
     def host(self, arrangement: Arrangement) -> Host:
         """The machine with its services as they are arranged."""
-        loads = tuple(
-            ServiceLoad(s.profile, s.cores[:k], s.threads, s.weight, _LOAD_STEP * -(-q // _LOAD_STEP), s.client)
-            for s, k, q in zip(self.services, arrangement.services, self.qps, strict=True)
-        )
-        return self.hosts.host(self.node.machine_type, loads)
+        if (counts := arrangement.services) not in self._host_of:
+            loads = tuple(
+                ServiceLoad(s.profile, s.cores[:k], s.threads, s.weight, _LOAD_STEP * -(-q // _LOAD_STEP), s.client)
+                for s, k, q in zip(self.services, counts, self.qps, strict=True)
+            )
+            self._host_of[counts] = self.hosts.host(self.node.machine_type, loads)
+        return self._host_of[counts]
 
     def rates(self, arrangement: Arrangement) -> tuple[float, ...]:
         """Progress per second of every candidate; 0 for who waits."""
-        occupants = self._occupants(arrangement)
-        present = tuple(sorted((o for o in occupants if o is not None), key=_order))
-        progress = self.host(arrangement).rates(present).progress
+        occupants, rates = self._together(arrangement)
         free = max(LEAST_LEFT, 1.0 - self.owed / len(self.node.cores))
         return tuple(
-            0.0 if o is None else progress[o] / c.task.scale * free
+            0.0 if o is None else rates.progress[o] / c.task.scale * free
             for o, c in zip(occupants, self.candidates, strict=True)
         )
 
     def busy(self, arrangement: Arrangement) -> tuple[float, ...]:
         """CPUs that every candidate uses."""
-        occupants = self._occupants(arrangement)
-        present = tuple(sorted((o for o in occupants if o is not None), key=_order))
-        used = self.host(arrangement).rates(present).busy
-        return tuple(0.0 if o is None else used[o] for o in occupants)
+        occupants, rates = self._together(arrangement)
+        return tuple(0.0 if o is None else rates.busy[o] for o in occupants)
 
     def background(self, arrangement: Arrangement) -> tuple[float, ...]:
         """Of each service, the share of its cores on which tasks run."""
@@ -157,10 +156,12 @@ class Moment:
             self._costs[key] = self.slo[service].cost(cores, self.qps[service], background)
         return self._costs[key]
 
-    def _occupants(self, arrangement: Arrangement) -> tuple[Occupant | None, ...]:
-        return tuple(
-            c.occupant(cores) if cores else None for c, cores in zip(self.candidates, arrangement.tasks, strict=True)
-        )
+    def _together(self, arrangement: Arrangement) -> tuple[list[Occupant | None], Rates]:
+        """Every candidate as its neighbours feel it, None for who waits, and how fast they are."""
+        pairs = zip(self.candidates, arrangement.tasks, strict=True)
+        occupants = [c.occupant(cores) if cores else None for c, cores in pairs]
+        present = tuple(sorted((o for o in occupants if o is not None), key=_order))
+        return occupants, self.host(arrangement).rates(present)
 
 
 def _order(o: Occupant) -> tuple[str, int, int, Cores, float]:

@@ -267,11 +267,10 @@ def check_options(deciding: Deciding, task: int, wanted: int) -> None:
         # Rounds plan a start only after completions that there are: forecasts let others begin once nothing runs.
         assume(all(a.start_after <= running + len(planned) - 1 for a in planned))
         assume(not planned or running or min(a.start_after for a in planned) == 0)
-    exact = np.array([min((p for p, _ in offers(deciding, task, m)), default=FORBIDDEN) for m in machines])
+    offers_of = [offers(deciding, task, m) for m in machines]
+    exact = np.array([min((p for p, _ in offered), default=FORBIDDEN) for offered in offers_of])
     # Rarely a later start lets others end earlier: its price is then below its own penalty, which bounds it.
-    helps = any(
-        price < own_penalty(deciding, task, o) - 1e-9 for m in machines for price, o in offers(deciding, task, m)
-    )
+    helps = any(price < own_penalty(deciding, task, o) - 1e-9 for offered in offers_of for price, o in offered)
 
     found = deciding.class_options([task], wanted, UNBOUNDED)[0]
 

@@ -537,16 +537,20 @@ def test_each_task_once_and_nothing_overcommitted(view: Snapshot) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(chosen=ANY_SCHEDULER, view=snapshots())
-def test_cores_and_machines_are_lawful(chosen: Chosen, view: Snapshot) -> None:
+def test_cores_and_machines_are_lawful_and_postponements_say_why_and_how_long(chosen: Chosen, view: Snapshot) -> None:
     found = {m.name: m for m in view.machines}
     by_name = {t.name: t for t in view.pending}
-    for p in outcome(chosen, view).placements:
+    decisions = outcome(chosen, view)
+    for p in decisions.placements:
         here = found[p.machine]
         assert by_name[p.task].machines is None or p.machine in by_name[p.task].machines
         assert p.cores and list(p.cores) == sorted(set(p.cores))
         assert set(p.cores) <= set(view.batch_cores(here))
         assert p.threads == view.catalogue.jobs[by_name[p.task].profile].threads_for(len(p.cores))
         assert p.width_milli >= 1
+    for left in decisions.postponements:
+        assert any(ch.isdigit() for ch in left.reason)
+        assert left.waited_s == view.now_s - by_name[left.task].submit_s
 
 
 @settings(max_examples=300, deadline=None)
@@ -586,12 +590,3 @@ def test_an_idle_cluster_starts_a_task_that_can_start(chosen: Chosen, view: Snap
 
     if not decisions.placements:
         assert all("even when idle" in p.reason for p in decisions.postponements)
-
-
-@settings(max_examples=300, deadline=None)
-@given(chosen=ANY_SCHEDULER, view=snapshots())
-def test_postponements_say_why_and_how_long(chosen: Chosen, view: Snapshot) -> None:
-    by_name = {t.name: t for t in view.pending}
-    for p in outcome(chosen, view).postponements:
-        assert any(ch.isdigit() for ch in p.reason)
-        assert p.waited_s == view.now_s - by_name[p.task].submit_s

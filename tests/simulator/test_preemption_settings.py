@@ -383,7 +383,7 @@ def test_a_plan_of_all_that_waits_leaves_running_tasks_alone() -> None:
 
 
 def test_simulate_takes_the_settings_and_counts_what_it_did(tmp_path: Path) -> None:
-    on = ["--set", "preemption=lower-priority", "--set", "migration_moves=1"]
+    on = ["--set", "preemption=lower-priority", "--set", "migration_moves=1", "--set", "exact_limit=0"]
     names = ["--policy", "flow", "--policy", "coco", "--policy", "fcfs"]
     done = CliRunner().invoke(flowsched, ["simulate", "parsec-poisson", *names, *on, "--json"])
     assert done.exit_code == 0, done.output

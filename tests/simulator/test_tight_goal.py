@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from flowsched.cluster.settings import Settings
 from flowsched_models.runtime import HostFactory
-from flowsched_simulator import Scenario, load_scenario, simulate
+from flowsched_simulator import EngineOptions, Scenario, load_scenario, simulate
 from flowsched_simulator.arrivals import Arrivals
 from flowsched_simulator.policies import POLICIES
 from flowsched_simulator.run import Run
@@ -20,8 +21,8 @@ def scenario() -> Scenario:
 
 @pytest.fixture(scope="module")
 def runs(scenario: Scenario) -> dict[str, Run]:
-    hosts = HostFactory(scenario.catalogue)
-    return {policy: simulate(scenario, policy, hosts=hosts) for policy in POLICIES}
+    hosts, engine = HostFactory(scenario.catalogue), EngineOptions(Settings(exact_limit=0))
+    return {policy: simulate(scenario, policy, hosts=hosts, engine=engine) for policy in POLICIES}
 
 
 @pytest.mark.parametrize("machine", ["node-b1-4core", "node-c2-8core"])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, compress, pairwise, starmap
+from typing import Any
 
 import numpy as np
 
@@ -74,39 +75,40 @@ class Fitted:
         return bool(self.deviation[at] < 0.7 * self.parameters.deviation[at])
 
 
-def durations(played: Played, values: Values, serial_first: Bools) -> Floats:
-    """[n] run times of all jobs on one machine of a run, with the starts as they were."""
-    rows = job_rows(values, serial_first, played.jobs, played.kind, played.threads, played.parallel, played.weight)
-    rows[:, READY] = played.ready_s
-    return _run(rows, played.services, played.can, played.sibling) - played.ready_s
+_Jobs = tuple[Ints, Ints, Floats, Floats, Floats, Floats]
+"""[n] of jobs: their indices, those of their machines' types, threads, how many run at once, weights, starts."""
+_Machine = tuple[_Jobs, tuple[Floats, Bools, Ints]]
+"""The jobs on it; its services, who may use which virtual CPU, and their siblings."""
 
 
-def sweep_duration(sweep: ThreadSweep, values: Values, serial_first: Bools, observed: Observations) -> float:
-    """Run time of a job alone."""
+def _of_run(p: Played) -> _Machine:
+    jobs = p.jobs, np.full(len(p.jobs), p.kind), p.threads, p.parallel, p.weight, p.ready_s
+    return jobs, (p.services, p.can, p.sibling)
+
+
+def _alone(sweep: ThreadSweep, observed: Observations) -> _Machine:
     machine = observed.machine_types[sweep.kind]
     threads = np.array([float(sweep.threads)])
-    parallel = np.minimum(threads, len(sweep.cores))
-    rows = job_rows(values, serial_first, np.array([sweep.job]), sweep.kind, threads, parallel, np.ones(1))
     can = np.zeros((1, machine.vcpus), np.bool_)
     can[0, list(sweep.cores)] = True
     sibling = np.full(machine.vcpus, -1, np.int64)
     for one, other in machine.siblings:
         sibling[one], sibling[other] = other, one
-    return float(_run(rows, np.zeros((0, 1)), can, sibling)[0])
+    parallel = np.minimum(threads, len(sweep.cores))
+    jobs = np.array([sweep.job]), np.array([sweep.kind]), threads, parallel, np.ones(1), np.zeros(1)
+    return jobs, (np.zeros((0, 1)), can, sibling)
 
 
-def job_rows(
-    values: Values,
-    serial_first: Bools,
-    jobs: Floats | Ints,
-    kind: int,
-    threads: Floats,
-    parallel: Floats,
-    weight: Floats,
-) -> Floats:
-    """[n, columns] as the compiled model takes jobs; ready at once, without progress."""
-    rows = np.zeros((len(threads), JOB_COLUMNS))
-    at = np.asarray(jobs, dtype=np.int64)
+def sweep_duration(sweep: ThreadSweep, values: Values, serial_first: Bools, observed: Observations) -> float:
+    """Run time of a job alone."""
+    machine = _alone(sweep, observed)
+    return float(_ends(_job_rows(values, serial_first, machine[0]), [(slice(0, 1), machine)])[0])
+
+
+def _job_rows(values: Values, serial_first: Bools, jobs: _Jobs) -> Floats:
+    """[n, columns] as the compiled model takes jobs, without progress."""
+    at, kind, threads, parallel, weight, ready_s = jobs
+    rows = np.zeros((len(at), JOB_COLUMNS))
     rows[:, WORK] = values.work_s[at] / values.speed[kind, at]
     rows[:, PHI] = values.serial_fraction[at]
     rows[:, SERIAL_FIRST] = serial_first[at]
@@ -116,16 +118,18 @@ def job_rows(
     rows[:, SENSITIVITY] = values.sensitivity[at] * values.bandwidth[kind]
     rows[:, PRESSURE] = values.pressure[at]
     rows[:, THREADING] = 1.0 + values.oversubscription[at] * np.maximum(0.0, np.log2(threads / 4.0))
+    rows[:, READY] = ready_s
     return rows
 
 
-def _run(rows: Floats, services: Floats, can: Bools, sibling: Ints) -> Floats:
+def _ends(rows: Floats, machines: Iterable[tuple[slice, _Machine]]) -> Floats:
+    """[n] when the jobs of some machines end; slices say which rows are theirs."""
     n = len(rows)
-    ends, bound = np.empty((1, n)), np.empty((1, n))
-    peak = np.zeros((1, len(services)))
-    start = np.zeros(n, np.int64)
-    none = np.full(n, -1, np.int64)
-    run_draws(rows, start, none, np.ones((1, n)), services, can, sibling, 1e9, 1e9, 0.0, ends, bound, peak)
+    start, none = np.zeros(n, np.int64), np.full(n, -1, np.int64)
+    factors, ends, bound = np.ones((3, 1, n))
+    for at, (_, on) in machines:
+        into = ends[:, at], bound[:, at], np.zeros((1, len(on[0])))
+        run_draws(rows[at], start[at], none[at], factors[:, at], *on, 1e9, 1e9, 0.0, *into)
     result: Floats = ends[0]
     return result
 
@@ -210,42 +214,38 @@ class _Problem:
         return np.array([o is PhaseOrder.SERIAL_FIRST for o in self.phase_order])
 
     @cached_property
-    def _played(self) -> list[tuple[Played, Floats]]:
-        kept = [p for p in self.observed.played if p.group not in self.without]
-        return [
-            (
-                p,
-                np.sqrt(DURATION_DEVIATION**2 + 2 * (CLOCK_DEVIATION_S / p.duration_s) ** 2) * np.sqrt(p.repeats),
-            )
-            for p in kept
-        ]
-
-    @cached_property
-    def _sweeps(self) -> list[tuple[ThreadSweep, float]]:
-        return [(s, m) for s in self.observed.sweeps if (m := s.median_s(self.without)) is not None]
-
-    @cached_property
-    def _slowdowns(self) -> list[tuple[int, float]]:
+    def _slowdowns(self) -> tuple[Ints, Floats]:
+        """Jobs, and by how much an aggressor slows each of them down."""
         found = [(s.job, m) for s in self.observed.slowdowns if (m := s.median(self.without)) is not None]
-        return [(job, max(0.02, m - 1.0)) for job, m in found]
+        return np.array([j for j, _ in found], np.int64), np.array([max(0.02, m - 1.0) for _, m in found])
 
     @cached_property
-    def _places(self) -> list[slice]:
-        """Where the residuals of each machine of a run stand."""
-        ends = np.cumsum([0, *(len(p.jobs) for p, _ in self._played)]).tolist()
-        return [slice(a, b) for a, b in pairwise(ends)]
+    def _measured(self) -> tuple[list[tuple[slice, _Machine]], Floats, Floats]:
+        """Machines of runs, then of sweeps, and where their jobs stand; [jobs] seconds, deviations of their logs."""
+        runs = [p for p in self.observed.played if p.group not in self.without]
+        sweeps = [(s, m) for s in self.observed.sweeps if (m := s.median_s(self.without)) is not None]
+        machines = [*map(_of_run, runs), *(_alone(s, self.observed) for s, _ in sweeps)]
+        ends = np.cumsum([0, *(len(jobs[0]) for jobs, _ in machines)]).tolist()
+        spread = [
+            np.sqrt(DURATION_DEVIATION**2 + 2 * (CLOCK_DEVIATION_S / p.duration_s) ** 2) * np.sqrt(p.repeats)
+            for p in runs
+        ]
+        return (
+            list(zip(starmap(slice, pairwise(ends)), machines, strict=True)),
+            np.array([*chain(*(p.duration_s for p in runs)), *(m for _, m in sweeps)]),
+            np.array([*chain(*spread), *([SWEEP_DEVIATION] * len(sweeps))]),
+        )
 
     @cached_property
-    def _present(self) -> Bools:
-        """[machines of runs, jobs]"""
-        found = np.zeros((len(self._played), len(self.observed.jobs)), np.bool_)
-        for row, (played, _) in zip(found, self._played, strict=True):
-            row[played.jobs] = True
-        return found
+    def _jobs(self) -> Any:
+        """Of all machines, one behind the other."""
+        none = np.zeros(0, np.int64)
+        return [np.concatenate([none, *(m[0][column] for _, m in self._measured[0])]) for column in range(6)]
 
     @cached_property
-    def _kinds(self) -> Ints:
-        return np.array([p.kind for p, _ in self._played], dtype=np.int64)
+    def _machine_of(self) -> Ints:
+        """[jobs]"""
+        return np.repeat(np.arange(len(self._measured[0])), [at.stop - at.start for at, _ in self._measured[0]])
 
     def residuals(self, vector: Floats) -> Floats:
         """Of all measurements, then of the assumptions; softened."""
@@ -277,23 +277,17 @@ class _Problem:
     def _raw(self, vector: Floats, base: Floats | None = None, touched: Bools | None = None) -> Floats:
         """Weighted log errors; where ``touched`` [types, jobs] is false for all of a machine, those of ``base``."""
         values = self.parameters.values(vector)
-        first = self.serial_first
-        count = len(self._played)
-        machines = self._places[-1].stop if count else 0
-        result = np.zeros(machines + len(self._sweeps) + len(self._slowdowns)) if base is None else base.copy()
-        again = np.ones(count, np.bool_)
-        if touched is not None and count:
-            again = np.any(self._present & touched[self._kinds], axis=1)
-        for i in np.flatnonzero(again).tolist():
-            played, deviation = self._played[i]
-            result[self._places[i]] = np.log(durations(played, values, first) / played.duration_s) / deviation
-        for i, (sweep, median) in enumerate(self._sweeps):
-            if touched is None or touched[sweep.kind, sweep.job]:
-                time_s = sweep_duration(sweep, values, first, self.observed)
-                result[machines + i] = np.log(time_s / median) / SWEEP_DEVIATION
-        at = machines + len(self._sweeps)
-        for i, (job, slower) in enumerate(self._slowdowns):
-            result[at + i] = np.log((1.0 + values.sensitivity[job]) / (1.0 + slower)) / SLOWDOWN_DEVIATION
+        jobs, kinds, *_, ready_s = self._jobs
+        machines, measured_s, deviation = self._measured
+        pressed, slower = self._slowdowns
+        result = np.zeros(len(jobs) + len(pressed)) if base is None else base.copy()
+        again = np.ones(len(machines), np.bool_)
+        if touched is not None:
+            again = np.bincount(self._machine_of, touched[kinds, jobs], len(machines)) > 0
+        ends = _ends(_job_rows(values, self.serial_first, self._jobs), compress(machines, again))
+        at = np.flatnonzero(again[self._machine_of])
+        result[at] = np.log((ends[at] - ready_s[at]) / measured_s[at]) / deviation[at]
+        result[len(jobs) :] = np.log((1.0 + values.sensitivity[pressed]) / (1.0 + slower)) / SLOWDOWN_DEVIATION
         return result
 
     def _whole(self, measured: Floats, vector: Floats) -> Floats:

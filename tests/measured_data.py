@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
 import pytest
+
+from flowsched_models.measurements import Measurements, load_measurements
 
 _HOUSE = Path(__file__).resolve().parent.parent
 
@@ -23,6 +26,12 @@ def cca_data() -> Path:
     if folder is None:
         pytest.skip("the course's measurements are not here; FLOWSCHED_CCA may name their folder")
     return folder
+
+
+@functools.cache
+def cca_measurements() -> Measurements:
+    """What is in it: it takes more than a second to read."""
+    return load_measurements(cca_data())
 
 
 def batch_log() -> Path:

@@ -17,11 +17,10 @@ from flowsched_models.calibration.controlled_fit import (
 )
 from flowsched_models.calibration.controlled_progress import progress
 from flowsched_models.measurements.controlled_run import ControlledRun
-from flowsched_models.measurements.load import load_measurements
 from flowsched_models.profiles import load_catalogue
 from flowsched_models.runtime import HostFactory
 from flowsched_models.validation.score import errors
-from measured_data import cca_data
+from measured_data import cca_measurements
 
 pytest.importorskip("scipy")
 
@@ -97,7 +96,7 @@ def test_a_machine_type_comes_and_goes_without_a_trace() -> None:
 
 
 def test_logs_of_the_course_are_explained_and_group_048_is_predicted_unseen() -> None:
-    runs = load_measurements(cca_data(), years=("2024",)).controlled_runs
+    runs = cca_measurements().of_years("2024").controlled_runs
     bundled = load_catalogue()
     known = without_controlled(bundled)
 

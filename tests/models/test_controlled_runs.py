@@ -8,7 +8,7 @@ import pytest
 from measured_tables import findings, write
 
 from flowsched_models.measurements import Measurements, load_measurements
-from measured_data import cca_data
+from measured_data import cca_measurements
 
 MACHINES = "node,machine_type,role,vcpus\n,lab-4,latency_sweep,4\n"
 LOADS = (
@@ -44,7 +44,7 @@ def test_a_log_says_who_ran_when_on_which_cores(tmp_path: Path) -> None:
     assert run.executions == {"pack": (12.0, 20.0), "sort": (0.0, 22.0)}
     assert run.makespan_s == 22.0
     assert run.active_s == {"pack": 8.0, "sort": pytest.approx(14.0)}
-    seen = {s.t_s: (s.service_cores, s.qps, [(j.job, j.cores, j.threads) for j in s.jobs]) for s in run.stretches()}
+    seen = {s.t_s: (s.service_cores, s.qps, [(j.job, j.cores, j.threads) for j in s.jobs]) for s in run.stretches}
     assert seen[0.0] == ((0,), 20_000.0, [("sort", (1, 2), 4)])
     assert seen[5.0] == ((0,), 80_000.0, [("sort", (1, 2), 4)])
     assert seen[6.5] == ((0, 1), 80_000.0, [])
@@ -78,10 +78,10 @@ def test_a_log_that_tells_too_little_is_left_out_with_the_reason(
 
 
 def test_active_seconds_of_the_course_are_those_that_its_tables_say() -> None:
-    runs = [r for r in load_measurements(cca_data(), years=("2024",)).controlled_runs if r.interval_s == 10.0]
+    runs = [r for r in cca_measurements().of_years("2024").controlled_runs if r.interval_s == 10.0]
 
     (first,) = [r for r in runs if r.group == "czanoli" and r.run == "1"]
     assert first.makespan_s == pytest.approx(668.7, abs=0.1)
     assert first.active_s["ferret"] == pytest.approx(367.0, abs=0.1)
     assert first.active_s["radix"] == pytest.approx(45.5, abs=0.1)
-    assert {j.weight for r in runs if r.group == "frikai" for s in r.stretches() for j in s.jobs} == {2 / 1024}
+    assert {j.weight for r in runs if r.group == "frikai" for s in r.stretches for j in s.jobs} == {2 / 1024}

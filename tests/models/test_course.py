@@ -11,7 +11,7 @@ from measured_tables import NORMAL, THREADS, findings, refused, sweep, write
 from flowsched_models.measurements import Measurements, load_measurements
 from flowsched_models.measurements.course import JOBS, YEARS
 from flowsched_models.measurements.load import TABLES
-from measured_data import cca_data
+from measured_data import cca_data, cca_measurements
 
 
 def course_jobs(year: str, node: dict[str, str] | None = None) -> str:
@@ -115,7 +115,7 @@ def test_folders_beside_the_groups_are_named(tmp_path: Path) -> None:
 
 
 def test_the_published_measurements() -> None:
-    measured = load_measurements(cca_data())
+    measured = cca_measurements()
     fitted = measured.of_years("2023", "2024")
     groups = {run.group for run in fitted.runs}
     assert (len(fitted.runs), len(fitted.executions), len(groups)) == (63, 441, 13)
@@ -151,7 +151,7 @@ def test_known_quirks_are_found_without_being_told(tmp_path: Path) -> None:
         for alias, _ in TABLES.values():
             if (folder / alias).is_file():
                 shutil.copyfile(folder / alias, target / alias)
-    bare, told = load_measurements(tmp_path), load_measurements(source)
+    bare, told = load_measurements(tmp_path), cca_measurements()
     assert named(bare) >= QUIRKS and named(told) >= QUIRKS
     assert bare.of_years("2023", "2024").runs == told.of_years("2023", "2024").runs
     for group in told.of_years("2023", "2024", "2025", "2026").groups:

@@ -21,10 +21,9 @@ sys.path.append(str(Path(__file__).parent.parent.parent))  # benchmarks are no p
 from benchmarks.service_loads import highest_load
 from flowsched_models.calibration.latency_fit import fit_latency
 from flowsched_models.calibration.latency_score import errors
-from flowsched_models.measurements import load_measurements
 from flowsched_models.measurements.measurements import LatencyInterference, LatencyPoint, Where
 from flowsched_models.service import LatencyCurve, ServiceProfile
-from measured_data import cca_data
+from measured_data import cca_data, cca_measurements
 
 NOWHERE = Where("synthetic", 0)
 VCPUS = {"n2d-highcpu-2": 2, "t2d-standard-2": 2, "e2-standard-8": 8, "n2d-highcpu-4": 4, "n2d-highmem-4": 4}
@@ -237,7 +236,7 @@ def test_interference_and_sharing_are_read_off_their_sweeps():
 
 @functools.cache
 def published():
-    data = load_measurements(cca_data()).of_years("2023", "2024")
+    data = cca_measurements().of_years("2023", "2024")
     fit = fit_latency(
         data.latency_points,
         data.latency_interference,

@@ -18,11 +18,10 @@ sys.path.append(str(Path(__file__).parent.parent.parent))  # benchmarks are no p
 
 from benchmarks.service_loads import highest_load, safe_load
 from flowsched_models.latency import QCAP, p95_us
-from flowsched_models.measurements import load_measurements
 from flowsched_models.moving_latency import TAIL_SIGMA, Backlog, Moment, mixture_p95_us
 from flowsched_models.profiles import load_catalogue
 from flowsched_models.service import LatencyCurve, OtherMachine, ServiceProfile
-from measured_data import cca_data
+from measured_data import cca_measurements
 
 CURVE = LatencyCurve(2, 2, 300.0, 300.0, 1e4, 1e5, 800.0, 2e3, 9e4)
 SERVICE = ServiceProfile(
@@ -240,7 +239,7 @@ def test_memcached_on_one_core_and_on_two() -> None:
 
 @functools.cache
 def steady_2024():
-    measured = load_measurements(cca_data(), years=("2024",))
+    measured = cca_measurements().of_years("2024")
     return [i for i in measured.load_intervals if i.cores == 2 and i.shared <= 0.03 and 8.0 <= i.length_s < 11.0]
 
 

@@ -18,7 +18,6 @@ from flowsched_models.catalogue import Catalogue
 from flowsched_models.commands.validate import validate as command
 from flowsched_models.document import InputError
 from flowsched_models.execution import Execution
-from flowsched_models.measurements.load import load_measurements
 from flowsched_models.measurements.measurements import (
     LatencyWindow,
     MeasuredExecution,
@@ -34,7 +33,7 @@ from flowsched_models.validation.part import Part
 from flowsched_models.validation.plain import COLUMNS, plain
 from flowsched_models.validation.score import Quantity
 from flowsched_models.validation.sharing_kind import ServiceSharing, Sharing
-from measured_data import cca_data
+from measured_data import cca_measurements
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 NOWHERE = Where("executions.csv", 2)
@@ -433,7 +432,7 @@ def test_every_key_of_the_result_is_documented(data: Path) -> None:
 
 
 def test_the_bundled_profiles_predict_the_runs_of_the_course() -> None:
-    data = load_measurements(cca_data(), years=("2023", "2024"))
+    data = cca_measurements().of_years("2023", "2024")
     outcome = validate(data, load_catalogue(), Question(without=((Part.MACHINE_FACTORS,), (Part.SHARING,))))
     durations = outcome.rows(Quantity.DURATION)[0]
     assert durations.errors.count > 400

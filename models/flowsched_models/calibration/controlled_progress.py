@@ -22,7 +22,7 @@ def progress(run: ControlledRun, catalogue: Catalogue, hosts: HostFactory, machi
     is not there.
     """
     done = dict.fromkeys(run.executions, 0.0)
-    for stretch in run.stretches():
+    for stretch in run.stretches:
         if stretch.jobs:
             host = hosts.host(machine_type, _loads(run, stretch, catalogue))
             _advance(run, stretch, host, done)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 
 from flowsched_models.measurements.load_event import LoadEvent
@@ -68,7 +69,7 @@ class ControlledRun:
     def active_s(self) -> Mapping[str, float]:
         """Seconds that each job was running: pauses excluded, whatever its cores."""
         found = dict.fromkeys(self.executions, 0.0)
-        for stretch in self.stretches():
+        for stretch in self.stretches:
             for job in stretch.jobs:
                 found[job.job] += stretch.end_s - stretch.t_s
         return found
@@ -82,7 +83,8 @@ class ControlledRun:
         """The service's virtual CPUs before it was given others."""
         return next(e.cores for e in self.events if e.job == self.service and e.cores)
 
-    def stretches(self) -> Iterator[Stretch]:
+    @cached_property
+    def stretches(self) -> tuple[Stretch, ...]:
         """The run from the first start to the last end, in parts in which nothing changes."""
         now = _Now(self.service_cores())
         times = sorted({e.t_s for e in self.events} | {t for start, end, _ in self.loads for t in (start, end)})
@@ -90,6 +92,7 @@ class ControlledRun:
         last = max(end for _, end in self.executions.values())
         events = iter(self.events)
         event = next(events, None)
+        found = []
         for t_s, end_s in pairwise(times):
             while event is not None and event.t_s <= t_s:
                 now.apply(event, self.service)
@@ -99,7 +102,8 @@ class ControlledRun:
                     RunningJob(job, now.cores[job], now.threads[job], now.weights[job])
                     for job in sorted(now.started - now.waiting)
                 )
-                yield Stretch(t_s, end_s, now.service, self.qps(t_s), jobs)
+                found.append(Stretch(t_s, end_s, now.service, self.qps(t_s), jobs))
+        return tuple(found)
 
 
 @dataclass

@@ -61,14 +61,21 @@ _STYLE: dict[str, object] = {
 def svg(draw: Callable[[Figure], None], width_in: float, height_in: float) -> bytes:
     """What ``draw`` draws on a figure of this size."""
     import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # A name in a script that the font lacks becomes boxes; the tables have it.
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)  # type: ignore[arg-type]
-        figure = Figure(figsize=(width_in, height_in), layout="constrained")
+        engine = ConstrainedLayoutEngine()
+        figure = Figure(figsize=(width_in, height_in), layout=engine)
         draw(figure)
+        # Arranged here: savefig would draw everything once more for it.
+        FigureCanvasSVG(figure)
+        engine.execute(figure)
+        figure.set_layout_engine(None)
         out = io.BytesIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     return _LONG_NUMBER.sub(rb"\1", out.getvalue())

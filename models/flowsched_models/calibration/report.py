@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from markupsafe import Markup
 
@@ -13,20 +13,20 @@ from flowsched_models.page_style import page_template, page_text, scroll_style
 from flowsched_models.text_table import printable
 
 
-def report_html(result: Calibration, title: str) -> str:
-    """The report as one HTML document. The same result gives the same bytes.
-
-    Needs matplotlib. What was not measured is one sentence in its place.
-    """
+def report_html(parts: Iterable[ReportPart], title: str) -> str:
+    """The report as one HTML document."""
     return page_template(__package__, "report.html.j2").render(
         title=printable(title),
-        parts=tuple(parts_of(result)),
+        parts=tuple(parts),
         css=Markup(scroll_style() + page_text(__package__, "report.css")),
     )
 
 
 def parts_of(result: Calibration) -> Iterator[ReportPart]:
-    """The sections of the report, in their order."""
+    """The sections of the report, in their order. The same result gives the same bytes.
+
+    Needs matplotlib. What was not measured is one sentence in its place.
+    """
     yield score_parts.summary(result)
     yield score_parts.against(result)
     yield score_parts.error_table(result)

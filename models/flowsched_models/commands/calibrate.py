@@ -112,10 +112,10 @@ def calibrate(
     text = profiles_text(result, title or f"flowsched calibrate {data.name}")
     write_whole(out, text)
     if report is not None:
-        from flowsched_models.calibration.report import report_html  # matplotlib takes a second to import
+        from flowsched_models.calibration.report import parts_of, report_html  # matplotlib takes a second to import
 
         tell("drawing the report")
-        write_whole(report, report_html(result, title or data.name))
+        write_whole(report, report_html(parts_of(result), title or data.name))
     for line in summary(result, out, report):
         print(printable(line))
     return 0

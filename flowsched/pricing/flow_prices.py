@@ -379,6 +379,7 @@ class FlowPrices:
         forecasts, costs = self.forecasts, self._cost[group]
         first, variants, after, class_of = [0], [], [], []
         asked = []
+        variant_of = {a: self.variant(group, a) for a in {a for colocation in new for a in colocation}}
         for colocation in new:
             if not colocation:
                 base, n = self.base, self.base.count[group]
@@ -392,7 +393,7 @@ class FlowPrices:
                 )
                 continue
             costs[colocation] = FORBIDDEN
-            rows = [self.variant(group, a) for a in colocation]
+            rows = [variant_of[a] for a in colocation]
             if min(rows) < 0 or not forecasts.possible(group, colocation):
                 continue
             asked.append(colocation)
@@ -429,10 +430,11 @@ class FlowPrices:
             peak,
         )
         forecasts.made += len(asked)
-        for b, colocation in enumerate(asked):
+        found = zip(asked, cost.tolist(), ends.tolist(), bound.tolist(), peak.tolist(), strict=True)
+        for colocation, total, ends_s, bound_s, peak_us in found:
+            total += self._of_place(group, colocation)
             end = there + len(colocation)
-            total = float(cost[b]) + self._of_place(group, colocation)
-            self._keep(group, colocation, total, ends[b, :end].tolist(), bound[b, :end].tolist(), peak[b].tolist())
+            self._keep(group, colocation, total, ends_s[:end], bound_s[:end], peak_us)
 
     def _keep(
         self,

@@ -111,17 +111,18 @@ def _cheapest_colocations(
     model: RoundModel, machine: int, group: int, counts: Counter[int]
 ) -> dict[tuple[tuple[int, int], ...], float]:
     """For every number of tasks of each class that a machine can take, the least cost over their ways to be there."""
-    best: dict[tuple[tuple[int, int], ...], float] = {}
+    best: dict[tuple[int, ...], float] = {}
     colocations = list(_colocations(model, group, counts))
-    model.prices.machine_costs(group, colocations)
-    for colocation in colocations:
-        cost = model.machine_cost(machine, colocation)
+    costs = model.prices.machine_costs(group, colocations)
+    if machine in model.holds:
+        costs = [model.machine_cost(machine, colocation) for colocation in colocations]
+    for colocation, cost in zip(colocations, costs, strict=True):
         if cost * _SCALE > _LARGEST:
             continue  # forbidden, or dearer than any plan worth having: it can be in no optimum
-        present = tuple(sorted(Counter(a.task_class for a in colocation).items()))
+        present = tuple([a[0] for a in colocation])
         if cost < best.get(present, FORBIDDEN):
             best[present] = cost
-    return best
+    return {tuple(Counter(present).items()): cost for present, cost in best.items()}
 
 
 def _colocations(model: RoundModel, group: int, counts: Counter[int]) -> Iterator[Colocation]:

@@ -239,8 +239,7 @@ class _Problem:
     @cached_property
     def _jobs(self) -> Any:
         """Of all machines, one behind the other."""
-        none = np.zeros(0, np.int64)
-        return [np.concatenate([none, *(m[0][column] for _, m in self._measured[0])]) for column in range(6)]
+        return [np.concatenate([np.zeros(0, int), *(m[0][c] for _, m in self._measured[0])]) for c in range(6)]
 
     @cached_property
     def _machine_of(self) -> Ints:

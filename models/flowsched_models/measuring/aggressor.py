@@ -25,15 +25,8 @@ class Aggressor:
 
     def command(self, program: str, limit_s: float, folder: str) -> tuple[str, ...]:
         """The command line. It ends by itself after ``limit_s``, should its parent be gone."""
-        own = (
-            "--quiet",
-            "--oomable",
-            "--no-rand-seed",
-            "--timeout",
-            f"{max(1, round(limit_s))}s",
-            "--temp-path",
-            folder,
-        )
+        limit = f"{max(1, round(limit_s))}s"
+        own = ("--quiet", "--oomable", "--no-rand-seed", "--timeout", limit, "--temp-path", folder)
         return (program, *self.stressor, *own)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from pathlib import Path
 
 _STATE, _SESSION = 0, 3
 """Fields of ``/proc/PID/stat`` behind the name, see proc(5)."""
-_ROUNDS = 50
+_ROUNDS, _PAUSE_S = 1000, 0.01
 
 
 def processes_of(session: int, proc: Path = Path("/proc")) -> list[int]:
@@ -38,7 +39,10 @@ def signal_all(session: int, number: signal.Signals) -> bool:
 
 
 def kill_all(session: int) -> None:
-    """End all processes of a session, also those that are being forked meanwhile."""
+    """End all processes of a session, also those that are being forked meanwhile, and wait until they are gone: freeing
+    gigabytes takes a tenth of a second and more.
+    """
     for _ in range(_ROUNDS):
         if not signal_all(session, signal.SIGKILL):
             return
+        time.sleep(_PAUSE_S)

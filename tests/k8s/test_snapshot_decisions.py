@@ -59,9 +59,12 @@ def gang(name: str, members: int, minimum: int, **more: Any) -> list[Any]:
     return [job(f"{name}-{i}", i, labels=labels, **more) for i in range(members)]
 
 
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
 def read_back(snapshot: Snapshot, folder: Path) -> Snapshot:
     file = folder / "snapshot.yaml"
-    file.write_text(yaml.safe_dump(dump_snapshot(snapshot), sort_keys=False))
+    file.write_text(yaml.dump(dump_snapshot(snapshot), Dumper=DUMPER, sort_keys=False))
     return load_snapshot(file)
 
 

@@ -119,7 +119,7 @@ def _cheapest_colocations(
     for colocation, cost in zip(colocations, costs, strict=True):
         if cost * _SCALE > _LARGEST:
             continue  # forbidden, or dearer than any plan worth having: it can be in no optimum
-        present = tuple([a[0] for a in colocation])
+        present = tuple([a.task_class for a in colocation])
         if cost < best.get(present, FORBIDDEN):
             best[present] = cost
     return {tuple(Counter(present).items()): cost for present, cost in best.items()}

@@ -32,10 +32,10 @@ demo: $(INSTALLED) ## two comparisons of the default policies on PARSEC jobs bes
 	@$(BIN)/flowsched simulate memcached-tight-goal --out out/demo/tight-goal
 
 check: setup ## lint, format, spelling, types and the rules of the house
-	@$(MAKE) --no-print-directory -j 2 types rules # which take about as long
+	@$(MAKE) --no-print-directory -j 2 types rules
 
 types: setup
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers auto
 
 rules: setup
 	$(BIN)/ruff check .

@@ -66,10 +66,10 @@ async def becomes(predicate: Callable[[], T], what: str, within: float = 180.0) 
 def run_script(*words: str | Path) -> str:
     """Run control_plane.py. Raises ``CalledProcessError`` with what it said.
 
-    What it starts looks for garbage a quarter as often as usual: heaps are small here, and CPU is short.
+    What it starts looks for garbage a quarter as often as usual, on one processor: heaps are small here, and CPU is short.
     """
     command = [sys.executable, str(SCRIPT), *map(str, words)]
-    environment = {"GOGC": "400", **os.environ}
+    environment = {"GOGC": "400", "GOMAXPROCS": "1", **os.environ}
     return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout.strip()
 
 

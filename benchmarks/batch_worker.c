@@ -1,7 +1,7 @@
-/* A batch job that counts its work: batch_worker FILE [UNITS [REST]]
+/* A batch job that counts its work: batch_worker FILE [REST]
  *
- * FILE holds one 64-bit number, the units done so far; it goes on from there, and ends after UNITS. A unit is some 0.1 ms of
- * one core that nobody disturbs; after each it rests for REST microseconds. It touches no memory, so it disturbs others by
+ * FILE holds one 64-bit number, the units done so far; it goes on from there. A unit is some 0.1 ms of one core that nobody
+ * disturbs; after each it rests for REST microseconds. It touches no memory, so it disturbs others by
  * its CPU time only. */
 #include <fcntl.h>
 #include <stdint.h>
@@ -12,12 +12,11 @@
 
 int main(int count, char **words)
 {
-    if (count < 2 || count > 4) {
-        fputs("usage: batch_worker FILE [UNITS [REST]]\n", stderr);
+    if (count < 2 || count > 3) {
+        fputs("usage: batch_worker FILE [REST]\n", stderr);
         return 2;
     }
-    uint64_t units = count > 2 ? strtoull(words[2], NULL, 10) : UINT64_MAX;
-    useconds_t rest = count > 3 ? strtoul(words[3], NULL, 10) : 0;
+    useconds_t rest = count == 3 ? strtoul(words[2], NULL, 10) : 0;
     int fd = open(words[1], O_RDWR | O_CREAT, 0644);
     if (fd < 0 || ftruncate(fd, sizeof(uint64_t))) {
         perror(words[1]);
@@ -29,7 +28,7 @@ int main(int count, char **words)
         return 1;
     }
     uint64_t x = 88172645463325252ULL;
-    while (*done < units) {
+    for (;;) {
         for (int i = 0; i < 50000; i++) {
             x ^= x << 13;
             x ^= x >> 7;
@@ -41,5 +40,4 @@ int main(int count, char **words)
             usleep(rest);
         }
     }
-    return 0;
 }

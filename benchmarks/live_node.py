@@ -198,7 +198,7 @@ class BatchWorker(_Program):
         name: str = "batch",
         cores: Sequence[int] = (),
         prefix: Sequence[str] = (),
-        rest_us: int | None = None,
+        rest_us: int = 0,
     ) -> None:
         """``prefix``: a command that starts the worker's own, such as setpriv; ``rest_us``: sleep after each unit."""
         self.counter = folder / f"{name}.units"
@@ -207,9 +207,8 @@ class BatchWorker(_Program):
         self._rest_us = rest_us
 
     def __enter__(self) -> BatchWorker:
-        command = [*self._prefix, *worker_command(self.counter)]
-        if self._rest_us is not None:
-            command += [str(2**64 - 1), str(self._rest_us)]
+        program = native.compile(_WORKER.read_text(encoding="utf-8"))
+        command = [*self._prefix, str(program), str(self.counter), str(self._rest_us)]
         self.process = subprocess.Popen(command, start_new_session=True)
         wait_for(lambda: not self.running() or self.units() > 0, START_LIMIT_S, "the first work of the batch job")
         if not self.running():
@@ -221,12 +220,6 @@ class BatchWorker(_Program):
     def units(self) -> int:
         """Work done so far."""
         return units_done(self.counter)
-
-
-def worker_command(counter: Path, units: int | None = None) -> list[str]:
-    """The command of a batch worker that counts in a file. Raises :class:`benchmarks.native.NativeError`."""
-    program = native.compile(_WORKER.read_text(encoding="utf-8"))
-    return [str(program), str(counter), *([] if units is None else [str(units)])]
 
 
 def units_done(counter: Path) -> int:

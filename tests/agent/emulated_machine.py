@@ -122,6 +122,7 @@ def _emulator(kernel: GuestKernel, qemu: str, initial: Path, shared: Path) -> li
     # The clock is that of the chipset: what the kernel thinks the counter of an emulated CPU runs at, on a busy machine,
     # may be wrong by far.
     options = "console=ttyS0 quiet panic=-1 clocksource=hpet"
+    # Its processors take turns: side by side they wait for each other's locks, and take two thirds more CPU.
     return [
         qemu,
         *("-accel", "tcg,thread=single", "-cpu", "max", "-smp", str(CPUS), "-m", str(MEMORY_MIB)),

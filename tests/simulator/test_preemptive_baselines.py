@@ -139,6 +139,95 @@ def test_wfs_counts_what_runs_and_the_dominant_resource() -> None:
     assert placed(decide("wfs", snapshot(waiting, running=[there])))[0] == "poor-1"
 
 
+@pytest.mark.parametrize("weight", [1.0, 0.1])
+def test_wfs_does_not_let_rounding_decide_between_equal_shares(weight: float) -> None:
+    # Three tenths of the cluster either way: in floats 0.1 + 0.1 + 0.1 > 0.3.
+    ten = [machine(f"m{k}", cpu_milli=5000, vcpus=5) for k in (1, 2)]
+    many = [replace(lasting(f"a-{k}", 1, 9.0), job="a", memory_mib=0, weight=weight) for k in range(3)]
+    wide = replace(lasting("b", 3, 9.0), memory_mib=0, weight=weight)
+    types = {**CATALOGUE.machine_types, "small": replace(SMALL, vcpus=5)}
+    view = snapshot([*many, wide], ten, catalogue=replace(CATALOGUE, machine_types=types))
+    assert placed(decide("wfs", view)) == ["a-0", "a-1", "a-2", "b"]
+    # 0.9 of a weight of 3 is 0.3 of one of 1; 0.3 / 0.1 is not 0.9 / 0.3 in floats.
+    pair = [replace(lasting("a", 9, 9.0), weight=3 * weight), replace(lasting("b", 3, 9.0, 1), weight=weight)]
+    pair = [replace(t, memory_mib=0, weight=round(t.weight, 1)) for t in pair]
+    wide_machines = [machine("m1", cpu_milli=10_000, vcpus=10), machine("m2", cpu_milli=10_000, vcpus=10)]
+    types = {**CATALOGUE.machine_types, "small": replace(SMALL, vcpus=10)}
+    view = snapshot(pair, wide_machines, catalogue=replace(CATALOGUE, machine_types=types), now_s=1.0)
+    assert placed(decide("wfs", view)) == ["a", "b"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_wfs_equals_a_loop_over_integers(data: st.DataObject) -> None:
+    cores, count = data.draw(st.sampled_from([3, 5, 7, 10, 12])), data.draw(st.integers(1, 3))
+    types = {**CATALOGUE.machine_types, "small": replace(SMALL, vcpus=cores)}
+    cluster = [machine(f"m{k}", cpu_milli=1000 * cores, vcpus=cores, memory_mib=900) for k in range(count)]
+    waiting = [
+        replace(
+            lasting(f"t{k}", data.draw(st.integers(1, 3)), 9.0),
+            job=data.draw(any_of("a", "b", "c")),
+            memory_mib=data.draw(any_of(0, 30, 70, 210)),
+            submit_s=float(k),
+        )
+        for k in range(data.draw(st.integers(2, 12)))
+    ]
+    weight = {"a": 1, "b": 2, "c": 7}
+    waiting = [replace(t, weight=weight[t.job] / 10) for t in waiting]
+    view = snapshot(waiting, cluster, catalogue=replace(CATALOGUE, machine_types=types), now_s=12.0)
+
+    free = {m.name: [cores, 900] for m in cluster}
+    held = {job: [0, 0] for job in weight}
+    total = cores * count, 900 * count
+    queues = {job: [t for t in waiting if t.job == job] for job in weight}
+    expected = []
+    while any(queues.values()):
+
+        def share(job: str) -> int:
+            head = queues[job][0]
+            asked = held[job][0] + head.request_milli // 1000, held[job][1] + head.memory_mib
+            return max(asked[0] * total[1], asked[1] * total[0]) * (14 // weight[job])
+
+        job = min((j for j in queues if queues[j]), key=lambda j: (share(j), queues[j][0].submit_s))
+        head = queues[job].pop(0)
+        width = head.request_milli // 1000
+        fitting = [m for m, left in free.items() if left[0] >= width and left[1] >= head.memory_mib]
+        if fitting:
+            there = min(fitting, key=lambda m: (-free[m][0], m))
+            free[there][0] -= width
+            free[there][1] -= head.memory_mib
+            held[job][0] += width
+            held[job][1] += head.memory_mib
+            expected.append((head.name, there))
+    assert [(p.task, p.machine) for p in decide("wfs", view).placements] == expected
+
+
+def test_other_rules_do_not_let_rounding_break_ties_either() -> None:
+    # tetris: what is free adds up to 26 tenths on both machines; in floats the order of the resources matters.
+    types = {**CATALOGUE.machine_types, "small": replace(SMALL, vcpus=10)}
+    odd = replace(CATALOGUE, machine_types=types)
+    pair = [machine(m, cpu_milli=10_000, vcpus=10, memory_mib=1000, resources=(("r", 10),)) for m in ("m1", "m2")]
+    new = replace(lasting("new", 1, 30.0), memory_mib=100, resources=(("r", 1),))
+    one, two = (
+        replace(lasting(name, cores, 30.0), memory_mib=100 * tenths, resources=(("r", units),))
+        for name, cores, tenths, units in (("one", 1, 1, 2), ("two", 1, 2, 1))
+    )
+    there = [running(one, "m1"), running(two, "m2")]
+    chosen = decide("tetris", snapshot([new], pair, running=there, catalogue=odd)).placements
+    assert [p.machine for p in chosen] == ["m1"]
+    # all-at-once: the work of 0.1, 0.2 and 1.1 s on m1 is that of 1.4 s on m2; in floats it is more.
+    work = {"m1": (0.1, 0.2, 1.1), "m2": (1.4,)}
+    busy = [running(lasting(f"{m}-{k}", 1, s), m) for m, each in work.items() for k, s in enumerate(each)]
+    busy = [replace(r, width_milli=100) for r in busy]
+    chosen = decide("all-at-once", snapshot([lasting("new", 1, 1.0)], machines(2), running=busy)).placements
+    assert [p.machine for p in chosen] == ["m1"]
+    # las: six sixths of what the first queue holds do not reach into the second.
+    rule = BASELINES["las"](OWN, 0)
+    rule._served = {"old": dict.fromkeys(map(float, range(6)), 100.0 / 6)}
+    order = rule.order(rule.round_of(snapshot([lasting("old", 1, 9.0), lasting("new", 1, 9.0, 1)], now_s=1.0)))
+    assert [t.name for t in order] == ["old", "new"]
+
+
 @st.composite
 def streams(draw: st.DrawFn) -> Scenario:
     """Jobs that share machines of two speeds, so that what is left looks different on each of them."""

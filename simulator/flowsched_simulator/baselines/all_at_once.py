@@ -60,6 +60,7 @@ class AllAtOnce(Baseline):
         """The machine that would run empty first, with the task on it."""
 
         def after(room: Room) -> tuple[float, str]:
-            return this.load_s(room) + this.added_s(task, room), room.name
+            # In whole nanoseconds: sums of the same tasks in another order are equal.
+            return round(this.load_s(room) + this.added_s(task, room), 9), room.name
 
         return min(rooms, key=after)

@@ -36,9 +36,9 @@ class LeastAttainedService(Preemptive):
         """Core-seconds of tasks that were stopped, by task and start."""
 
     def urgency(self, task: Task, running: Running | None, this: Round) -> Urgency:
-        """The number of its queue."""
+        """The number of its queue, of service in whole microseconds: what ends exactly at a bound is not rounded past it."""
         served = sum(self._served.get(task.name, {}).values())
-        served += 0.0 if running is None else _service(running, this)
+        served = round(served + (0.0 if running is None else _service(running, this)), 6)
         queue, bound = 0, FIRST_QUEUE_CORE_S
         while served > bound:
             queue, bound = queue + 1, bound * QUEUE_FACTOR

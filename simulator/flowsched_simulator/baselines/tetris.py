@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 import numpy as np
 
 from flowsched.cluster.gpus import WHOLE_MILLI
 from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.snapshot import Task
-from flowsched.support.arrays import FloatArray
 from flowsched_simulator.baselines.baseline import Baseline, by_arrival
 from flowsched_simulator.baselines.greedy_round import Round
 from flowsched_simulator.baselines.room import Room
@@ -23,7 +24,8 @@ class Tetris(Baseline):
     ``a - epsilon p``. ``a`` is the dot product of the task's demands and what is free on the machine, CPU, memory and all
     other resources as shares of the machine's. ``p`` is the task's remaining work, the sum of those shares of an average
     machine times its run time; ``epsilon`` the mean ``a`` over the mean ``p`` of what waits. A task that fits nowhere blocks
-    nothing. Tasks of higher priority come first.
+    nothing. Tasks of higher priority come first. ``a`` and the demands are worked out in integers and rounded once, so that
+    equal ones are equal.
     """
 
     name = "tetris"
@@ -76,31 +78,31 @@ class Tetris(Baseline):
         able = this.possible(task, width_milli)
         if not able:
             return 0.0
-        demand = np.mean([_shares(task, width_milli, room)[0].sum() for room in able])
-        return float(demand) * this.fastest_s(task, width_milli)
+        length_s = this.fastest_s(task, width_milli)
+        if not np.isfinite(length_s):
+            return length_s
+        kinds = Counter(tuple((asked, has) for asked, _, has in _amounts(task, width_milli, room)) for room in able)
+        demand = sum(number * sum(Fraction(asked, has) for asked, has in kind) for kind, number in kinds.items())
+        return float(demand * Fraction(length_s) / len(able))
 
 
 def alignment(task: Task, width_milli: int, room: Room) -> float:
     """Dot product of a task's demands and what is free on a machine, both as shares of what the machine has."""
-    demand, free = _shares(task, width_milli, room)
-    return float(demand @ free)
+    numerator, denominator = 0, 1
+    for asked, free, has in _amounts(task, width_milli, room):
+        if asked:
+            numerator = numerator * has * has + asked * free * denominator
+            denominator *= has * has
+    return numerator / denominator
 
 
-def _shares(task: Task, width_milli: int, room: Room) -> tuple[FloatArray, FloatArray]:
+def _amounts(task: Task, width_milli: int, room: Room) -> list[tuple[int, int, int]]:
+    """What the task asks for, what is free and what the machine has: of CPU, memory, other resources and GPUs."""
     units = dict(task.resources)
-    names = list(room.capacity_resources)
-    has = np.array(
-        [
-            room.machine.cpu_milli,
-            room.machine.memory_mib,
-            *(room.capacity_resources[n] for n in names),
-            WHOLE_MILLI * len(room.devices),
-        ],
-        float,
-    )
-    gpus = 0 if task.gpus is None else task.gpus.milli
-    demand = np.array([width_milli, task.memory_mib, *(units.get(n, 0) for n in names), gpus], float)
-    others = [room.free_resources.get(n, 0) for n in names]
-    free = np.array([room.free_milli, room.free_memory_mib, *others, sum(room.devices)], float)
-    has = np.maximum(has, 1.0)
-    return demand / has, free / has
+    found = [
+        (width_milli, room.free_milli, room.machine.cpu_milli),
+        (task.memory_mib, room.free_memory_mib, room.machine.memory_mib),
+        *((units.get(name, 0), room.free_resources.get(name, 0), has) for name, has in room.capacity_resources.items()),
+        (0 if task.gpus is None else task.gpus.milli, sum(room.devices), WHOLE_MILLI * len(room.devices)),
+    ]
+    return [(asked, free, max(1, has)) for asked, free, has in found]

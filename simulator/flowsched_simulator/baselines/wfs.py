@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from heapq import heapify, heappop, heappush
 
 from flowsched.cluster.gpus import WHOLE_MILLI
 from flowsched.cluster.snapshot import Task
@@ -29,22 +31,30 @@ class WeightedFairSharing(Baseline):
     def turns(self, waiting: Sequence[Task], this: Round) -> Iterator[Task]:
         """One task after the other, as shares are when its turn comes."""
         total = _total(this)
-        held: dict[str, dict[str, float]] = {}
+        held: dict[str, dict[str, int]] = {}
         for r in this.snapshot.running:
-            _add(held.setdefault(r.task.job, {}), r.task, r.width_milli, total)
+            _add(held.setdefault(r.task.job, {}), r.task, r.width_milli)
         queues: dict[tuple[int, str], list[Task]] = {}
         for task in sorted(waiting, key=by_arrival):
             queues.setdefault((task.priority, task.job), []).append(task)
         keys = {key: self._key(tasks[0], held, total, this) for key, tasks in queues.items()}
+        levels: dict[str, list[int]] = {}
+        for priority, job in queues:
+            levels.setdefault(job, []).append(priority)
+        heap = [(value, key) for key, value in keys.items()]
+        heapify(heap)
         while queues:
-            key = min(keys, key=lambda k: keys[k])
+            value, key = heappop(heap)
+            if keys.get(key) != value:
+                continue  # The job's share has changed since.
             task = queues[key].pop(0)
             yield task
             if this.is_placed(task):
-                _add(held.setdefault(task.job, {}), task, self.width_milli(task, this), total)
-            for other in [k for k in queues if k[1] == task.job]:
+                _add(held.setdefault(task.job, {}), task, self.width_milli(task, this))
+            for other in [(p, task.job) for p in levels[task.job] if (p, task.job) in queues]:
                 if queues[other]:
                     keys[other] = self._key(queues[other][0], held, total, this)
+                    heappush(heap, (keys[other], other))
                 else:
                     del queues[other], keys[other]
 
@@ -53,28 +63,29 @@ class WeightedFairSharing(Baseline):
         return min(rooms, key=lambda r: (-this.available_milli(r), r.name))
 
     def _key(
-        self, task: Task, held: dict[str, dict[str, float]], total: dict[str, float], this: Round
-    ) -> tuple[int, float, tuple[int, float, str]]:
-        shares = dict(held.get(task.job, {}))
-        _add(shares, task, self.width_milli(task, this), total)
-        return -task.priority, max(shares.values()) / task.weight, by_arrival(task)
+        self, task: Task, held: dict[str, dict[str, int]], total: dict[str, int], this: Round
+    ) -> tuple[int, Fraction, tuple[int, float, str]]:
+        amounts = dict(held.get(task.job, {}))
+        _add(amounts, task, self.width_milli(task, this))
+        share = max(Fraction(amount, max(1, total.get(name, 0))) for name, amount in amounts.items())
+        return -task.priority, share / Fraction(repr(task.weight)), by_arrival(task)
 
 
-def _total(this: Round) -> dict[str, float]:
-    total = {"cpu": 0.0, "memory": 0.0}
+def _total(this: Round) -> dict[str, int]:
+    total = {"cpu": 0, "memory": 0}
     for room in this.rooms:
         total["cpu"] += room.capacity_milli
         total["memory"] += room.capacity_memory_mib
         if room.devices:
-            total["GPUs"] = total.get("GPUs", 0.0) + WHOLE_MILLI * len(room.devices)
+            total["GPUs"] = total.get("GPUs", 0) + WHOLE_MILLI * len(room.devices)
         for name, units in room.capacity_resources.items():
-            total[f"resource {name}"] = total.get(f"resource {name}", 0.0) + units
+            total[f"resource {name}"] = total.get(f"resource {name}", 0) + units
     return total
 
 
-def _add(shares: dict[str, float], task: Task, width_milli: int, total: dict[str, float]) -> None:
+def _add(held: dict[str, int], task: Task, width_milli: int) -> None:
     amounts = {"cpu": width_milli, "memory": task.memory_mib} | {f"resource {n}": u for n, u in task.resources}
     if task.gpus is not None:
         amounts["GPUs"] = task.gpus.milli
     for name, amount in amounts.items():
-        shares[name] = shares.get(name, 0.0) + amount / max(1.0, total.get(name, 0.0))
+        held[name] = held.get(name, 0) + amount

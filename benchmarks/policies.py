@@ -27,7 +27,6 @@ from flowsched.cluster.settings import Settings
 from flowsched_models.profiles import load_catalogue
 from flowsched_models.text_table import text_table
 from flowsched_simulator import POLICIES, EngineOptions, Options, Run, load_scenario, load_schedule, replay, simulate
-from flowsched_simulator.comparison import simulate_variants
 
 RESULTS = Path(__file__).parent / "results"
 BASELINES = tuple(name for name in POLICIES if name != "flow")
@@ -121,18 +120,8 @@ def _random_row(cell: tuple[int, float, float]) -> dict[str, Any]:
     seed, load, error = cell
     scenario = random_scenario(load_catalogue(), seed, Recipe(load=load))
     options = Options(seed=seed, model_error=error)
-    figures = {
-        name: _best_figures(simulate_variants(scenario, name, options=options, engine=ENGINE)) for name in POLICIES
-    }
+    figures = {name: _figures(simulate(scenario, name, options=options, engine=ENGINE)) for name in POLICIES}
     return {"seed": seed, "load": load, "model_error": error, "figures": figures}
-
-
-def _best_figures(runs: tuple[Run, ...]) -> dict[str, float]:
-    """Each figure at the variant where it is best, among the variants that break the latency goals least."""
-    figures = [_figures(run) for run in runs]
-    least = min(f["slo_violation_percent"] for f in figures)
-    fair = [f for f in figures if f["slo_violation_percent"] <= least]
-    return {key: min(f[key] for f in fair) for key in fair[0]}
 
 
 def _figures(run: Run) -> dict[str, float]:

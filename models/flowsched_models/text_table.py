@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 INDENT = "  "
@@ -44,6 +44,14 @@ def printable(text: str) -> str:
 def counted(number: int, noun: str, plural: str = "") -> str:
     """``1 task``, ``1,200 tasks``."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def spelt(values: Iterable[int]) -> str:
+    """Seeds as a file has them: ``1..30`` where they follow each other."""
+    found = list(values)
+    if len(found) > 2 and found == list(range(found[0], found[-1] + 1)):
+        return f"{found[0]}..{found[-1]}"
+    return ", ".join(map(str, found))
 
 
 def when(time_s: float) -> str:

@@ -1,8 +1,8 @@
-"""Policies on one scenario, on the same clock: one run each, a baseline's best variant."""
+"""Policies on one scenario, on the same clock: one run each, a baseline's variant chosen among all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ from flowsched_models.picked_fields import picked
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator.baselines.granting import variant_label
 from flowsched_simulator.baselines.registry import BASELINES, variants_of
+from flowsched_simulator.drawn import drawn_parts, draws, selection_seeds
 from flowsched_simulator.policies import EngineOptions, check_devices, check_policies, schedulers
 from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Objective, Scenario
@@ -31,29 +32,61 @@ def simulate(
     report: Report | None = None,
     variant: str | None = None,
 ) -> Run:
-    """One policy on a scenario. Of a baseline's variants (request declared, 1, 2, 4; own or shared cores) the best, or
-    the one that ``variant`` names, such as ``declared-shared``; policies that have only one way run as they are.
+    """One policy on a scenario. Of a baseline's variants (request declared, 1, 2, 4; own or shared cores) the one that is
+    chosen, or that ``variant`` names, such as ``declared-shared``; policies that have only one way run as they are.
 
-    The best has the fewest SLO violations, then the least makespan or mean completion, whichever is the scenario's
-    objective: a rule is judged at its best, with hindsight that the rule itself does not have. Where records are kept the
-    best variant runs once more: they are its records only. Raises :class:`InputError` for a policy or a variant that there
-    is not.
+    The best variant has the fewest SLO violations, then the least makespan or mean completion, whichever is the scenario's
+    objective. Where nothing is drawn it is the best of the runs of this very scenario. Where something is, the best of
+    several draws would be the luckiest one: it is chosen by the means over runs with :func:`selection_seeds`, and then runs
+    with the seed of ``options``. Where records are kept the chosen variant runs once more: they are its records only. Raises
+    :class:`InputError` for a policy or a variant that there is not.
     """
     check_policies((policy,), "policy")
-    engine = engine or EngineOptions()
-    runs_of = partial(
-        simulate_variants, scenario, policy, options=options, hosts=hosts or HostFactory(scenario.catalogue)
-    )
+    engine, options = engine or EngineOptions(), options or Options()
+    runs_of = partial(simulate_variants, scenario, policy, hosts=hosts or HostFactory(scenario.catalogue))
     if variant is not None:
         # A policy with a single variant gives it no name.
-        (run,) = runs_of(engine=engine, report=report, variants={variant_label(variant, "variant"), ""})
+        (run,) = runs_of(
+            options=options, engine=engine, report=report, variants={variant_label(variant, "variant"), ""}
+        )
         return run
-    again = engine.keep_records and policy in BASELINES and len(variants_of(policy)) > 1
-    trials = runs_of(engine=replace(engine, keep_records=engine.keep_records and not again), report=report)
-    best = min(trials, key=lambda run: _rank(run, scenario.objective))
-    if again:
-        (best,) = runs_of(engine=engine, variants={best.variant})
-    return best
+    if not has_variants(policy):
+        (run,) = runs_of(options=options, engine=engine, report=report)
+        return run
+    drawn = bool(drawn_parts(scenario, options.model_error)) or draws(policy)
+    seeds = selection_seeds({options.seed}) if drawn else ()
+    trials: dict[str, list[Run]] = {}
+    for seed in seeds or (options.seed,):
+        plain = replace(engine, keep_records=False)
+        for run in runs_of(options=replace(options, seed=seed), engine=plain, report=report):
+            trials.setdefault(run.variant, []).append(run)
+    chosen = best_variant({v: [run.summary() for run in runs] for v, runs in trials.items()}, scenario.objective)
+    if drawn or engine.keep_records:
+        (best,) = runs_of(options=options, engine=engine, report=report, variants={chosen})
+    else:
+        (best,) = trials[chosen]
+    return replace(best, variant_seeds=seeds)
+
+
+def has_variants(policy: str) -> bool:
+    """Whether a policy is run with several grantings, of which one is chosen."""
+    return policy in BASELINES and len(variants_of(policy)) > 1
+
+
+def best_variant(figures: Mapping[str, Sequence[Mapping[str, Any]]], objective: Objective) -> str:
+    """The variant with the fewest SLO violations, then the least makespan or mean completion; the first of equal ones.
+
+    ``figures``: of every variant the summaries of its runs, over which figures are averaged; one where a job never ended
+    is infinite.
+    """
+    key = "makespan_s" if objective is Objective.MAKESPAN else "mean_completion_s"
+
+    def rank(variant: str) -> tuple[float, float]:
+        rows = figures[variant]
+        values = [float("inf") if row[key] is None else row[key] for row in rows]
+        return sum(row["slo_violation_ratio"] for row in rows) / len(rows), sum(values) / len(rows)
+
+    return min(figures, key=rank)
 
 
 def simulate_variants(
@@ -87,7 +120,7 @@ def compare(
     report: Report | None = None,
     variant: str | None = None,
 ) -> tuple[Run, ...]:
-    """One run per policy, in the order given; of baselines the best variant, or ``variant``.
+    """One run per policy, in the order given; of baselines the variant that :func:`simulate` chooses, or ``variant``.
 
     All share the rates that are computed on the way, and nothing else.
 
@@ -132,12 +165,3 @@ def _machine(machine: Machine) -> dict[str, Any]:
     found = {"name": machine.name, "type": machine.type, "vcpus": machine.vcpus}
     gpus = machine.gpus
     return found if gpus is None else {**found, "gpus": {"model": gpus.model, "count": gpus.count}}
-
-
-def _rank(run: Run, objective: Objective) -> tuple[float, float]:
-    if objective is Objective.MAKESPAN:
-        return run.slo_violation_ratio, run.makespan_s
-    completions = [j.completion_s for j in run.outcomes]
-    if any(c is None for c in completions):
-        return run.slo_violation_ratio, float("inf")
-    return run.slo_violation_ratio, sum(c for c in completions if c is not None) / max(1, len(completions))

@@ -208,6 +208,9 @@ class Run(ShortRepr):
     records: tuple[dict[str, Any], ...] = field(default=(), repr=False)
     gpu_use: GpuUse | None = field(default=None, repr=False)
     """How its GPUs were used; None where no machine has GPUs, and for a replayed schedule, which names none."""
+    variant_seeds: tuple[int, ...] | None = None
+    """The seeds by whose runs the variant was chosen; empty where nothing is drawn and it is the best of this very run.
+    None: there was nothing to choose."""
 
     def overview(self) -> Overview:
         """Jobs and makespan; a row per job."""
@@ -281,6 +284,10 @@ class Run(ShortRepr):
             "mean_gpu_fragmentation": self.gpu_use.mean_fragmentation,
         }
 
+    def _chosen(self) -> dict[str, list[int]]:
+        """By which seeds the variant was chosen, where it was."""
+        return {} if self.variant_seeds is None else {"variant_seeds": list(self.variant_seeds)}
+
     def _timings(self) -> dict[str, dict[str, float | None]]:
         """What the clock of this machine measured: the only part of a run that differs between equal runs."""
         if not self.rounds:
@@ -307,6 +314,7 @@ class Run(ShortRepr):
             **self._missed(),
             **self._changes(),
             **self._gpu_means(),
+            **self._chosen(),
             "timings": self._timings(),
         }
 
@@ -335,6 +343,7 @@ class Run(ShortRepr):
         gaps = [r.certificate.gap_relative for r in self.rounds if r.certificate is not None]
         return {
             **picked(self, "policy", "variant", "seed"),
+            **self._chosen(),
             "makespan_s": _plain(self.makespan_s),
             "jobs": [
                 {

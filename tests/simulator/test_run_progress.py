@@ -43,7 +43,7 @@ def test_into_a_pipe_each_policy_has_a_line_when_it_is_done() -> None:
         progress.beat()
     assert told.written == [
         "flow: 7 jobs done, simulated 139 s, after 3 s\n",
-        "fcfs: 7 jobs done, 2 variants, after 0 s\n",
+        "fcfs: 7 jobs done, 2 runs, after 0 s\n",
     ]
 
 

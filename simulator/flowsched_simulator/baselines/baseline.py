@@ -31,6 +31,8 @@ class Baseline(ABC):
     """Whether a task that must wait makes all behind it wait."""
     uses_granting = True
     """Whether the granting makes a difference at all."""
+    draws: bool | None = None
+    """Whether the seed decides anything; None, in a baseline of another package: perhaps."""
     layout: RoomLayout | None = None
     """The one of the last round: machines and services seldom change."""
 

@@ -24,6 +24,7 @@ class _GpuRuleBaseline(Baseline):
     Of machines that are equal to the rule, the first in an order that the seed draws, as in the published experiments.
     """
 
+    draws = True
     rule: ClassVar[str]
     """Its name in the registry of rules."""
 

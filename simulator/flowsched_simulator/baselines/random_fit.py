@@ -23,6 +23,7 @@ class RandomFit(Baseline):
 
     name = "random"
     description = "Random order, random machine among those where the task fits"
+    draws = True
 
     def order(self, this: Round) -> Sequence[Task]:
         """Random within each priority."""

@@ -13,22 +13,22 @@ class RunProgress(StatusLine):
 
     _done = ""
     _policy = ""
-    _variants = 0
+    _runs = 0
     """Of the policy, that are done."""
 
     def show(self, policy: str, variant: str, t_s: float, ended: int, count: int) -> None:
         """Take note of how far a policy is: simulated seconds, jobs ended, and jobs in all."""
         if policy != self._policy:
             self._finish()
-            self._policy, self._variants, self._began_s = policy, 0, self._clock()
+            self._policy, self._runs, self._began_s = policy, 0, self._clock()
         name = f"{policy} ({variant})" if variant else policy
         self._state = f"{name}: {ended} of {count} jobs done, simulated {t_s:.0f} s"
         if self._terminal:
             self._show()
         elif ended == count:
-            self._variants += 1
+            self._runs += 1
             jobs = "1 job" if count == 1 else f"{count} jobs"
-            done = f"simulated {t_s:.0f} s" if self._variants == 1 else f"{self._variants} variants"
+            done = f"simulated {t_s:.0f} s" if self._runs == 1 else f"{self._runs} runs"
             self._done, self._state = f"{policy}: {jobs} done, {done}", ""
 
     def _finish(self) -> None:

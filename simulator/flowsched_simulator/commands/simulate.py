@@ -66,7 +66,8 @@ UNFINISHED = 3
 @click.option(
     "--variant",
     metavar="NAME",
-    help="What greedy rules grant, such as declared-shared or 4-own. Default: the best of eight, with hindsight.",
+    help="What greedy rules grant, such as declared-shared or 4-own. Default: the best of eight; where something "
+    "is drawn, by runs with other seeds.",
 )
 @click.option("--schedule", metavar="FILE", help="Replay a given schedule instead of asking a policy.")
 @click.option(
@@ -252,7 +253,7 @@ def simulate(
         out = default_folder(loaded.name, "scenario")
         if schedule is not None:
             out = out.with_name(f"{out.name}-schedule")
-    table = None if as_json else lambda told: render_table(told["table"], best=variant is None)
+    table = None if as_json else lambda told: render_table(told["table"])
     tell_results(outcome, out, render_report, table)
     for run in runs:
         if stopped := sum(r.stopped > 0 for r in run.rounds):

@@ -13,7 +13,7 @@ import click
 from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError
 from flowsched_models.output import default_folder, make_folder
-from flowsched_models.text_table import counted
+from flowsched_models.text_table import counted, spelt
 from flowsched_simulator.commands.sweep_progress import SweepProgress, duration
 
 FAILED = 3
@@ -135,6 +135,8 @@ def sweep(
 
 def _tell_estimate(made: Any, folder: Path, until: float | None) -> Any:
     """Say what is going to run, and about how long it takes; the estimate."""
+    from flowsched_simulator.drawn import selection_seeds
+
     plan = made.plan if until is None else replace(made.plan, seeds=tuple(made.first_seeds()))
     every, pending = made.mine(plan.seeds), made.pending(plan.seeds)
     more = "" if until is None else f", and more seeds until intervals are within {100 * until:g} %"
@@ -143,9 +145,15 @@ def _tell_estimate(made: Any, folder: Path, until: float | None) -> Any:
     if not pending:
         click.echo(f"all {counted(len(every), 'run')} are done", err=True)
         return None
+    if trials := made.trials(pending):
+        rules = ", ".join(dict.fromkeys(run.contender.label for run in pending if run.variant_seeds))
+        text = (
+            f"{counted(len(trials), 'run')} with seeds {spelt(selection_seeds(plan.seeds))} choose variants of {rules}"
+        )
+        click.echo(f"{text} first", err=True)
     expected = made.estimate(plan.seeds)
     cores = made.cores()
-    about = duration(expected.total_s(pending) / min(cores, len(pending)))
+    about = duration(expected.total_s([*trials, *pending]) / min(cores, len(trials) + len(pending)))
     done = (
         f"{len(every) - len(pending)} of them are done; the others take" if len(pending) < len(every) else "they take"
     )
@@ -155,8 +163,6 @@ def _tell_estimate(made: Any, folder: Path, until: float | None) -> Any:
 
 def _tell_unused(made: Any, folder: Path, adds_seeds: bool) -> None:
     """Say which finished runs of the folder take no part in the results, and why."""
-    from flowsched_simulator.experiment.experiment_form import spelt
-
     further = made.further_seeds()
     if further and not adds_seeds:
         runs = counted(made.finished(further), "finished run")

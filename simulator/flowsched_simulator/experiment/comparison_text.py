@@ -18,6 +18,8 @@ def results_text(results: Results) -> str:
     lines = []
     for case in results.cases:
         lines.append(f"{case}: means over {len(results.seeds)} seeds, with 95 % intervals; less is better")
+        if chosen := results.variants_line(case):
+            lines.append(chosen)
         heads = ["policy", *(METRICS[name].head for name in metrics)]
         rows = [
             [policy, *(interval_text(results.mean(case, policy, name), name) for name in metrics)]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flowsched_simulator.baselines.granting import variant_label
 from flowsched_simulator.baselines.registry import BASELINES, variants_of
+from flowsched_simulator.comparison import has_variants
 from flowsched_simulator.policies import EngineOptions, check_policies, engine_of, readers
 
 BEST = "best"
-"""Of a baseline's variants the best of each run, with hindsight, as ``simulate`` does."""
+"""Of a baseline's variants the best of a run where nothing is drawn, else the one chosen by runs with other seeds."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,13 @@ class Contender:
     def engine(self) -> EngineOptions:
         """The options of the engine. Raises :class:`InputError` for settings that the policy does not take."""
         return engine_of((self.policy,), self.settings, "settings")
+
+    def variants(self) -> tuple[Contender, ...]:
+        """One for each variant among which there is a choice; none where there is no choice."""
+        if self.variant != BEST or not has_variants(self.policy):
+            return ()
+        labels = [granting.label for granting in variants_of(self.policy)]
+        return tuple(replace(self, label=f"{self.label} ({label})", variant=label) for label in labels)
 
     @property
     def only_variant(self) -> str | None:

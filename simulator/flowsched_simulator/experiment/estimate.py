@@ -52,6 +52,7 @@ def estimate(pending: Sequence[PlannedRun], every: Sequence[PlannedRun], store: 
     seconds = {
         run.key: known.get(run.key[:2], per_job[run.contender.label] * _jobs_of(run.case.scenario)) for run in pending
     }
+    seconds |= {trial.key: seconds[run.key] for run in pending for trial in run.trials()}
     sizes = sorted({jobs for _, jobs in measured})
     how = "finished runs"
     if sizes:
@@ -93,4 +94,7 @@ def _with_jobs(run: PlannedRun, count: int) -> PlannedRun:
             task_groups=tuple(group for group in scenario.task_groups if group.name in own),
             barriers=own,
         )
-    return replace(run, case=replace(run.case, scenario=fewer))
+    variants = run.contender.variants() if run.variant_seeds else ()
+    return replace(
+        run, case=replace(run.case, scenario=fewer), chosen=variants[0].only_variant if variants else run.chosen
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -105,11 +105,3 @@ class ExperimentForm(NamedForm):
     reference: str | None = None
     metric: str | None = None
     max_time_s: Positive | None = None
-
-
-def spelt(values: Iterable[int]) -> str:
-    """Seeds as a file has them: ``1..30`` where they follow each other."""
-    found = list(values)
-    if len(found) > 2 and found == list(range(found[0], found[-1] + 1)):
-        return f"{found[0]}..{found[-1]}"
-    return ", ".join(map(str, found))

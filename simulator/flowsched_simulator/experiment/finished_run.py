@@ -19,6 +19,7 @@ from flowsched_simulator.scenario import Scenario
 
 FORMAT = "flowsched/run/v1"
 _QUANTILES = (("median", 50.0), ("p95", 95.0))
+_NOT_FIGURES = ("policy", "variant", "variant_seeds", "timings")
 _OF_JOBS = ("completion_s", "waiting_s", "slowdown")
 
 
@@ -89,7 +90,7 @@ def run_figures(scenario: Scenario, run: Run) -> dict[str, Any]:
     request over those of all batch cores until the makespan.
     """
     cores = sum(len(each) for each in scenario.batch_cores().values())
-    told = {key: value for key, value in run.summary().items() if key not in ("policy", "variant", "timings")}
+    told = {key: value for key, value in run.summary().items() if key not in _NOT_FIGURES}
     figures = {
         "objective": scenario.objective.value,
         "machines": len(scenario.machines),

@@ -9,6 +9,7 @@ from typing import Any
 from flowsched_models.picked_fields import picked
 from flowsched_models.short_repr import Overview, ShortRepr
 from flowsched_models.text_table import counted
+from flowsched_simulator.drawn import drawn_parts, draws, selection_seeds
 from flowsched_simulator.experiment.contender import Contender
 from flowsched_simulator.experiment.planned_run import PlannedRun, scenario_digest
 from flowsched_simulator.experiment.scenario_case import ScenarioCase
@@ -39,12 +40,21 @@ class Plan(ShortRepr):
     def runs(self, seeds: Iterable[int]) -> list[PlannedRun]:
         """All runs with these seeds, in the order of the tables: by case, contender and seed."""
         made = [
-            PlannedRun(case, contender, seed, self.max_time_s)
+            PlannedRun(case, contender, seed, self.max_time_s, self._variant_seeds(case, contender))
             for case in self.cases
             for contender in self.contenders
             for seed in dict.fromkeys(seeds)
         ]
         return sorted(made, key=lambda run: run.key)
+
+    def trials(self) -> list[PlannedRun]:
+        """The runs by which variants are chosen, each once."""
+        found = {trial.digest: trial for run in self.runs(self.seeds[:1]) for trial in run.trials()}
+        return list(found.values())
+
+    def _variant_seeds(self, case: ScenarioCase, contender: Contender) -> tuple[int, ...]:
+        drawn = drawn_parts(case.scenario, case.model_error) or draws(contender.policy)
+        return selection_seeds(self.seeds) if drawn and contender.variants() else ()
 
     def told(self) -> dict[str, Any]:
         """What results are read with: names, order and factors, as plain data."""
@@ -58,6 +68,9 @@ class Plan(ShortRepr):
                     "about": c.scenario.description,
                     "digest": scenario_digest(c.scenario),
                     "factors": dict(c.factors),
+                    "variant_seeds": {
+                        each.label: list(self._variant_seeds(c, each)) for each in self.contenders if each.variants()
+                    },
                 }
                 for c in self.cases
             ],

@@ -46,15 +46,28 @@ class PlannedRun:
     contender: Contender
     seed: int
     max_time_s: float = LONGEST_S
+    variant_seeds: tuple[int, ...] = ()
+    """The seeds by whose runs the variant is chosen; empty where there is none to choose, or nothing is drawn."""
+    chosen: str | None = None
+    """The variant, once it is chosen. What it is follows from the rest."""
 
     @property
     def key(self) -> tuple[str, str, int]:
         """Case, label of the contender, seed: unique in an experiment, and the order of all tables."""
         return self.case.name, self.contender.label, self.seed
 
+    def trials(self) -> tuple[PlannedRun, ...]:
+        """The runs by which the variant is chosen."""
+        return tuple(
+            PlannedRun(self.case, contender, seed, self.max_time_s)
+            for contender in (self.contender.variants() if self.variant_seeds else ())
+            for seed in self.variant_seeds
+        )
+
     @cached_property
     def digest(self) -> str:
-        """Tells runs apart whose results may differ: scenario, policy, settings, variant, seed, and flowsched's own code.
+        """Tells runs apart whose results may differ: scenario, policy, settings, variant or the seeds that it is chosen by,
+        seed, and flowsched's own code.
 
         Names of cases and labels do not count, so that a renamed one is not run again.
         """
@@ -67,6 +80,7 @@ class PlannedRun:
             self.contender.only_variant,
             self.seed,
             self.max_time_s,
+            self.variant_seeds,
         ]
         return hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:32]
 
@@ -84,7 +98,7 @@ def execute(planned: PlannedRun, code: str = "") -> FinishedRun | RunFailure:
             options=options,
             engine=planned.contender.engine(),
             hosts=_HOSTS.of(planned.case.scenario),
-            variant=planned.contender.only_variant,
+            variant=planned.chosen or planned.contender.only_variant,
         )
     except InputError as error:
         return RunFailure(planned.key, str(error))

@@ -17,6 +17,7 @@ from flowsched_simulator.experiment.metric import METRICS, SHOWN
 from flowsched_simulator.experiment.paired import paired_difference
 from flowsched_simulator.experiment.policy_comparison import PolicyComparison, adjusted
 from flowsched_simulator.experiment.seed_statistics import Interval, mean_of, quantile_of
+from flowsched_simulator.table import variants_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,6 +63,12 @@ class Results(ShortRepr):
         """By what a case differs from others: load, model error, copies, changed keys."""
         self._check("case", case, self.cases)
         return next(each["factors"] for each in self.about["cases"] if each["case"] == case)
+
+    def variants_line(self, case: str) -> str:
+        """How the variants of a case were chosen; empty where there was nothing to choose."""
+        self._check("case", case, self.cases)
+        seeds = next(each["variant_seeds"] for each in self.about["cases"] if each["case"] == case)
+        return variants_line([{"policy": policy, "variant_seeds": each} for policy, each in seeds.items()])
 
     def to_frame(self, table: str = "runs") -> pd.DataFrame:
         """A table as a data frame: ``runs``, ``jobs``, ``windows`` or ``rounds``; first columns: case, policy, seed."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from flowsched_models.document import InputError
 from flowsched_models.text_table import counted
+from flowsched_simulator.comparison import best_variant
+from flowsched_simulator.drawn import selection_seeds
 from flowsched_simulator.experiment.estimate import Estimate, estimate
 from flowsched_simulator.experiment.finished_run import RunFailure
 from flowsched_simulator.experiment.gathering import gather
@@ -67,19 +69,26 @@ class Sweep:
         """Seeds after those of the plan with which runs of it are done, as :meth:`run_until` adds them."""
         done, found = self.store.digests(), list[int]()
         while done:
-            (seed,) = _further([*self.plan.seeds, *found], 1)
+            (seed,) = self._further([*self.plan.seeds, *found], 1)
             if not any(run.digest in done for run in self.plan.runs([seed])):
                 break
             found.append(seed)
         return found
+
+    def trials(self, pending: Iterable[PlannedRun]) -> list[PlannedRun]:
+        """Runs that are not done, of those by which the variants of pending runs are chosen."""
+        done = self.store.digests()
+        wanted = {trial.digest: trial for run in pending for trial in run.trials()}
+        return [trial for digest, trial in wanted.items() if digest not in done]
 
     def finished(self, seeds: Iterable[int]) -> int:
         """How many runs with these seeds are done."""
         return len({run.digest for run in self.plan.runs(seeds)} & self.store.digests())
 
     def foreign(self, seeds: Iterable[int]) -> int:
-        """How many finished runs of the folder are none with these seeds, and are left alone."""
-        return len(self.store.digests()) - self.finished(seeds)
+        """How many finished runs of the folder are none with these seeds, nor chose variants, and are left alone."""
+        own = {run.digest for run in (*self.plan.runs(seeds), *self.plan.trials())}
+        return len(self.store.digests() - own)
 
     def lacking(self) -> int:
         """How many runs of all shares are not done."""
@@ -124,14 +133,14 @@ class Sweep:
                 count = min(missing, len(seeds), most_seeds - len(seeds))
                 if count <= 0:
                     break
-                seeds += _further(seeds, count)
+                seeds += self._further(seeds, count)
             self.gather_if_complete(seeds)
         return []
 
     def first_seeds(self) -> list[int]:
         """Those that :meth:`run_until` begins with: of the plan, and so many more that there are :data:`LEAST_SEEDS`."""
         seeds = list(self.plan.seeds)
-        return seeds + _further(seeds, max(0, LEAST_SEEDS - len(seeds)))
+        return seeds + self._further(seeds, max(0, LEAST_SEEDS - len(seeds)))
 
     def differences(self, seeds: Sequence[int]) -> list[PairedDifference]:
         """Every case and policy against the reference, by the metric of the plan."""
@@ -154,23 +163,48 @@ class Sweep:
         return True
 
     def _do(self, pending: Sequence[PlannedRun], expected: Estimate | None) -> list[RunFailure]:
+        """Choose variants where that is not done, then do the runs; those of them that failed."""
         if not pending:
             return []
         failures: list[RunFailure] = []
+        trials = self.trials(pending)
         with workers(self.backend, self.jobs, self.address) as (_, do):
-            began, done_s = time.monotonic(), 0.0
-            weights = {run.digest: 1.0 if expected is None else expected.seconds.get(run.key, 1.0) for run in pending}
+            began, done_s, count, every = time.monotonic(), 0.0, 0, [*trials, *pending]
+            weights = {run.digest: 1.0 if expected is None else expected.seconds.get(run.key, 1.0) for run in every}
             total_s = sum(weights.values())
-            self._tell(0, len(pending), None)
-            for count, answer in enumerate(do(pending), start=1):
-                if isinstance(answer, RunFailure):
-                    failures.append(answer)
-                else:
-                    self.store.write(answer)
-                    done_s += weights[answer.digest]
-                left = (time.monotonic() - began) * (total_s / done_s - 1.0) if done_s else None
-                self._tell(count, len(pending), left)
+            self._tell(0, len(every), None)
+            for part in (lambda: trials, lambda: self._with_variants(pending, {each.key for each in failures})):
+                for answer in do(part()):
+                    count += 1
+                    if isinstance(answer, RunFailure):
+                        failures.append(answer)
+                    else:
+                        self.store.write(answer)
+                        done_s += weights[answer.digest]
+                    left = (time.monotonic() - began) * (total_s / done_s - 1.0) if done_s else None
+                    self._tell(count, len(every), left)
         return sorted(failures, key=lambda failure: failure.key)
+
+    def _with_variants(
+        self, runs: Sequence[PlannedRun], failed: Collection[tuple[str, str, int]]
+    ) -> Iterator[PlannedRun]:
+        """The same, each with the variant that its trials chose; without those of which a trial failed."""
+        chosen: dict[tuple[str, str], str | None] = {}
+        for run in runs:
+            place, trials = run.key[:2], run.trials()
+            if any(trial.key in failed for trial in trials):
+                continue
+            if place not in chosen:
+                figures: dict[str, list[Mapping[str, Any]]] = {}
+                for trial in trials:
+                    figures.setdefault(trial.contender.variant, []).append(self.store.read(trial.digest).figures)
+                chosen[place] = best_variant(figures, run.case.scenario.objective) if figures else None
+            yield replace(run, chosen=chosen[place])
+
+    def _further(self, seeds: Sequence[int], count: int) -> list[int]:
+        """The next seeds after the largest, but for those that choose variants."""
+        first, taken = max(seeds, default=0) + 1, selection_seeds(self.plan.seeds)
+        return [seed for seed in range(first, first + count + len(taken)) if seed not in taken][:count]
 
     def _tell(self, done: int, total: int, left_s: float | None) -> None:
         if self.report is not None:
@@ -210,9 +244,3 @@ def check_most_seeds(plan: Plan, until: float | None, most_seeds: int | None) ->
     else:
         return
     raise InputError.one("--max-seeds", message, help)
-
-
-def _further(seeds: Sequence[int], count: int) -> list[int]:
-    """The next seeds after the largest."""
-    first = max(seeds, default=0) + 1
-    return list(range(first, first + count))

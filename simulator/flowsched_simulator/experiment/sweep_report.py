@@ -11,9 +11,8 @@ from markupsafe import Markup
 
 from flowsched_models.output import make_folder, write_whole, write_whole_bytes
 from flowsched_models.page_style import page_template, page_text
-from flowsched_models.text_table import counted
+from flowsched_models.text_table import counted, spelt
 from flowsched_simulator.experiment.comparison_text import interval_text
-from flowsched_simulator.experiment.experiment_form import spelt
 from flowsched_simulator.experiment.metric import METRICS
 from flowsched_simulator.experiment.plot import Plot
 from flowsched_simulator.experiment.plots import varied_factors
@@ -100,7 +99,16 @@ def _section(
         for name, value in results.factors(case).items()
         if not (name.endswith("_copies") and value == 1)
     )
-    return {"name": case, "about": about, "zero": zero, "differences": rows, "means": means, "plots": plots}
+    chosen = results.variants_line(case)
+    return {
+        "name": case,
+        "about": about,
+        "chosen": chosen,
+        "zero": zero,
+        "differences": rows,
+        "means": means,
+        "plots": plots,
+    }
 
 
 def _difference_rows(found: Sequence[PolicyComparison]) -> tuple[float, list[dict[str, Any]]]:
@@ -138,10 +146,7 @@ def _policies(results: Results) -> list[tuple[str, str]]:
         parts = [each["policy"]] if each["policy"] != each["label"] else []
         parts += each["settings"]
         if used:
-            best = (
-                "the best variant of each run, with hindsight: " if len(used) > 1 or each["variant"] == "best" else ""
-            )
-            parts.append(best + "; ".join(used))
+            parts.append("; ".join(used))
         told.append((each["label"], ", ".join(parts)))
     return told
 

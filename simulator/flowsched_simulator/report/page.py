@@ -21,6 +21,7 @@ from flowsched_simulator.report.number import compact, counted, fixed
 from flowsched_simulator.report.script import FIGURES, script, style, template
 from flowsched_simulator.report.table import OWN_POLICY, table_columns, table_groups, table_rows
 from flowsched_simulator.report.verdict import ranking, verdict
+from flowsched_simulator.table import variants_line
 
 NAMED = 20
 """So many jobs that never started are named under a run."""
@@ -53,6 +54,7 @@ def render_report(result: Mapping[str, Any]) -> str:
         groups=table_groups(table_columns(table)),
         columns=_columns(table),
         rows=table_rows(table),
+        chosen=variants_line(table),
         legend=profile_colours(profile_of(job) for job in jobs),
         has_runs=bool(runs),
         has_services=bool(limits),

@@ -71,7 +71,7 @@ python -m benchmarks.policies --preset random --scenarios {scenarios}
 
 {scenarios} seeded scenarios for each load and model error: ten machines drawn from the three types, sixty jobs drawn from
 the seven profiles with times scaled by 0.3 to 3, Poisson arrivals at 50, 80 and 110 % of capacity, two memcached services.
-*Model error* is the standard deviation of the logarithm of a factor on every job's run time on every machine, unknown to the
+*Model error* is the standard deviation of the logarithm of a factor on every job's run time{on_machine}, unknown to the
 policies. The table gives paired differences, `flow` minus the baseline that does best in the other scenarios of its row, in
 % of the baseline (less is better): the mean and its 95 % bootstrap interval.
 """
@@ -157,7 +157,10 @@ def render() -> str:
             BUNDLED,
             _kept("policies-bundled.txt", bundled),
             READING_BUNDLED.format(**_standing(bundled["rows"])),
-            RANDOM.format(scenarios=random["scenarios"]),
+            RANDOM.format(
+                scenarios=random["scenarios"],
+                on_machine="" if random.get("error_of") == "job" else " on every machine",
+            ),
             _fenced(best_baseline_table(random["rows"]), random),
             "\nAgainst each baseline by itself:\n",
             _kept("policies-random.txt", random),

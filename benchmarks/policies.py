@@ -15,7 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import numpy as np
@@ -27,6 +27,7 @@ from flowsched.cluster.settings import Settings
 from flowsched_models.profiles import load_catalogue
 from flowsched_models.text_table import text_table
 from flowsched_simulator import POLICIES, EngineOptions, Options, Run, load_scenario, load_schedule, replay, simulate
+from flowsched_simulator.world import ErrorOf
 
 RESULTS = Path(__file__).parent / "results"
 BASELINES = tuple(name for name in POLICIES if name != "flow")
@@ -40,9 +41,12 @@ METRICS = ("mean_completion_s", "p95_completion_s", "makespan_s", "slo_violation
 @click.option("--scenarios", default=20, show_default=True, help="Random scenarios per load and model error.")
 @click.option("--loads", default="0.5,0.8,1.1", show_default=True)
 @click.option("--model-errors", default="0,0.1,0.2,0.4", show_default=True)
+@click.option("--error-of", type=click.Choice(get_args(ErrorOf)), default="job", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead of a table.")
 @click.option("--keep/--no-keep", default=True, help="Keep the result under benchmarks/results.")
-def main(preset: str, scenarios: int, loads: str, model_errors: str, as_json: bool, keep: bool) -> None:
+def main(
+    preset: str, scenarios: int, loads: str, model_errors: str, error_of: ErrorOf, as_json: bool, keep: bool
+) -> None:
     """Run one preset and print its table."""
     began = time.perf_counter()
     if preset == "bundled":
@@ -50,12 +54,12 @@ def main(preset: str, scenarios: int, loads: str, model_errors: str, as_json: bo
         text = bundled_table(outcome["rows"])
     else:
         cells = [
-            (seed, float(load), float(error))
+            (seed, float(load), float(error), error_of)
             for error in model_errors.split(",")
             for load in loads.split(",")
             for seed in range(scenarios)
         ]
-        outcome = {"preset": preset, "scenarios": scenarios, "rows": list(at_random(cells))}
+        outcome = {"preset": preset, "scenarios": scenarios, "error_of": error_of, "rows": list(at_random(cells))}
         text = random_table(outcome["rows"])
     outcome["machine"] = describe_machine()
     outcome["seconds"] = round(time.perf_counter() - began, 1)
@@ -107,7 +111,7 @@ def bundled_table(rows: list[dict[str, Any]]) -> str:
     return f"published plan of group 048, replayed: {plan:.2f} s\n\n" + _aligned(lines)
 
 
-def at_random(cells: list[tuple[int, float, float]]) -> Iterator[dict[str, Any]]:
+def at_random(cells: list[tuple[int, float, float, ErrorOf]]) -> Iterator[dict[str, Any]]:
     """One row per scenario, load and model error, with the figures of every policy."""
     with multiprocessing.Pool() as pool:
         for i, row in enumerate(pool.imap(_random_row, cells)):
@@ -116,10 +120,10 @@ def at_random(cells: list[tuple[int, float, float]]) -> Iterator[dict[str, Any]]
             yield row
 
 
-def _random_row(cell: tuple[int, float, float]) -> dict[str, Any]:
-    seed, load, error = cell
+def _random_row(cell: tuple[int, float, float, ErrorOf]) -> dict[str, Any]:
+    seed, load, error, error_of = cell
     scenario = random_scenario(load_catalogue(), seed, Recipe(load=load))
-    options = Options(seed=seed, model_error=error)
+    options = Options(seed=seed, model_error=error, error_of=error_of)
     figures = {name: _figures(simulate(scenario, name, options=options, engine=ENGINE)) for name in POLICIES}
     return {"seed": seed, "load": load, "model_error": error, "figures": figures}
 

@@ -19,6 +19,7 @@ def drawn_parts(scenario: Scenario, model_error: Error) -> tuple[str, ...]:
     """What the seed draws whichever policy runs, in words; empty where all seeds give the same jobs and machines."""
     parts = {
         "arrivals": scenario.arrivals.drawn,
+        "estimates": scenario.estimate_error != 0.0,
         "model error": isinstance(model_error, str | float | int) and model_error != 0,
     }
     return tuple(part for part, drawn in parts.items() if drawn)

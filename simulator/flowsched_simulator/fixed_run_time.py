@@ -54,11 +54,6 @@ class EstimatedRunTimes:
     error: RunTimeError
     """What the machines differ by beside that."""
 
-    @property
-    def by_machine(self) -> bool:
-        """Whether the factors of a task may differ from machine to machine."""
-        return self.error.by_machine
-
     def factor(self, task: str, machine: str) -> float:
         """Run time of a task on a machine, relative to what the models say of the estimate."""
         return self.factors.get(task, 1.0) * self.error.factor(task, machine)

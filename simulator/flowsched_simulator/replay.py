@@ -42,7 +42,12 @@ def replay(scenario: Scenario, schedule: Schedule, options: Options | None = Non
     placed = replace(scenario, services=placed_services(scenario, schedule))
     tasks = {t.name: t for t in scenario.tasks}
     world = true_world(
-        placed, tuple(tasks.values()), HostFactory(scenario.catalogue), options.model_error, options.seed
+        placed,
+        tuple(tasks.values()),
+        HostFactory(scenario.catalogue),
+        options.model_error,
+        options.seed,
+        options.error_of,
     )
     played = play(placed, schedule, tasks, world)
     if played.overcommitted:
@@ -62,7 +67,7 @@ def replay(scenario: Scenario, schedule: Schedule, options: Options | None = Non
             bound_s=begun[entry.job],
             start_s=begun[entry.job],
             end_s=ended[entry.job],
-            alone_s=world.alone_s(tasks[entry.job], scenario.machines, batch_cores),
+            alone_s=world.alone_s(tasks[entry.job], scenario.machines, batch_cores, entry.machine),
             deadline_s=scenario.terms_of(tasks[entry.job].job).deadline_s,
             task="" if entry.job == tasks[entry.job].job else entry.job,
         )

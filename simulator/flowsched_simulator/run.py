@@ -57,7 +57,7 @@ class JobRun:
     start_s: float | None
     end_s: float | None
     alone_s: float
-    """Run time alone on the fastest machine of the cluster at the best width."""
+    """Run time alone on the fastest kind of machine of the cluster at the best width, as long as it truly takes."""
     reason: str = ""
     """Why it never ended: why it still waited in the last round, or that simulated time ended before."""
     earlier: tuple[Stay, ...] = ()

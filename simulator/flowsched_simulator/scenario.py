@@ -58,6 +58,9 @@ class Scenario(ShortRepr):
     """Whether tasks of little weight may be given services' cores too."""
     run_time_factors: Mapping[str, float] = field(default_factory=dict)
     """True over estimated run time of tasks whose ``estimate_s`` differs from their ``runtime_s``, by name."""
+    estimate_error: float = 0.0
+    """Standard deviation of the log of a factor on what policies are told of each task's run time, drawn by the seed; the
+    truth stays."""
     job_terms: Mapping[str, JobTerms] = field(default_factory=dict)
     """What holds for jobs as a whole, by job, where there is anything."""
     barriers: frozenset[str] = frozenset()

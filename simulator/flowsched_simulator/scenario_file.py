@@ -172,6 +172,7 @@ class _ScenarioReader:
             gpu_demand=build_gpu_demand(
                 self.problems, self.document, checked.items("gpu_demand", form.gpu_demand), machines
             ),
+            estimate_error=form.estimate_error,
             run_time_factors=read.run_time_factors,
             job_terms=read.terms,
             source=document.source,

@@ -12,6 +12,7 @@ from flowsched_models.quantity import QuantityError, shown
 from flowsched_simulator.arrivals import DAY_S
 from flowsched_simulator.form_reader import NamedForm
 from flowsched_simulator.job_form import MAX_COPIES, JobForm
+from flowsched_simulator.truth import MAX_SIGMA
 
 
 class MachineEntryForm(MachineKeys):
@@ -99,4 +100,5 @@ class ScenarioForm(NamedForm):
     relations: list[RelationForm] = Field(default_factory=list)
     task_groups: list[TaskGroupForm] = Field(default_factory=list)
     share_service_cores: bool = True
+    estimate_error: Annotated[float, Field(ge=0, le=MAX_SIGMA)] = 0.0
     gpu_demand: list[GpuDemandForm] = Field(default_factory=list)

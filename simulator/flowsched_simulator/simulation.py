@@ -31,6 +31,7 @@ from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.submissions import Submissions
 from flowsched_simulator.truth import Error, true_world
 from flowsched_simulator.workload import drawn_workload
+from flowsched_simulator.world import ErrorOf
 
 IDLE_ROUND_S = 10.0
 """Period of rounds while tasks wait and nothing else is going to happen."""
@@ -54,6 +55,8 @@ class Options:
     seed: int = 0
     model_error: Error = 0.0
     """How far the true machines are from the models; see :mod:`flowsched_simulator.truth`."""
+    error_of: ErrorOf = "job"
+    """What draws a factor of its own, where ``model_error`` is a number."""
     charge_scheduling_time: bool = False
     keep_records: bool = False
     """Whether the run keeps all records, made at once; for short runs. The scheduler must offer them."""
@@ -89,7 +92,7 @@ class Simulation:
         self._tasks = {t.name: t for t in scenario.tasks}
         self._submissions = Submissions(scenario.tasks, scenario.job_terms)
         self._coupled = CoupledTasks(scenario.tasks)
-        self._world = true_world(scenario, scenario.tasks, hosts, options.model_error, options.seed)
+        self._world = true_world(scenario, scenario.tasks, hosts, options.model_error, options.seed, options.error_of)
         self._state = ClusterState(
             scenario.catalogue,
             scenario.start_delay,
@@ -355,7 +358,7 @@ class Simulation:
             bound_s=self._bound_s.get(task.name),
             start_s=bound.start_s if bound else None,
             end_s=self._ended_s.get(task.name),
-            alone_s=self._world.alone_s(task, self._scenario.machines, batch_cores),
+            alone_s=self._world.alone_s(task, self._scenario.machines, batch_cores, bound.machine if bound else None),
             reason=self._reason(task.name),
             earlier=tuple(self._stays.get(task.name, ())),
             deadline_s=self._scenario.terms_of(task.job).deadline_s,

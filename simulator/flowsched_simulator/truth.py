@@ -12,10 +12,13 @@ from flowsched_models.runtime import HostFactory
 from flowsched_models.uncertainty import drawn_services, job_factors, machine_factors
 from flowsched_simulator.fixed_run_time import EstimatedRunTimes
 from flowsched_simulator.scenario import Scenario
-from flowsched_simulator.world import ModelError, RunTimeError, World
+from flowsched_simulator.world import ErrorOf, ModelError, RunTimeError, World
 
 Error = float | Literal["measured"] | RunTimeError
-"""Standard deviation of the log of one factor per job and machine, or ``measured``: the errors that the profiles state."""
+"""Standard deviation of the log of a factor on run times, or ``measured``: the errors that the profiles state."""
+
+MAX_SIGMA = 3.0
+"""Largest error of models and estimates, as a standard deviation of a logarithm."""
 
 
 class Draws:
@@ -60,17 +63,18 @@ class _Factors:
 
     jobs: Mapping[str, float]
     machines: Mapping[str, float]
-    by_machine = True
 
     def factor(self, task: str, machine: str) -> float:
         return self.jobs[task] * self.machines[machine]
 
 
-def true_world(scenario: Scenario, tasks: Sequence[Task], hosts: HostFactory, error: Error, seed: int) -> World:
-    """The true machines of one run; ``hosts`` are those of the models."""
+def true_world(
+    scenario: Scenario, tasks: Sequence[Task], hosts: HostFactory, error: Error, seed: int, error_of: ErrorOf = "job"
+) -> World:
+    """The true machines of one run; ``hosts`` are those of the models. ``error_of`` says what an error by number is of."""
     if isinstance(error, str):
         return Draws(scenario, tasks, seed, 1).world(0)
-    factors = ModelError(error, seed) if isinstance(error, float | int) else error
+    factors = ModelError(error, seed, error_of) if isinstance(error, float | int) else error
     return World(scenario.machines, scenario.services, hosts, EstimatedRunTimes(scenario.run_time_factors, factors))
 
 

@@ -7,16 +7,34 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flowsched.cluster.snapshot import Task
+from flowsched_models.uncertainty import factors as drawn_factors
+from flowsched_models.uncertainty import normals
 from flowsched_simulator.arrivals import ALL_AT_ONCE, Arrivals, arrival_times, drawn_from
 from flowsched_simulator.scenario import Scenario
 
 
 def drawn_workload(scenario: Scenario, seed: int) -> Scenario:
-    """The scenario with its jobs at fixed times, in the order of submission.
+    """The scenario with its jobs at fixed times, in the order of submission, and with the estimates that policies get.
 
     Arrivals that draw jobs repeat those of the scenario: ``web-1``, ``web-2`` and so on, each with tasks and a gang of its
     own. Other random arrivals keep the listed order and draw the times.
     """
+    return _estimated(_arrived(scenario, seed), seed)
+
+
+def _estimated(scenario: Scenario, seed: int) -> Scenario:
+    """Estimates of run times off by what is drawn for each task, and the true ones as they were."""
+    if not scenario.estimate_error:
+        return scenario
+    tasks, factors = [], {}
+    for task in scenario.tasks:
+        (off,) = drawn_factors(scenario.estimate_error, normals(seed, "estimate", task.name, 1)).tolist()
+        tasks.append(replace(task, scale=task.scale * off))
+        factors[task.name] = scenario.run_time_factors.get(task.name, 1.0) * task.scale / tasks[-1].scale
+    return replace(scenario, tasks=tuple(tasks), run_time_factors=factors, estimate_error=0.0)
+
+
+def _arrived(scenario: Scenario, seed: int) -> Scenario:
     if not scenario.arrivals.drawn:
         return replace(scenario, tasks=_in_order(scenario.tasks))
     drawn = scenario if scenario.arrivals.jobs is None else _mixed(scenario, scenario.arrivals.jobs, seed)

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from flowsched.cluster.resource import covers
 from flowsched.cluster.snapshot import Machine, Service, Task
 from flowsched_models.execution import Execution
 from flowsched_models.runtime import Host, HostFactory, Resident
-from flowsched_models.uncertainty import factors
+from flowsched_models.uncertainty import factors, normals
 from flowsched_simulator.latency_windows import LatencySpans, windows_of
 from flowsched_simulator.run import LatencyWindow
 
@@ -28,35 +28,33 @@ _Kind = tuple[int, int, tuple[tuple[str, int], ...], MachineGpus | None, tuple[i
 class RunTimeError(Protocol):
     """How far the true machines are from the models."""
 
-    @property
-    def by_machine(self) -> bool:
-        """Whether the factors of a task may differ from machine to machine."""
-        ...
-
     def factor(self, task: str, machine: str) -> float:
         """Run time of a task on a machine, relative to the models."""
 
 
+ErrorOf = Literal["job", "job-and-machine"]
+"""What draws a factor of its own: each task, wherever it runs, or each task on each machine."""
+
+
 @dataclass(frozen=True)
 class ModelError:
-    """A log-normal factor on the run time per job and machine, of the same width for all.
+    """A log-normal factor on run times, of the same width for all.
 
     ``sigma`` is the standard deviation of the factor's logarithm, 0 for machines that do what the models say. The
-    factor depends on the seed and the two names only, not on the order of events.
+    factor depends on the seed and on names only, not on the order of events: on the task's, or with ``job-and-machine``, in
+    which equal machines differ, on the machine's too.
     """
 
     sigma: float = 0.0
     seed: int = 0
-
-    @property
-    def by_machine(self) -> bool:
-        """Whether the factors of a task may differ from machine to machine."""
-        return self.sigma != 0.0
+    of: ErrorOf = "job"
 
     def factor(self, task: str, machine: str) -> float:
         """Run time of a task on a machine, relative to the models."""
         if self.sigma == 0.0:
             return 1.0
+        if self.of == "job":
+            return float(factors(self.sigma, normals(self.seed, "job", task, 1))[0])
         words = [self.seed, zlib.crc32(task.encode()), zlib.crc32(machine.encode())]
         return float(factors(self.sigma, np.random.default_rng(words).standard_normal(1))[0])
 
@@ -133,11 +131,22 @@ class World:
         for name in self._machines:
             self._move(name, to_s)
 
-    def alone_s(self, task: Task, machines: Sequence[Machine], batch_cores: Mapping[str, tuple[int, ...]]) -> float:
-        """Run time of a task alone on the machine, and at the number of cores, where it is fastest."""
+    def alone_s(
+        self,
+        task: Task,
+        machines: Sequence[Machine],
+        batch_cores: Mapping[str, tuple[int, ...]],
+        ran_on: str | None = None,
+    ) -> float:
+        """Run time of a task alone on the kind of machine, and at the number of cores, where it is fastest by the models,
+        times the true factor of the machine that it ``ran_on``.
+
+        The factors of machines that it did not run on decide nothing: of many drawn ones the least would be a matter of
+        luck. A task that never started has the factor of the first machine of the fastest kind.
+        """
         if self._alike is None or self._alike[0] is not machines:
             self._alike = machines, _alike(machines, batch_cores, self._hosts)
-        best = _NEVER
+        best, on = _NEVER, ran_on
         for (_, memory_mib, resources, gpus, cores), names in self._alike[1].items():
             if task.memory_mib > memory_mib or (task.resources and not covers(dict(resources), task.resources)):
                 continue
@@ -149,9 +158,9 @@ class World:
             host = self._hosts[open_[0]]
             slowdown = use_of(host.catalogue, task.profile, gpus, task.gpus).slowdown
             alone_s = self._shortest_s(task, host, cores) * task.scale * slowdown
-            for name in open_ if self._error.by_machine else open_[:1]:
-                best = min(best, alone_s * self._error.factor(task.name, name))
-        return best
+            if alone_s < best:
+                best, on = alone_s, ran_on or open_[0]
+        return best if on is None else best * self._error.factor(task.name, on)
 
     def _shortest_s(self, task: Task, host: Host, cores: tuple[int, ...]) -> float:
         """Least run time of a task of scale 1 alone on any number of these cores; infinity without any."""

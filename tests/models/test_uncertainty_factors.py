@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from flowsched_models.uncertainty import factors
+from flowsched_models.uncertainty import factors, normals
 from flowsched_simulator.world import ModelError
 
 
@@ -16,4 +16,6 @@ def test_factors_are_exponentials_of_the_c_library() -> None:
     assert factors(0.5, normal).tolist() == [math.exp(0.5 * z) for z in normal.tolist()]
     words = [7, 3632233996, 3632233996]
     expected = math.exp(0.2 * float(np.random.default_rng(words).standard_normal()))
+    assert ModelError(0.2, 7, "job-and-machine").factor("test", "test") == expected
+    expected = math.exp(0.2 * float(normals(7, "job", "test", 1)[0]))
     assert ModelError(0.2, 7).factor("test", "test") == expected

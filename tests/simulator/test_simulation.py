@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import count, pairwise
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ from flowsched_simulator.run import JobRun, LatencyWindow, RoundSummary, Run
 from flowsched_simulator.scenario import Arrivals, Scenario
 from flowsched_simulator.simulation import LONGEST_S, Options, Simulation
 from flowsched_simulator.workload import workload
-from flowsched_simulator.world import ModelError, World
+from flowsched_simulator.world import ErrorOf, ModelError, World
 
 ALL = (0, 1, 2, 3)
 
@@ -160,12 +160,13 @@ def test_model_error_changes_the_truth_and_not_what_is_believed() -> None:
     assert exact.seen[1].running[0].progress == pytest.approx(0.2)
 
 
-def test_the_error_of_a_job_on_a_machine_depends_on_nothing_else() -> None:
-    error = ModelError(0.3, seed=7)
+@pytest.mark.parametrize("of", get_args(ErrorOf))
+def test_the_error_of_a_job_on_a_machine_depends_on_nothing_else(of: ErrorOf) -> None:
+    error = ModelError(0.3, 7, of)
 
-    assert error.factor("a", "m1") == ModelError(0.3, seed=7).factor("a", "m1")
-    others = (error.factor("b", "m1"), error.factor("a", "m2"), ModelError(0.3, seed=8).factor("a", "m1"))
-    assert error.factor("a", "m1") not in others
+    assert error.factor("a", "m1") == ModelError(0.3, 7, of).factor("a", "m1")
+    assert error.factor("a", "m1") not in (error.factor("b", "m1"), ModelError(0.3, 8, of).factor("a", "m1"))
+    assert (error.factor("a", "m1") == error.factor("a", "m2")) is (of == "job")
     assert ModelError().factor("a", "m1") == 1.0
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import click
 from click.core import ParameterSource
@@ -45,6 +46,8 @@ from flowsched_simulator.scenario_file import BUNDLED, find_document, load_scena
 from flowsched_simulator.schedule_file import load_schedule
 from flowsched_simulator.simulation import LONGEST_S, Options
 from flowsched_simulator.table import render_table
+from flowsched_simulator.truth import MAX_SIGMA
+from flowsched_simulator.world import ErrorOf
 
 UNFINISHED = 3
 """Exit code when some job of some run never ended."""
@@ -90,7 +93,14 @@ UNFINISHED = 3
     "--model-error",
     default="0",
     metavar="SIGMA",
-    help="Machines differ from the models by a log-normal factor per job and machine; `measured`: as the profiles say.",
+    help="True run times differ from the models by a log-normal factor of each job; `measured`: as the profiles say.",
+)
+@click.option(
+    "--error-of",
+    type=click.Choice(get_args(ErrorOf)),
+    default="job",
+    show_default=True,
+    help="What has a factor of its own with --model-error SIGMA.",
 )
 @click.option(
     "--max-time",
@@ -140,6 +150,7 @@ def simulate(
     keep_rounds: int | None,
     charge_scheduling_time: bool,
     model_error: str,
+    error_of: ErrorOf,
     max_time: float,
     round_interval: float,
     solver: str,
@@ -158,7 +169,10 @@ def simulate(
     SCENARIO may be a file of events that `flowsched run --events` recorded. Each of its rounds is then decided anew, and
     compared with the record (exit code 4: different), or with what --policy had decided.
     """
-    error = deviation("--model-error", model_error, 3.0)
+    error = deviation("--model-error", model_error, MAX_SIGMA)
+    if error in (0.0, "measured"):
+        message = f"has no meaning with --model-error {model_error}"
+        _refuse(context, ("error_of",), message, "write --model-error 0.2, or leave it out")
     if looks_like_events(Path(scenario)):
         _refuse(context, _NOT_OF_EVENTS, f"has no meaning for events that were recorded, as in {scenario}")
         if not policies:
@@ -211,6 +225,7 @@ def simulate(
     options = Options(
         seed=seed,
         model_error=error,
+        error_of=error_of,
         charge_scheduling_time=charge_scheduling_time,
         max_time_s=max_time,
         round_interval_s=round_interval,
@@ -276,6 +291,7 @@ _NOT_OF_EVENTS = (
 )  # fmt: skip
 _OF_OTHERS = ("settings", "solver", "time_limit", "seed")
 _CLUSTER_ONLY = (
+    "error_of",
     "variant",
     "schedule",
     "keep_rounds",
@@ -295,14 +311,14 @@ def _of_clusters(policies: tuple[str, ...]) -> tuple[str, ...]:
     return policies
 
 
-def _refuse(context: click.Context, names: Iterable[str], message: str) -> None:
+def _refuse(context: click.Context, names: Iterable[str], message: str, help: str = "leave it out") -> None:
     """Raise :class:`InputError` for options of the other kind of scenario that were given."""
     given = [
         "--set" if name == "settings" else f"--{name.replace('_', '-')}"
         for name in names
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
-    InputError.raise_any(Problem(option, None, "", message, "leave it out") for option in given)
+    InputError.raise_any(Problem(option, None, "", message, help) for option in given)
 
 
 def _compared(

@@ -19,7 +19,7 @@ from flowsched_simulator.experiment.experiment import (
     setting_text,
 )
 from flowsched_simulator.experiment.experiment_form import CaseForm, ContenderForm, ExperimentForm
-from flowsched_simulator.experiment.scenario_case import LOAD, MODEL_ERROR, ScenarioCase, make_case
+from flowsched_simulator.experiment.scenario_case import ESTIMATE_ERROR, LOAD, MODEL_ERROR, ScenarioCase, make_case
 from flowsched_simulator.experiment.variation import varied
 from flowsched_simulator.form_reader import check_named
 from flowsched_simulator.policies import check_policies
@@ -134,7 +134,14 @@ class _ExperimentReader:
         source = self._document(path, form.scenario)
         if source is None:
             return
+        if "error_of" in form.model_fields_set and all(each in (0.0, "measured") for each in form.model_error):
+            message = "has no meaning without a model error by number"
+            help = "add model_error: 0.2, or leave it out"
+            self.problems.add(self.document.problem((*path, "error_of"), message, help))
         changes = {key: value if isinstance(value, list) else [value] for key, value in form.change.items()}
+        if form.estimate_error is not None:
+            # A key of the scenario itself, which is varied as often as others are changed.
+            changes[ESTIMATE_ERROR] = form.estimate_error
         axes: dict[str, list[Any]] = {
             **changes,
             LOAD: form.load if form.load is not None else [None],
@@ -155,6 +162,7 @@ class _ExperimentReader:
                     name,
                     load=point[LOAD],
                     model_error=point[MODEL_ERROR],
+                    error_of=form.error_of,
                     machine_copies=point["machine_copies"],
                     job_copies=point["job_copies"],
                     changes={key: _plain(point[key]) for key in changes},

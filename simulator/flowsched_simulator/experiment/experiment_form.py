@@ -11,8 +11,9 @@ from pydantic import BeforeValidator, Field
 from flowsched_models.form import Form, Name, Positive, PositiveInt
 from flowsched_models.quantity import QuantityError, shown
 from flowsched_simulator.experiment.contender import BEST
-from flowsched_simulator.experiment.scenario_case import MAX_SIGMA
 from flowsched_simulator.form_reader import NamedForm
+from flowsched_simulator.truth import MAX_SIGMA
+from flowsched_simulator.world import ErrorOf
 
 MOST_SEEDS = 100_000
 
@@ -65,6 +66,8 @@ _Copies = Annotated[PositiveInt, Field(le=1000)]
 _Error = float | Literal["measured"]
 Loads = Annotated[list[Positive], _one_or_more(_listed, Positive), Field(min_length=1)]
 Copies = Annotated[list[_Copies], _one_or_more(_listed, _Copies), Field(min_length=1)]
+_Sigma = Annotated[float, Field(ge=0, le=MAX_SIGMA)]
+Sigmas = Annotated[list[_Sigma], _one_or_more(_listed, _Sigma), Field(min_length=1)]
 Errors = Annotated[list[_Error], _one_or_more(_errors, _Error), Field(min_length=1)]
 _EXACT: list[_Error] = [0.0]
 SettingValue = float | int | str | bool | None
@@ -77,6 +80,8 @@ class CaseForm(Form):
     name: Name | None = None
     load: Loads | None = None
     model_error: Errors = Field(default_factory=lambda: _EXACT)
+    error_of: ErrorOf = "job"
+    estimate_error: Sigmas | None = None
     machine_copies: Copies = Field(default_factory=lambda: [1])
     job_copies: Copies = Field(default_factory=lambda: [1])
     change: dict[str, Any] = Field(default_factory=dict)

@@ -59,6 +59,8 @@ def _described(run: PlannedRun, done: FinishedRun) -> dict[str, Any]:
         "variant": done.variant,
         "settings": ", ".join(run.contender.settings),
         "model_error": None if isinstance(error, str) else float(error),
+        "error_of": run.case.error_of,
+        "estimate_error": run.case.scenario.estimate_error,
     }
 
 

@@ -75,6 +75,7 @@ class PlannedRun:
             code_digest(),
             scenario_digest(self.case.scenario),
             str(self.case.model_error),
+            self.case.error_of,
             self.contender.policy,
             self.contender.settings,
             self.contender.only_variant,
@@ -89,7 +90,10 @@ def execute(planned: PlannedRun, code: str = "") -> FinishedRun | RunFailure:
     """Run it. What is wrong with it is returned, so that other runs go on. ``code``: the digest that the asker has."""
     if code and code != code_digest():
         return RunFailure(planned.key, f"{platform.node()} has another version of flowsched than the asker")
-    options = Options(seed=planned.seed, model_error=planned.case.model_error, max_time_s=planned.max_time_s)
+    case = planned.case
+    options = Options(
+        seed=planned.seed, model_error=case.model_error, error_of=case.error_of, max_time_s=planned.max_time_s
+    )
     wall, cpu = time.perf_counter(), time.process_time()
     try:
         run = simulate(

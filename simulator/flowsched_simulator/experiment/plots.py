@@ -13,7 +13,7 @@ from flowsched_simulator.experiment.job_curves import QUEUE, UTILISATION, curve,
 from flowsched_simulator.experiment.metric import METRICS
 from flowsched_simulator.experiment.paired import paired_difference
 from flowsched_simulator.experiment.plot import Plot
-from flowsched_simulator.experiment.scenario_case import LOAD, MODEL_ERROR
+from flowsched_simulator.experiment.scenario_case import ESTIMATE_ERROR, LOAD, MODEL_ERROR
 
 if TYPE_CHECKING:
     from flowsched_simulator.experiment.results import Results
@@ -26,6 +26,7 @@ _COLUMNS = {"slowdown": "slowdown (completion time over run time alone)", "waiti
 _FACTORS = {
     LOAD: "load (arriving work over capacity)",
     MODEL_ERROR: "model error (standard deviation of the logarithm)",
+    ESTIMATE_ERROR: "error of estimates (standard deviation of the logarithm)",
 }
 
 

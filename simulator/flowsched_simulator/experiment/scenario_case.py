@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from flowsched_models.short_repr import Overview, ShortRepr
 from flowsched_simulator.experiment.copies import with_copies
 from flowsched_simulator.experiment.offered_load import offered_load, with_load
 from flowsched_simulator.scenario import Scenario
+from flowsched_simulator.truth import MAX_SIGMA
+from flowsched_simulator.world import ErrorOf
 
-MAX_SIGMA = 3.0
-"""Largest model error, as a standard deviation of a logarithm."""
-LOAD, MODEL_ERROR = "load", "model_error"
+LOAD, MODEL_ERROR, ESTIMATE_ERROR = "load", "model_error", "estimate_error"
 FactorValue = float | str | bool | None
 
 
@@ -25,8 +25,11 @@ class ScenarioCase(ShortRepr):
     scenario: Scenario
     model_error: float | Literal["measured"] = 0.0
     """How far the true machines are from the models, as ``simulate --model-error``."""
+    error_of: ErrorOf = "job"
+    """As ``simulate --error-of``."""
     factors: Mapping[str, FactorValue] = field(default_factory=dict)
-    """What was asked for: ``load``, ``model_error``, ``machine_copies``, ``job_copies`` and changed keys by their paths."""
+    """What was asked for: ``load``, ``model_error``, ``error_of`` unless it is ``job``, ``estimate_error``,
+    ``machine_copies``, ``job_copies`` and changed keys by their paths."""
 
     def overview(self) -> Overview:
         """The name, and what the scenario is."""
@@ -45,6 +48,7 @@ def make_case(
     *,
     load: float | None = None,
     model_error: float | Literal["measured"] = 0.0,
+    error_of: ErrorOf = "job",
     machine_copies: int = 1,
     job_copies: int = 1,
     changes: Mapping[str, FactorValue] | None = None,
@@ -55,6 +59,8 @@ def make_case(
     """
     if not isinstance(model_error, str) and not 0.0 <= model_error <= MAX_SIGMA:
         raise ValueError(f"model_error must be from 0 to {MAX_SIGMA:g} or measured, got {model_error}")
+    if error_of not in get_args(ErrorOf):
+        raise ValueError(f"error_of must be {' or '.join(get_args(ErrorOf))}, got {error_of}")
     if machine_copies != 1 or job_copies != 1:
         scenario = with_copies(scenario, machine_copies, job_copies)
     if load is not None:
@@ -63,6 +69,8 @@ def make_case(
     offered = offered_load(scenario)
     if offered is not None:
         factors[LOAD] = float(f"{offered:.4g}")
-    factors[MODEL_ERROR] = model_error
+    factors[MODEL_ERROR], factors[ESTIMATE_ERROR] = model_error, scenario.estimate_error
+    if error_of != "job":
+        factors["error_of"] = error_of
     factors |= {"machine_copies": machine_copies, "job_copies": job_copies}
-    return ScenarioCase(name or scenario.name, scenario, model_error, factors)
+    return ScenarioCase(name or scenario.name, scenario, model_error, error_of, factors)

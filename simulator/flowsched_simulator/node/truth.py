@@ -33,7 +33,7 @@ def true_machine(scenario: NodeScenario, error: Error, seed: int) -> Truth:
     """
     catalogue = scenario.catalogue
     if error != "measured":
-        factors = ModelError(error, seed) if isinstance(error, float | int) else error
+        factors = ModelError(error, seed, "job-and-machine") if isinstance(error, float | int) else error
         slowdown = {t.name: factors.factor(t.name, _MACHINE) for t in scenario.tasks}
         return Truth(catalogue, scenario.services, slowdown)
     (machine,) = machine_factors(catalogue, _MACHINE, scenario.machine_type, seed, 1)

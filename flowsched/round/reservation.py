@@ -12,7 +12,7 @@ of what the task needs takes no other task until it has room. The bound holds wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flowsched.cluster.compaction import View
@@ -49,7 +49,8 @@ def settle_overdue(view: View, prices: FlowPrices, settings: Settings) -> Overdu
     if not due:
         return OverdueDemands()
     gang_of = {t: gang for gang in ordered_gangs(view) for t in gang.members}
-    held = {r.task: r for r in snapshot.reservations if _still_suits(view, prices, r)}
+    grouped = {view.tasks[t].name for t in gang_of}
+    held = {r.task: r for r in snapshot.reservations if _still_suits(view, prices, r, r.task in grouped)}
     higher_first = not settings.aging_crosses_priority
     due.sort(
         key=lambda t: (
@@ -95,7 +96,7 @@ def _settle_gang(
     if placed:
         return OverdueDemands(placed, seed=seed)
     reservations = [r for t in gang.members if (r := held.get(view.tasks[t].name)) is not None]
-    if len(reservations) < gang.needed:
+    if len(reservations) < gang.needed or not _together(view, reservations):
         reservations = _reserve_together(view, prices, gang)
     if not reservations:
         return None
@@ -127,13 +128,36 @@ def _asked(task: Task) -> tuple[TaskGpus, ...]:
     return () if task.gpus is None else (task.gpus,)
 
 
-def _still_suits(view: View, prices: FlowPrices, reservation: Reservation) -> bool:
-    """Whether the reserved machine would take the task once it has drained: its long-running tasks may have changed."""
+def _still_suits(view: View, prices: FlowPrices, reservation: Reservation, grouped: bool) -> bool:
+    """Whether the reserved machine would take the task once it has drained: its long-running tasks may have changed.
+
+    What relations say to a task of a gang depends on where the others are: see :func:`_together`.
+    """
     machine = next((i for i, m in enumerate(view.machines) if m.name == reservation.machine), None)
     task = next((i for i, t in enumerate(view.tasks) if t.name == reservation.task), None)
-    if machine is None or task is None or not _permitted(view.domain_counts, view, view.tasks[task], machine):
+    if machine is None or task is None:
+        return False
+    if not grouped and not _permitted(view.domain_counts, view, view.tasks[task], machine):
         return False
     return prices.welcome(view.group_of[machine], view.class_of[task])
+
+
+def _together(view: View, reservations: Sequence[Reservation]) -> bool:
+    """Whether relations let all tasks come to their reserved machines, in some order."""
+    domain_counts = view.domain_counts.copy()
+    tasks = {t.name: t for t in view.tasks}
+    left = list(reservations)
+    while left:
+        refused = []
+        for r in left:
+            if domain_counts.refusal(tasks[r.task], r.machine) is None:
+                domain_counts.add(tasks[r.task], r.machine)
+            else:
+                refused.append(r)
+        if len(refused) == len(left):
+            return False
+        left = refused
+    return True
 
 
 def _permitted(domain_counts: DomainCounts, view: View, task: Task, machine: int) -> bool:

@@ -8,27 +8,32 @@ The bound: if no running task lasts longer than T, a task waits at most ``due ag
 had come earlier and still waited when it came. It is overdue at the due age, and so is all that came before it. Each of
 them, once it is first, waits for one machine to drain, at most T since nothing joins it that stays, and for the next round.
 That holds within a priority, or for all tasks with ``aging_crosses_priority``. Where runs are longer than predicted, nothing
-joins once the reserved start has passed, so a task may wait for T twice. Tasks without an end make T infinite: where they
+joins once the reserved start has passed, so a task may wait for T twice. A reservation is given up, and made again, where
+relations do not let its tasks start at its places together. Tasks without an end make T infinite: where they
 leave no machine for a task, nothing is held for it, the next one is served, and the round's outcome says so; or, where
 rounds drain machines, the one that misses least of what the task needs takes no other task until it has room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.gang import QueuedGang
 from flowsched.scale.queue import Queue
-from flowsched.scale.reservation import Drain, Lasting, MachineReservation, open_to
+from flowsched.scale.reservation import Drain, Lasting, MachineReservation, open_to, slots
+from flowsched.scale.round_relations import RoundRelations
 from flowsched.scale.round_state import BulkRoundState
 from flowsched.scale.waiting import Waiting, survey
 from flowsched.support.arrays import BoolArray, IntArray, ranks
+
+_ORDERS = 4
+"""Orders of classes that are tried where a task group finds no room in the first one."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +110,14 @@ class OverdueTasks:
         late = late[np.lexsort((cluster.sequence[late], cluster.created_s[late]))]
         held = tuple(r for r in self._before if r.stands(cluster) and (pending == r.task).any()) if self._before else ()
         for owed in self._in_turn(late, held, queue.gangs):
-            started = self._start(owed, state, now_s)
+            members = set(owed.members.tolist())
+            mine = held if len(held) == owed.needed and all(r.task in members for r in held) else ()
+            started = self._start(owed, mine, state, now_s)
             if started is not None:
                 return started
-            kept = self._kept(owed, held, state)
-            found = kept or self._reserve(owed, state, now_s)
+            refused = self._refused(mine, state)
+            kept = () if refused else self._kept(mine, state)
+            found = kept or self._reserve(owed, state, now_s, refused)
             if found:
                 self.reservations += found
                 rows = np.unique([r.machine for r in found])
@@ -141,18 +149,19 @@ class OverdueTasks:
             order = holding + order
         return order
 
-    def _start(self, owed: _Owed, state: BulkRoundState, now_s: float) -> Started | None:
+    def _start(
+        self, owed: _Owed, mine: Sequence[MachineReservation], state: BulkRoundState, now_s: float
+    ) -> Started | None:
         """Place those who are owed, at whatever cost; None, and nothing has changed, if there is no room."""
         cluster = self._cluster
         start = state.count
         classes = cluster.task_class[owed.members]
         free, readings = state.free.copy(), state.readings.copy()
-        placed = state.force(np.bincount(classes, minlength=len(cluster.classes)))
-        if placed < owed.needed:
-            if placed:
-                state.take_back(start, np.ones(placed, dtype=np.bool_))
+        if not self._place(owed, mine, state):
             return None
-        tasks = _as_they_came(owed.members, classes, state.task_class[start:], owed.needed)
+        placed = state.task_class[start:]
+        # Where tasks lean on others, those that were placed first stand without the rest.
+        tasks = _as_they_came(owed.members, classes, placed[: owed.needed] if state.relations else placed, owed.needed)
         extra = _beyond(state.task_class[start:], cluster.task_class[tasks])
         if extra.any():
             state.take_back(start, extra)
@@ -164,14 +173,60 @@ class OverdueTasks:
         evidence = Evidence.of(cluster, self._compaction, waiting, free, readings, state.barred, open_)
         return Started(waiting, evidence, state.close(start, waiting, evidence))
 
-    def _kept(
-        self, owed: _Owed, held: tuple[MachineReservation, ...], state: BulkRoundState
-    ) -> tuple[MachineReservation, ...]:
+    def _place(self, owed: _Owed, mine: Sequence[MachineReservation], state: BulkRoundState) -> bool:
+        """Place as many as are needed, or more; False, and nothing has changed, where too few find a place."""
+        total = len(self._cluster.classes)
+        wanted = np.bincount(self._cluster.task_class[owed.members], minlength=total)
+        start = state.count
+        for within in self._regions(owed, state.relations, state.free, [r.machine for r in mine]):
+            order = state.order[wanted[state.order] > 0]
+            for _ in range(_ORDERS if len(order) > 1 else 1):
+                placed = state.force(wanted, order, within)
+                if placed >= owed.needed:
+                    return True
+                short = (wanted > np.bincount(state.task_class[start:], minlength=total))[order]
+                if not placed:
+                    break
+                state.take_back(start, np.ones(placed, dtype=np.bool_))
+                # Classes that found too little choose first the next time, the last before the others.
+                order = np.concatenate([order[short][::-1], order[~short]])
+        return False
+
+    def _regions(
+        self, owed: _Owed, relations: RoundRelations, free: IntArray, held: Sequence[int] = ()
+    ) -> Iterator[BoolArray | None]:
+        """Machines among which to look for places, one set after the other: all (None), those that are held, and each
+        domain that has room for all who want to be together.
+        """
+        yield None
+        if owed.needed < 2:
+            return
+        cluster = self._cluster
+        if held:
+            yield np.isin(np.arange(cluster.rows), held)
+        classes = np.unique(cluster.task_class[owed.members])
+        homes = relations.homes(classes)
+        if len(homes):
+            room = slots(free, cluster.demands[classes]).max(axis=0)
+            inside = cluster.alive & (homes >= 0)
+            enough = np.bincount(homes[inside], np.minimum(room[inside], owed.needed)) >= owed.needed
+            yield from (homes == home for home in np.flatnonzero(enough).tolist())
+
+    def _refused(self, mine: Sequence[MachineReservation], state: BulkRoundState) -> bool:
+        """Whether all that a reservation waits for is there, and only relations keep its tasks from starting."""
+        cluster = self._cluster
+        rows = np.array([r.machine for r in mine], dtype=np.int64)
+        classes = cluster.task_class[[r.task for r in mine]]
+        if not any(cluster.roles[c] for c in classes.tolist()):
+            return False
+        free, readings = state.free.copy(), state.readings.copy()
+        np.subtract.at(free, rows, cluster.demands[classes])
+        np.add.at(readings, rows, cluster.effects[classes])
+        return bool((free[rows] >= 0).all() and (readings[rows] <= cluster.limits[rows]).all())
+
+    def _kept(self, held: tuple[MachineReservation, ...], state: BulkRoundState) -> tuple[MachineReservation, ...]:
         """The reservations of the last round if they still suit, all of them or none."""
         cluster = self._cluster
-        members = set(owed.members.tolist())
-        if len(held) != owed.needed or not all(r.task in members for r in held):
-            return ()
         rows = [r.machine for r in held]
         if state.barred[rows].any() or np.isin(rows, state.held).any():
             return ()
@@ -181,7 +236,25 @@ class OverdueTasks:
                 continue
             if not self._for_good.take(row, cluster.task_class[[r.task for r in held if r.machine == row]]):
                 return ()
-        return held
+        classes = cluster.task_class[[r.task for r in held]]
+        draining_only = any(np.isinf(r.start_s) for r in held)
+        if draining_only or not any(cluster.roles[c] for c in np.unique(classes).tolist()):
+            return held
+        admitted = any(self._relations(classes, state, d).admit(classes, np.array(rows)) for d in (True, False))
+        return held if admitted else ()
+
+    def _relations(self, classes: IntArray, state: BulkRoundState, drained: bool) -> RoundRelations:
+        """Relations beside all that runs and was placed; ``drained``: once all of it that has an end has ended."""
+        cluster = self._cluster
+        placed, machine = state.task_class, state.machine
+        stays = np.ones(len(placed), dtype=np.bool_)
+        relations = RoundRelations(cluster, np.union1d(classes, placed))
+        if relations and drained:
+            relations.take_out(np.flatnonzero((cluster.state == RUNNING) & np.isfinite(cluster.end_s)))
+            stays = np.isinf(cluster.lasting_s()[placed, cluster.kind[machine]])
+        for c in np.unique(placed[stays]).tolist():
+            relations.note(c, machine[stays & (placed == c)])
+        return relations
 
     @property
     def _for_good(self) -> Lasting:
@@ -190,42 +263,73 @@ class OverdueTasks:
             self._lasting = Lasting(self._cluster)
         return self._lasting
 
-    def _reserve(self, owed: _Owed, state: BulkRoundState, now_s: float) -> tuple[MachineReservation, ...]:
-        """Machines that drain soonest, all held until the last of them has room; none if one has none."""
+    def _reserve(
+        self, owed: _Owed, state: BulkRoundState, now_s: float, refused: bool
+    ) -> tuple[MachineReservation, ...]:
+        """Machines that drain soonest, all held until the last of them has room; none if one has none.
+
+        ``refused``: relations with what runs kept the tasks from starting where they had room, so they count as things
+        stand if there are such places.
+        """
         cluster = self._cluster
         classes = np.unique(cluster.task_class[owed.members]).tolist()
-        fits = [self._for_good.fits(c) for c in classes]
-        some: BoolArray = np.logical_or.reduce(fits) & ~state.barred
-        some[state.held] = False
-        if sum(self._for_good.most(c, some & f) for c, f in zip(classes, fits, strict=True)) < owed.needed:
-            if self._drain and owed.needed == 1 and (drained := self._drained(int(owed.members[0]), state)):
-                return drained
-            self._unbounded.append(Unbounded(int(owed.members[0]), self._why_never(owed, classes)))
-            return ()
-        drain = Drain(state, np.flatnonzero(some), now_s)
+        fits = {c: self._for_good.fits(c) & ~state.barred for c in classes}
+        for c in classes:
+            fits[c][state.held] = False
+        if sum(self._for_good.most(c, fits[c]) for c in classes) >= owed.needed:
+            drain = Drain(state, np.flatnonzero(np.logical_or.reduce([*fits.values()])), now_s)
+            for drained in (False, True) if refused else (True, False):
+                relations = self._relations(np.array(classes), state, drained)
+                free = self._for_good.free
+                found = [self._soonest(owed, fits, drain, relations, r) for r in self._regions(owed, relations, free)]
+                if any(found):
+                    start_s, places = min((f for f in found if f is not None), key=lambda f: f[0])
+                    return tuple(MachineReservation.of(cluster, task, row, start_s) for task, row in places)
+                if not relations:
+                    break
+        if self._drain and owed.needed == 1 and (drained_one := self._drained(int(owed.members[0]), state)):
+            return drained_one
+        self._unbounded.append(Unbounded(int(owed.members[0]), self._why_never(owed, classes)))
+        return ()
+
+    def _soonest(
+        self,
+        owed: _Owed,
+        fits: Mapping[int, BoolArray],
+        drain: Drain,
+        relations: RoundRelations,
+        within: BoolArray | None,
+    ) -> tuple[float, list[tuple[int, int]]] | None:
+        """When the last of those who are owed has room, if each takes the machine that has room first, the widest before
+        the others, and tasks with their machines; None where too few find one.
+        """
+        cluster = self._cluster
+        start_s = -np.inf
         places: list[tuple[int, int]] = []
-        start_s = now_s
-        widest = np.argsort(
-            [-cluster.classes[c].width_milli for c in cluster.task_class[owed.members].tolist()], kind="stable"
-        )
         refused: set[int] = set()
-        for task in owed.members[widest].tolist():
+        counts = relations.save()
+        widths = [-cluster.classes[c].width_milli for c in cluster.task_class[owed.members].tolist()]
+        for task in owed.members[np.argsort(widths, kind="stable")].tolist():
             task_class = int(cluster.task_class[task])
             if len(places) == owed.needed:
                 break
             if task_class in refused:
                 continue
-            row, at = drain.soonest(task_class, fits[classes.index(task_class)])
+            open_ = fits[task_class] if within is None else fits[task_class] & within
+            for _, closed in relations.refusals(task_class):
+                open_ = open_ & ~closed
+            row, at = drain.soonest(task_class, open_)
             if row < 0:
                 refused.add(task_class)
                 continue
             drain.reserve(task_class, row)
+            relations.note(task_class, np.array([row]))
             places.append((task, row))
             start_s = max(start_s, at)
-        if len(places) < owed.needed:
-            self._unbounded.append(Unbounded(int(owed.members[0]), self._why_never(owed, classes)))
-            return ()
-        return tuple(MachineReservation.of(cluster, task, row, start_s) for task, row in places)
+        for task, row in places:
+            drain.reserve(int(cluster.task_class[task]), row, -1)
+        relations.restore(counts)
+        return (start_s, places) if len(places) == owed.needed else None
 
     def _drained(self, task: int, state: BulkRoundState) -> tuple[MachineReservation, ...]:
         """The machine that a task fits on once it is empty, and that misses least of what it needs now."""

@@ -14,7 +14,6 @@ import numpy as np
 from flowsched.scale import kernels
 from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
 from flowsched.scale.drain_kernels import by_end, soonest
-from flowsched.scale.round_relations import RoundRelations
 from flowsched.scale.round_state import BulkRoundState
 from flowsched.support.arrays import BoolArray, IntArray
 
@@ -87,10 +86,10 @@ class Drain:
         )
         return int(row), float(at)
 
-    def reserve(self, task_class: int, row: int) -> None:
-        """Count room on a machine as taken, for what is asked after this."""
-        self._free[row] -= self._cluster.demands[task_class]
-        self._readings[row] += self._cluster.effects[task_class]
+    def reserve(self, task_class: int, row: int, sign: int = 1) -> None:
+        """Count room on a machine as taken, for what is asked after this, or as free again with ``sign`` -1."""
+        self._free[row] -= sign * self._cluster.demands[task_class]
+        self._readings[row] += sign * self._cluster.effects[task_class]
 
 
 class Lasting:
@@ -100,7 +99,8 @@ class Lasting:
         """As the cluster stands: O(tasks), and no more than a look at most of them."""
         self._cluster = cluster
         endless = np.flatnonzero((cluster.state == RUNNING) & np.isinf(cluster.end_s))
-        self._free = cluster.allocatable.copy()
+        self.free = cluster.allocatable.copy()
+        """[machines, resources]"""
         self._readings = cluster.own_readings.copy()
         nowhere = (
             np.zeros(cluster.rows, dtype=np.bool_),
@@ -114,7 +114,7 @@ class Lasting:
             cluster.demands,
             cluster.effects,
             1,
-            self._free,
+            self.free,
             self._readings,
             *nowhere,
         )
@@ -134,42 +134,36 @@ class Lasting:
         demand, effect = cluster.demands[task_class], cluster.effects[task_class]
         fits = self.large(task_class)
         for r in np.flatnonzero(demand).tolist():
-            fits &= self._free[:, r] >= demand[r]
+            fits &= self.free[:, r] >= demand[r]
         for f in np.flatnonzero(effect).tolist():
             fits &= self._readings[:, f] + effect[f] <= cluster.limits[:, f]
-        return fits & ~self._refused(task_class)
-
-    def _refused(self, task_class: int) -> BoolArray:
-        """Machines that relations with tasks without an end close to a class."""
-        cluster = self._cluster
-        refused = np.zeros(cluster.rows, dtype=np.bool_)
-        if cluster.topology.relations and cluster.roles[task_class]:
-            relations = RoundRelations(cluster, np.array([task_class]))
-            going = np.flatnonzero((cluster.state == RUNNING) & np.isfinite(cluster.end_s))
-            relations.take_out(going)
-            for _, closed in relations.refusals(task_class):
-                refused |= closed
-        return refused
+        return fits
 
     def take(self, row: int, classes: IntArray) -> bool:
         """Whether a machine has room for tasks of these classes together some time."""
         cluster = self._cluster
         if not all(open_to(cluster, c)[row] for c in np.unique(classes).tolist()):
             return False
-        if any(self._refused(c)[row] for c in np.unique(classes).tolist()):
-            return False
         wanted, added = cluster.demands[classes].sum(axis=0), cluster.effects[classes].sum(axis=0)
-        room = (wanted == 0) | (wanted <= self._free[row])
+        room = (wanted == 0) | (wanted <= self.free[row])
         below = (added == 0) | (self._readings[row] + added <= cluster.limits[row])
         return bool(room.all() and below.all())
 
     def most(self, task_class: int, rows: BoolArray) -> int:
         """How many tasks of a class these machines take at most, all together."""
-        demand = self._cluster.demands[task_class]
-        if not demand.any():
-            return kernels.MANY
-        asked = np.flatnonzero(demand)
-        return int((self._free[rows][:, asked] // demand[asked]).min(axis=1).clip(min=0).sum())
+        return int(slots(self.free[rows], self._cluster.demands[[task_class]])[0].sum())
+
+
+def slots(free: IntArray, demands: IntArray) -> IntArray:
+    """[classes, machines] how many tasks of each class the room takes; very many of a class that asks for nothing.
+
+    ``free``: [machines, resources]; ``demands``: [classes, resources].
+    """
+    found = np.full((len(demands), len(free)), kernels.MANY, dtype=np.int64)
+    for mine, demand in zip(found, demands, strict=True):
+        for r in np.flatnonzero(demand).tolist():
+            np.minimum(mine, (free[:, r] // demand[r]).clip(min=0), out=mine)
+    return found
 
 
 def open_to(cluster: BulkCluster, task_class: int) -> BoolArray:

@@ -174,6 +174,39 @@ class RoundRelations:
         """Relations, by name, with the machines that they refuse to one task of a class more."""
         return [(g.topology.relation.name, ~g.open_machines()) for g in self._gates(task_class)]
 
+    def homes(self, classes: IntArray) -> IntArray:
+        """[machines] where tasks of these classes that want to be together, and have no place yet, could all go: one number
+        for each choice of a domain, -1 on machines that are in none. Empty where nothing binds them so.
+        """
+        gates = {
+            gate.topology.relation.name: gate
+            for c in classes.tolist()
+            for gate in self._gates(c)
+            if gate.minds_itself and gate.topology.relation.kind is RelationKind.TOGETHER
+        }
+        if not gates:
+            return np.zeros(0, dtype=np.int64)
+        domains = np.array([gate.topology.domain for gate in gates.values()], dtype=np.int64)
+        _, first, home = np.unique(domains, axis=1, return_index=True, return_inverse=True)
+        # In the order of the machines, not in that of the labels' values.
+        number = np.argsort(np.argsort(first))[home.reshape(-1)]
+        return np.where((domains >= 0).all(axis=0), number, -1)
+
+    def admit(self, classes: IntArray, machines: IntArray) -> bool:
+        """Whether tasks of these classes may go to these machines one after the other, in some order; they are noted."""
+        left = list(zip(classes.tolist(), machines.tolist(), strict=True))
+        while left:
+            refused = []
+            for c, row in left:
+                if any(closed[row] for _, closed in self.refusals(c)):
+                    refused.append((c, row))
+                else:
+                    self.note(c, np.array([row]))
+            if len(refused) == len(left):
+                return False
+            left = refused
+        return True
+
     def save(self) -> dict[str, TopologyCounts]:
         """The counts now, for :meth:`restore`."""
         return {name: counts.copy() for name, counts in self.topology_counts.items()}

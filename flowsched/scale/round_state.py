@@ -60,7 +60,8 @@ class BulkRoundState:
         later = np.zeros(len(widths), dtype=np.bool_)
         if self.relations:
             later[:] = [self.relations.comes_later(c) for c in range(len(widths))]
-        self._order = np.lexsort((np.arange(len(widths)), -cluster.demands.sum(axis=1), -widths, later))
+        self.order: IntArray = np.lexsort((np.arange(len(widths)), -cluster.demands.sum(axis=1), -widths, later))
+        """Classes in the order in which they choose."""
 
     def rank(self, spread: bool) -> None:
         """Let ties spread tasks, or pack them."""
@@ -78,7 +79,7 @@ class BulkRoundState:
         limit = np.full(len(wanted), -np.inf)
         limit[waiting.classes] = waiting.dearest
         some: BoolArray = np.any(wanted > 0, axis=1)
-        order = self._order[some[self._order]]
+        order = self.order[some[self.order]]
         return self._take(order, wanted, limit, candidates.first, candidates.rows)
 
     def sweep(self, start: int, waiting: Waiting, candidates: CandidateIndex, only: BoolArray | None = None) -> int:
@@ -102,28 +103,39 @@ class BulkRoundState:
         limit = np.full(total, -np.inf)
         limit[waiting.classes] = waiting.dearest
         ends = np.array([0, len(rows)], dtype=np.int64)
-        found = 0
-        while wanted.any():
-            before = self.count
-            more = self._take(self._order[wanted[self._order, 0] > 0], wanted, limit, ends, rows)
-            if not more:
-                break
-            found += more
-            wanted[:, 0] -= np.bincount(self.task_class[before:], minlength=total)
-            # Only classes that what was placed after them may have let in.
-            wanted[[c for c in np.flatnonzero(wanted).tolist() if not self.relations.widens(c)]] = 0
-        return found
+        return self._take_widening(self.order, wanted, limit, ends, rows)
 
-    def force(self, wanted: IntArray) -> int:
-        """Place tasks, so many of each class, at whatever cost, wherever there is room; how many found some."""
+    def force(self, wanted: IntArray, order: IntArray, within: BoolArray | None = None) -> int:
+        """Place tasks, so many of each class, at whatever cost, wherever there is room; how many found some.
+
+        ``order``: of the classes; ``within``: machines that may be chosen.
+        """
         least = self.cluster.demands[wanted > 0].min(axis=0)
         room = self.cluster.alive & ~self.barred
+        if within is not None:
+            room &= within
         for r in np.flatnonzero(least).tolist():
             room &= self.free[:, r] >= least[r]
         rows = np.flatnonzero(room)
         limit = np.full(len(wanted), np.inf)
         ends = np.array([0, len(rows)], dtype=np.int64)
-        return self._take(self._order[wanted[self._order] > 0], wanted[:, None], limit, ends, rows)
+        return self._take_widening(order, wanted[:, None].copy(), limit, ends, rows)
+
+    def _take_widening(
+        self, order: IntArray, wanted: IntArray, limit: FloatArray, first: IntArray, rows: IntArray
+    ) -> int:
+        """:meth:`_take`, over and over while tasks that were placed may have let in others; changes ``wanted``."""
+        found = 0
+        while wanted.any():
+            before = self.count
+            more = self._take(order[wanted[order, 0] > 0], wanted, limit, first, rows)
+            if not more:
+                break
+            found += more
+            wanted[:, 0] -= np.bincount(self.task_class[before:], minlength=len(wanted))
+            # Only classes that what was placed after them may have let in.
+            wanted[[c for c in np.flatnonzero(wanted).tolist() if not self.relations.widens(c)]] = 0
+        return found
 
     def hold(self, rows: IntArray, until_s: FloatArray) -> None:
         """Reserve machines: from here on only those join who are predicted to be gone within so many seconds."""

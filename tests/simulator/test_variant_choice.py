@@ -22,6 +22,8 @@ from flowsched_simulator.baselines.registry import BASELINES
 from flowsched_simulator.comparison import best_variant, simulate_variants
 from flowsched_simulator.drawn import drawn_parts, draws, selection_seeds
 from flowsched_simulator.experiment import Experiment, Results, make_case
+from flowsched_simulator.experiment.comparison_text import results_text
+from flowsched_simulator.experiment.policy_comparison import UNTESTED
 from flowsched_simulator.experiment.sweep import Sweep
 from flowsched_simulator.scenario import Objective
 from flowsched_simulator.scenario_file import read_scenario
@@ -166,6 +168,31 @@ def test_a_sweep_reports_what_simulate_reports(swept: Results) -> None:
         assert (row["variant"], row["mean_completion_s"]) == (run.variant, mean_s(run))
     assert swept.variants_line("drawn").startswith("variants: chosen by runs with seeds 1000000001..1000000003")
     assert swept.variants_line("fixed") == "variants: the best of this scenario, where nothing is drawn"
+
+
+def test_where_nothing_is_drawn_there_is_one_run_and_no_p(swept: Results) -> None:
+    runs = swept.to_frame()
+    assert runs.groupby(["case", "policy"]).size().tolist() == [2, 2, 1, 1]
+    drawn, fixed = swept.comparisons()
+    assert drawn.difference.seeds == 2 and drawn.difference.p is not None
+    assert fixed.difference.seeds == 1 and (fixed.difference.p, fixed.verdict) == (None, UNTESTED)
+    text = results_text(swept)
+    assert "fixed: nothing is drawn: one run of each; less is better" in text
+    assert "than easy (nothing is drawn: one run each)." in text and "±" not in text.partition("fixed:")[2]
+
+
+def test_one_run_stands_beside_all_seeds_of_a_policy_that_draws(tmp_path: Path) -> None:
+    experiment = Experiment([make_case(bench())], ["easy", "random"], [1, 2, 3], name="e", variant="declared-own")
+    assert "(1 scenario x 2 policies x 3 seeds; one run where nothing is drawn)" in str(experiment)
+    results = experiment.run(tmp_path, jobs=1)
+    (found,) = results.comparisons("easy")
+    assert found.difference.seeds == 3 and found.difference.p is not None
+    (easy,) = results.values("bench", "easy", found.metric).values()
+    random = results.values("bench", "random", found.metric).values()
+    assert found.difference.mean == pytest.approx(np.mean([value - easy for value in random if value and easy]))
+    assert "and one run of easy, where nothing is drawn" in results_text(results)
+    sweep = Sweep(experiment.plan, tmp_path, jobs=1)
+    assert [each.seeds for each in sweep.differences([1, 2, 3])] == [3], "a sweep that adds seeds sees them too"
 
 
 def test_a_sweep_chooses_once_before_its_runs_and_keeps_that(swept: Results, tmp_path: Path) -> None:

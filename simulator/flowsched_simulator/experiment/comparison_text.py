@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowsched_models.text_table import text_table
+from flowsched_models.text_table import counted, text_table
 from flowsched_simulator.experiment.metric import METRICS
 from flowsched_simulator.experiment.policy_comparison import PolicyComparison, difference_cells
 from flowsched_simulator.experiment.results import Results
@@ -17,7 +17,7 @@ def results_text(results: Results) -> str:
     metrics = results.shown_metrics()
     lines = []
     for case in results.cases:
-        lines.append(f"{case}: means over {len(results.seeds)} seeds, with 95 % intervals; less is better")
+        lines.append(f"{case}: {_means_over(results, case)}; less is better")
         if chosen := results.variants_line(case):
             lines.append(chosen)
         heads = ["policy", *(METRICS[name].head for name in metrics)]
@@ -27,6 +27,14 @@ def results_text(results: Results) -> str:
         ]
         lines += [*text_table([heads, *rows]), ""]
     return "\n".join((*lines, *verdict(results)))
+
+
+def _means_over(results: Results, case: str) -> str:
+    once = [policy for policy in results.policies if not results.is_drawn(case, policy)]
+    if len(once) == len(results.policies):
+        return "nothing is drawn: one run of each"
+    means = f"means over {counted(len(results.seeds), 'seed')}, with 95 % intervals"
+    return f"{means}, and one run of {', '.join(once)}, where nothing is drawn" if once else means
 
 
 def comparisons_text(found: Sequence[PolicyComparison], told: Sequence[str]) -> str:

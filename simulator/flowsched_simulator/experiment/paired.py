@@ -2,7 +2,8 @@
 
 Common random numbers: the variance that comes from the workload cancels (Law, Simulation Modeling and Analysis, 5th edition,
 sections 10.2 and 11.2). The interval of the mean is Student's (1908, Biometrika 6), the test is the paired t-test, beside it
-Wilcoxon's signed-rank test (1945, Biometrics Bulletin 1), which does not ask for normal differences.
+Wilcoxon's signed-rank test (1945, Biometrics Bulletin 1), which does not ask for normal differences. A test that cannot have
+the stated level is not made: nothing is tested where nothing is drawn, or where the difference never varies.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ _ROUNDING = 1e-12
 """Differences that are closer to each other, relative to the figures, are equal."""
 _MOST_EXACT = 50
 """Of more differences the distribution of the signed ranks is taken as normal."""
+_LEAST_RANKED = math.ceil(math.log2(2.0 / LEVEL))
+"""Of fewer differences other than zero no signed ranks are improbable enough: the least p of n is 2 / 2^n."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,11 @@ class PairedDifference:
     reference_mean: float | None
     """Of the policy that is subtracted, over the same pairs."""
     p: float | None
-    """Of the paired t-test; None for fewer than two pairs."""
+    """Of the paired t-test; None where nothing varies from pair to pair."""
     p_wilcoxon: float | None
+    """None where there are too few differences to ever be below the level."""
+    drawn: bool = True
+    """Whether the seed decides anything; False: one run of each policy says all that there is to say."""
 
     @property
     def relative(self) -> float | None:
@@ -69,24 +75,27 @@ class PairedDifference:
         return value / abs(self.reference_mean) if value is not None and self.reference_mean else None
 
 
-def paired_difference(values: Mapping[int, float | None], reference: Mapping[int, float | None]) -> PairedDifference:
+def paired_difference(
+    values: Mapping[int, float | None], reference: Mapping[int, float | None], drawn: bool = True
+) -> PairedDifference:
     """``values`` minus ``reference``, by seed. None is a figure that a run does not have."""
     shared = sorted(values.keys() & reference.keys())
     pairs = [(a, b) for seed in shared if (a := values[seed]) is not None and (b := reference[seed]) is not None]
     lost, count = len(shared) - len(pairs), len(pairs)
     if not pairs:
-        return PairedDifference(0, lost, None, None, None, None, None, None)
+        return PairedDifference(0, lost, None, None, None, None, None, None, drawn)
     own, other = np.array(pairs).T
     differences = own - other
     mean, base = float(differences.mean()), float(other.mean())
-    if count < 2:
-        return PairedDifference(count, lost, mean, None, None, base, None, None)
-    if np.ptp(differences) <= _ROUNDING * np.abs(pairs).max():
-        # Equal differences leave nothing to chance.
-        sure = 1.0 if abs(mean) <= _ROUNDING * np.abs(pairs).max() else 0.0
-        return PairedDifference(count, lost, mean, mean, mean, base, sure, sure)
+    if count < 2 or not drawn:
+        return PairedDifference(count, lost, mean, None, None, base, None, None, drawn)
+    rounding = _ROUNDING * float(np.abs(pairs).max())
+    if np.ptp(differences) <= rounding:
+        mean = mean if abs(mean) > rounding else 0.0
+        return PairedDifference(count, lost, mean, mean, mean, base, None, _p_wilcoxon(np.full(count, mean), rounding))
     half = half_width(differences)
-    return PairedDifference(count, lost, mean, mean - half, mean + half, base, *_p_values(differences))
+    ranked = _p_wilcoxon(differences, rounding)
+    return PairedDifference(count, lost, mean, mean - half, mean + half, base, _p_student(differences), ranked)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -108,14 +117,29 @@ def half_width(values: NDArray[np.float64]) -> float:
     return float(stats.t.ppf(1.0 - LEVEL / 2.0, len(values) - 1)) * spread / math.sqrt(len(values))
 
 
-def _p_values(differences: NDArray[np.float64]) -> tuple[float, float]:
-    """Of both tests."""
+def _p_student(differences: NDArray[np.float64]) -> float:
     from scipy import stats
 
-    sizes = np.abs(differences)
-    distinct = len(np.unique(sizes)) == len(sizes) <= _MOST_EXACT and sizes.min() > 0.0
-    method = "exact" if distinct else "approx"
-    return (
-        float(stats.ttest_1samp(differences, 0.0).pvalue),
-        float(stats.wilcoxon(differences, zero_method="zsplit", method=method).pvalue),
-    )
+    return float(stats.ttest_1samp(differences, 0.0).pvalue)
+
+
+def _p_wilcoxon(differences: NDArray[np.float64], rounding: float) -> float | None:
+    """Of the signed ranks without zeros, exact with ties, whose ranks are means; None where it cannot reach the level."""
+    from scipy import stats
+
+    differences = differences[np.abs(differences) > rounding]
+    if len(differences) < _LEAST_RANKED:
+        return None
+    # Sizes that are equal but for rounding have the same rank.
+    sizes = np.round(np.abs(differences) / max(rounding, np.finfo(float).tiny)) if rounding else np.abs(differences)
+    twice = np.rint(2.0 * stats.rankdata(sizes)).astype(np.int64)
+    positive, total = int(twice[differences > 0.0].sum()), int(twice.sum())
+    if len(twice) > _MOST_EXACT:
+        spread = math.sqrt(float((twice**2).sum()))
+        return float(2.0 * stats.norm.sf(abs(2 * positive - total) / spread))
+    # How many of all 2^n signs give each sum of positive ranks, as shares.
+    shares = np.ones(1)
+    for rank in twice:
+        shares = np.convolve(shares, np.bincount([0, rank], minlength=rank + 1) / 2.0)
+    least = min(positive, total - positive)
+    return min(1.0, 2.0 * float(shares[: least + 1].sum()))

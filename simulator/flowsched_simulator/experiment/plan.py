@@ -35,15 +35,22 @@ class Plan(ShortRepr):
         """Cases, policies and seeds in numbers."""
         parts = (counted(len(self.cases), "scenario"), counted(len(self.contenders), "policy", "policies"))
         seeds = counted(len(self.seeds), "seed")
+        every = len(self.cases) * len(self.contenders) * len(self.seeds)
+        if every > len(self.runs(self.seeds)):
+            seeds += "; one run where nothing is drawn"
         return Overview(f"{self.name}: {len(self.runs(self.seeds))} runs ({' x '.join((*parts, seeds))})")
 
     def runs(self, seeds: Iterable[int]) -> list[PlannedRun]:
-        """All runs with these seeds, in the order of the tables: by case, contender and seed."""
+        """All runs with these seeds, in the order of the tables: by case, contender and seed.
+
+        Where nothing is drawn all seeds give the same run: there is the first one's only.
+        """
         made = [
             PlannedRun(case, contender, seed, self.max_time_s, self._variant_seeds(case, contender))
             for case in self.cases
             for contender in self.contenders
             for seed in dict.fromkeys(seeds)
+            if seed == self.seeds[0] or self.is_drawn(case, contender)
         ]
         return sorted(made, key=lambda run: run.key)
 
@@ -53,8 +60,11 @@ class Plan(ShortRepr):
         return list(found.values())
 
     def _variant_seeds(self, case: ScenarioCase, contender: Contender) -> tuple[int, ...]:
-        drawn = drawn_parts(case.scenario, case.model_error) or draws(contender.policy)
-        return selection_seeds(self.seeds) if drawn and contender.variants() else ()
+        return selection_seeds(self.seeds) if self.is_drawn(case, contender) and contender.variants() else ()
+
+    def is_drawn(self, case: ScenarioCase, contender: Contender) -> bool:
+        """Whether runs of different seeds may differ."""
+        return bool(drawn_parts(case.scenario, case.model_error)) or draws(contender.policy)
 
     def told(self) -> dict[str, Any]:
         """What results are read with: names, order and factors, as plain data."""
@@ -68,6 +78,7 @@ class Plan(ShortRepr):
                     "about": c.scenario.description,
                     "digest": scenario_digest(c.scenario),
                     "factors": dict(c.factors),
+                    "undrawn": [each.label for each in self.contenders if not self.is_drawn(c, each)],
                     "variant_seeds": {
                         each.label: list(self._variant_seeds(c, each)) for each in self.contenders if each.variants()
                     },

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from flowsched_models.document import InputError
 from flowsched_simulator.experiment.job_curves import QUEUE, UTILISATION, curve, last_end_s
 from flowsched_simulator.experiment.metric import METRICS
-from flowsched_simulator.experiment.paired import paired_difference
 from flowsched_simulator.experiment.plot import Plot
+from flowsched_simulator.experiment.results import Results, compared_figures
 from flowsched_simulator.experiment.scenario_case import ESTIMATE_ERROR, LOAD, MODEL_ERROR
-
-if TYPE_CHECKING:
-    from flowsched_simulator.experiment.results import Results
 
 _STEPS = 300
 _POINTS = 200
@@ -127,7 +124,7 @@ def varied_factors(results: Results) -> Iterator[str]:
 
 
 def _gain(results: Results, case: str, policy: str, metric: str) -> Any:
-    return paired_difference(results.values(case, results.reference, metric), results.values(case, policy, metric))
+    return compared_figures(case, metric, (results, results.reference), (results, policy))
 
 
 def _lines(results: Results, plot: Plot) -> Iterator[tuple[str, dict[str, Any]]]:

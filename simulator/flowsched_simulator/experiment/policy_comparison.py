@@ -9,7 +9,7 @@ from flowsched_models.text_table import counted
 from flowsched_simulator.experiment.metric import METRICS, Metric
 from flowsched_simulator.experiment.paired import LEVEL, PairedDifference, holm
 
-BETTER, WORSE, OPEN = "better", "worse", "open"
+BETTER, WORSE, OPEN, UNTESTED = "better", "worse", "open", "not tested"
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class PolicyComparison:
     p_adjusted: float | None = None
     """By Holm, over all comparisons that are shown together with this metric."""
     among: int = 1
-    """How many those are."""
+    """How many of those are tested."""
 
     @property
     def told_metric(self) -> Metric:
@@ -33,31 +33,38 @@ class PolicyComparison:
 
     @property
     def verdict(self) -> str:
-        """``better`` or ``worse`` than the reference, or ``open`` where chance may have made the difference."""
-        if self.p_adjusted is None or self.p_adjusted >= LEVEL or not self.difference.mean:
+        """``better`` or ``worse`` than the reference, ``open`` where chance may have made the difference, or ``not tested``:
+        one run of each, or a difference that never varies.
+        """
+        if self.p_adjusted is None:
+            return UNTESTED
+        if self.p_adjusted >= LEVEL or not self.difference.mean:
             return OPEN
         return BETTER if self.difference.mean < 0.0 else WORSE
 
     def sentence(self) -> str:
-        """Which is better by how much, or that it is not decided."""
+        """Which is better by how much, that no significant difference was found, or why nothing is tested."""
         found, metric = self.difference, self.told_metric
         own, other, by = self.policy, self.reference, f"by {metric.words}"
         lost = f" ({counted(found.lost, 'seed')} left out: a job never ended)" if found.lost else ""
         if found.mean is None:
             return f"{self.case}: {own} and {other} cannot be compared {by}: no seed has a figure of both{lost}."
-        amount = _amount(found, metric)
+        if found.mean == 0.0 and (found.low == found.high or not found.drawn):
+            where = f"in all {found.seeds} seeds" if found.drawn else "(nothing is drawn: one run each)"
+            return f"{self.case}: {own} and {other} are equal {by} {where}{lost}."
+        amount = f"{own} is {difference_words(self)}"
+        if not found.drawn:
+            return f"{self.case}: {by}, {amount} than {other} (nothing is drawn: one run each)."
         if found.low is None:
-            return f"{self.case}: {own} against {other} {by}: {amount} with one seed, which decides nothing{lost}."
-        if found.mean == 0.0 and found.low == found.high:
-            return f"{self.case}: {own} and {other} are equal {by} in all {found.seeds} seeds{lost}."
-        shown = f"{_between(found, metric)}, {counted(found.seeds, 'seed')}"
+            return f"{self.case}: {by}, {amount} than {other} with one seed, which decides nothing{lost}."
         if found.low == found.high:
-            shown = f"the same in all {found.seeds} seeds"
-        measured = f"{amount} ({shown})"
+            return f"{self.case}: {by}, {amount} than {other} in all {found.seeds} seeds alike: nothing varies{lost}."
+        measured = f"({_between(found, metric)}, {counted(found.seeds, 'seed')}, {p_words(self.p_adjusted)})"
         if self.verdict != OPEN:
-            return f"{self.case}: {own} is {self.verdict} than {other} {by}: {measured}{lost}."
+            return f"{self.case}: {own} is {self.verdict} than {other} {by}: {difference_words(self)} {measured}{lost}."
         many = f"; not significant after correction for {self.among} comparisons" if _excludes_zero(found) else ""
-        return f"{self.case}: not decided whether {own} or {other} is better {by}: {measured}{many}{lost}."
+        start = f"{self.case}: no significant difference between {own} and {other} {by}"
+        return f"{start}: {amount} in the mean {measured}{many}{lost}."
 
 
 def _excludes_zero(found: PairedDifference) -> bool:
@@ -71,8 +78,9 @@ def adjusted(found: Sequence[PolicyComparison]) -> list[PolicyComparison]:
         places.setdefault(each.metric, []).append(place)
     made = list(found)
     for own in places.values():
-        for place, p in zip(own, holm([found[place].difference.p for place in own]), strict=True):
-            made[place] = replace(found[place], p_adjusted=p, among=len(own))
+        tested = [found[place].difference.p for place in own]
+        for place, p in zip(own, holm(tested), strict=True):
+            made[place] = replace(found[place], p_adjusted=p, among=len([each for each in tested if each is not None]))
     return made
 
 
@@ -80,8 +88,8 @@ def _amount(found: PairedDifference, metric: Metric) -> str:
     """The mean difference: in per cent of the reference, or in units of the metric where the reference is 0 or a share."""
     if _in_points(found, metric):
         assert found.mean is not None
-        unit = "percentage points" if metric.unit == "%" else metric.unit or "in the mean"
-        return f"{found.mean * metric.factor:+.3g} {unit}"
+        unit = "percentage points" if metric.unit == "%" else metric.unit
+        return f"{found.mean * metric.factor:+.3g} {unit}".rstrip()
     return f"{100 * (found.relative or 0.0):+.1f} %"
 
 
@@ -96,9 +104,12 @@ def _in_points(found: PairedDifference, metric: Metric) -> bool:
     return metric.unit == "%" or not found.reference_mean
 
 
-def amount_text(found: PolicyComparison) -> str:
-    """The mean difference as a text with its unit."""
-    return "-" if found.difference.mean is None else _amount(found.difference, found.told_metric)
+def difference_words(found: PolicyComparison) -> str:
+    """``21.2 % lower``: the mean difference in plain words."""
+    if not found.difference.mean:
+        return "equal"
+    amount = _amount(found.difference, found.told_metric)
+    return f"{amount.lstrip('+-')} {'higher' if found.difference.mean > 0.0 else 'lower'}"
 
 
 def difference_cells(found: PolicyComparison) -> list[str]:
@@ -108,6 +119,11 @@ def difference_cells(found: PolicyComparison) -> list[str]:
         return ["-", "-", "-", "-"]
     interval = "-" if told.low is None else _between(told, metric).removeprefix("95 % interval ")
     return [_amount(told, metric), interval, _p_text(found.p_adjusted), _p_text(told.p_wilcoxon)]
+
+
+def p_words(p: float | None) -> str:
+    """``p = 0.11``; a p value that is below any interest as ``p < 0.001``."""
+    return "no p" if p is None else "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
 def _p_text(p: float | None) -> str:

@@ -14,7 +14,7 @@ from flowsched_models.short_repr import Overview, ShortRepr
 from flowsched_models.text_table import counted
 from flowsched_simulator.experiment.gathering import ABOUT, RESULTS, TIMINGS
 from flowsched_simulator.experiment.metric import METRICS, SHOWN
-from flowsched_simulator.experiment.paired import paired_difference
+from flowsched_simulator.experiment.paired import PairedDifference, paired_difference
 from flowsched_simulator.experiment.policy_comparison import PolicyComparison, adjusted
 from flowsched_simulator.experiment.seed_statistics import Interval, mean_of, quantile_of
 from flowsched_simulator.table import variants_line
@@ -64,10 +64,15 @@ class Results(ShortRepr):
         self._check("case", case, self.cases)
         return next(each["factors"] for each in self.about["cases"] if each["case"] == case)
 
+    def is_drawn(self, case: str, policy: str) -> bool:
+        """Whether the seed decides anything; False: there is one run, and no chance in it."""
+        self._check("case", case, self.cases)
+        return policy not in next(each.get("undrawn", ()) for each in self.about["cases"] if each["case"] == case)
+
     def variants_line(self, case: str) -> str:
         """How the variants of a case were chosen; empty where there was nothing to choose."""
         self._check("case", case, self.cases)
-        seeds = next(each["variant_seeds"] for each in self.about["cases"] if each["case"] == case)
+        seeds = next(each.get("variant_seeds", {}) for each in self.about["cases"] if each["case"] == case)
         return variants_line([{"policy": policy, "variant_seeds": each} for policy, each in seeds.items()])
 
     def to_frame(self, table: str = "runs") -> pd.DataFrame:
@@ -137,10 +142,9 @@ class Results(ShortRepr):
             self._check("policy", policy, self.policies)
         found = []
         for case in self.cases:
-            base = self.values(case, reference, metric)
             for policy in policies or self.policies:
                 if policy != reference:
-                    difference = paired_difference(self.values(case, policy, metric), base)
+                    difference = compared_figures(case, metric, (self, policy), (self, reference))
                     found.append(PolicyComparison(case, policy, reference, metric, difference))
         return adjusted(found)
 
@@ -227,6 +231,23 @@ class Results(ShortRepr):
 
 def _ends(found: Interval | None) -> tuple[float | None, float | None, float | None]:
     return (None, None, None) if found is None else (found.value, found.low, found.high)
+
+
+def compared_figures(
+    case: str, metric: str, own: tuple[Results, str], reference: tuple[Results, str]
+) -> PairedDifference:
+    """The figures of a policy minus those of another, each from its results.
+
+    The one run of a policy for which nothing is drawn stands beside every seed of one for which something is.
+    """
+    (a, a_drawn), (b, b_drawn) = (
+        (results.values(case, policy, metric), results.is_drawn(case, policy)) for results, policy in (own, reference)
+    )
+    if not a_drawn:
+        a = dict.fromkeys(b, next(iter(a.values()), None))
+    if not b_drawn:
+        b = dict.fromkeys(a, next(iter(b.values()), None))
+    return paired_difference(a, b, a_drawn or b_drawn)
 
 
 def load_results(folder: str | Path) -> Results:

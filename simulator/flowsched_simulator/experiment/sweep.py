@@ -146,8 +146,9 @@ class Sweep:
         """Every case and policy against the reference, by the metric of the plan."""
         values: dict[tuple[str, str], dict[int, float | None]] = {}
         for run in self.plan.runs(seeds):
-            figure = self._figure(run)
-            values.setdefault(run.key[:2], {})[run.seed] = figure
+            # The one run of what is not drawn stands beside those of all seeds.
+            stands_for = (run.seed,) if self.plan.is_drawn(run.case, run.contender) else seeds
+            values.setdefault(run.key[:2], {}).update(dict.fromkeys(stands_for, self._figure(run)))
         return [
             paired_difference(values[case, label], values[case, self.plan.reference])
             for case, label in values

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from flowsched_models.document import InputError
-from flowsched_simulator.experiment.paired import paired_difference
 from flowsched_simulator.experiment.policy_comparison import PolicyComparison, adjusted
-from flowsched_simulator.experiment.results import Results
+from flowsched_simulator.experiment.results import Results, compared_figures
 
 
 def compare_sweeps(
@@ -23,7 +22,7 @@ def compare_sweeps(
             for policy in policies or own.policies:
                 if case not in reference.cases or policy not in own.policies or policy not in reference.policies:
                     continue
-                difference = paired_difference(own.values(case, policy, metric), reference.values(case, policy, metric))
+                difference = compared_figures(case, metric, (own, policy), (reference, policy))
                 found.append(PolicyComparison(f"{case}, {policy}", *names, metric, difference))
     if not found:
         has = "; ".join(

@@ -127,7 +127,7 @@ def _difference_rows(found: Sequence[PolicyComparison]) -> tuple[float, list[dic
     rows = [
         {
             "policy": each.policy,
-            "verdict": {OPEN: "not decided"}.get(each.verdict, each.verdict),
+            "verdict": {OPEN: "not significant"}.get(each.verdict, each.verdict),
             "cells": difference_cells(each),
             "low": place(each.difference.low),
             "middle": place(each.difference.mean),

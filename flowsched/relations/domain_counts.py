@@ -78,6 +78,10 @@ class DomainCounts:
         holds, joins = self._known(task.holds), self._known(task.joins)
         return self._store.refusing_on(holds, joins, self._row.get(machine, -1), self._eligible_of(task))
 
+    def members(self, relation: Relation) -> int:
+        """Tasks that join a relation, in all domains."""
+        return self._store.members(relation.name)
+
     def domain(self, relation: Relation, machine: str) -> str | None:
         """The domain of a machine; None where it is in none."""
         if machine not in self._row:

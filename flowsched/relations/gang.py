@@ -37,11 +37,13 @@ class Gang(Generic[Members]):
         """Whether it has given up: it is tried again, and nothing is kept free for it."""
         return self.group.deadline_s is not None and now_s > self.group.deadline_s
 
-    def why_all_wait(self, placeable: int, now_s: float) -> str:
-        """A sentence with the numbers; ``placeable``: how many could start at most."""
+    def why_all_wait(self, placeable: int, now_s: float, searched: bool = True) -> str:
+        """A sentence with the numbers; ``placeable``: how many could start at most, if all assignments were ``searched``."""
         group = self.group
         if self.complete:
             text = f"task group {group.name}: {self.running + placeable} of {group.minimum} could start now; all wait"
+            if not searched:
+                text += " (not all assignments were searched; more may fit)"
         else:
             here = self.running + len(self.members)
             text = f"task group {group.name}: {here} of {group.minimum} are there; all wait"

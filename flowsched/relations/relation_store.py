@@ -206,6 +206,11 @@ class RelationStore:
         by_domain = np.append(bounds.open_domains(members, holders), not bounds.needs_label)
         return by_domain[key.domain], key.domain >= 0
 
+    def members(self, name: str) -> int:
+        """Members in all domains. Raises ``KeyError`` for a relation that was not declared."""
+        (id_,) = self.ids((name,))
+        return self._counts[id_].by_domain.total
+
     def members_around(self, name: str) -> IntArray:
         """Members in the domain of each row; 0 for rows in none. Raises ``KeyError`` for an undeclared relation."""
         (id_,) = self.ids((name,))

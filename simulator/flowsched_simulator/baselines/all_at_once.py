@@ -59,8 +59,8 @@ class AllAtOnce(Baseline):
     def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:  # noqa: ARG002
         """The machine that would run empty first, with the task on it."""
 
-        def after(room: Room) -> tuple[float, str]:
+        def after(room: Room) -> tuple[int, str]:
             # In whole nanoseconds: sums of the same tasks in another order are equal.
-            return round(this.load_s(room) + this.added_s(task, room), 9), room.name
+            return int(1e9 * (this.load_s(room) + this.added_s(task, room)) + 0.5), room.name
 
         return min(rooms, key=after)

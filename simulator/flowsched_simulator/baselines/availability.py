@@ -45,6 +45,16 @@ class Availability:
         with np.errstate(invalid="ignore"):
             return enough & (short - self.times[:, None] >= lasting_s - _CLOSE_S)
 
+    def fits(self, step: int, need: IntArray, lasting_s: FloatArray) -> BoolArray:
+        """[M]: where a task that needs [R] and runs [M] seconds could start at a step of the grid."""
+        found: BoolArray = (self.free[step] >= need).all(axis=1)
+        rows = np.flatnonzero(found)
+        short = (self.free[step:, rows] < need).any(axis=2)
+        ends = np.where(short.any(axis=0), self.times[step + short.argmax(axis=0)], np.inf)
+        with np.errstate(invalid="ignore"):
+            found[rows] = ends - self.times[step] >= lasting_s[rows] - _CLOSE_S
+        return found
+
     def take(self, row: int, need: IntArray, start_s: float, lasting_s: float) -> None:
         """Let a task have its amounts of a machine for a while."""
         first, last = self._step(start_s), self._step(start_s + lasting_s)

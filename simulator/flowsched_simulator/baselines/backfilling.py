@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
 from flowsched.cluster.snapshot import Snapshot, Task
+from flowsched.relations.domain_counts import DomainCounts
 from flowsched.support.arrays import FloatArray, IntArray
 from flowsched_simulator.baselines.availability import Availability
 from flowsched_simulator.baselines.baseline import Baseline
 from flowsched_simulator.baselines.expectation import left_s
-from flowsched_simulator.baselines.greedy_round import Round, cores_for
+from flowsched_simulator.baselines.gang_search import MOST_STEPS, GangSearch, Places, alike
+from flowsched_simulator.baselines.greedy_round import PickDevices, Round, cores_for
 from flowsched_simulator.baselines.room import Room, RoomLayout
 
 
@@ -28,6 +30,8 @@ class BackfillingRound(Round):
         self._begun: list[tuple[int, IntArray, float]] = []
         self._promises: dict[str, str] = {}
         """When and where reservations begin, in words, by task."""
+        self._forever = False
+        """Whether a task without an end has a reservation."""
         self.reservations = 0
         """Reservations so far; that of a task group is one."""
 
@@ -39,9 +43,9 @@ class BackfillingRound(Round):
         now = self._availability.feasible(self._need(task, width_milli), self._lasting_s(task, width_milli, found))[0]
         return [r for r in found if now[self._row[r.name]]]
 
-    def place(self, task: Task, width_milli: int, room: Room) -> None:
+    def place(self, task: Task, width_milli: int, room: Room, pick: PickDevices | None = None) -> None:
         """Give the task its share of the machine until its estimated end."""
-        super().place(task, width_milli, room)
+        super().place(task, width_milli, room, pick)
         row, need = self._row[room.name], self._need(task, width_milli)
         lasting_s = self._delay_s(task) + self.told_s(task, width_milli, room)
         if self._availability is None:
@@ -49,60 +53,61 @@ class BackfillingRound(Round):
         else:
             self._availability.take(row, need, self.snapshot.now_s, lasting_s)
 
+    def take_back(self) -> None:
+        """Undo the last placement of the attempt."""
+        task, placement = self._tasks[self._placements[-1].task], self._placements[-1]
+        row = self._row[placement.machine]
+        super().take_back()
+        if self._availability is None:
+            self._begun.pop()
+        else:
+            width = placement.width_milli
+            lasting_s = self._delay_s(task) + self.told_s(task, width, self.rooms[row])
+            self._availability.take(row, -self._need(task, width), self.snapshot.now_s, lasting_s)
+
     def reserve(self, tasks: Sequence[Task], widths: Sequence[int], needed: int) -> None:
         """Promise tasks the earliest time at which ``needed`` of them fit together, each the machine that ends it first.
 
-        Machines that a relation closes to a task at present are left out, since until when is unknown: a task that only
-        a relation keeps waiting has no reservation.
+        Relations count what runs now, since until when is unknown, and the tasks themselves: a task that only what runs
+        keeps waiting through a relation has no reservation.
         """
         if self._availability is None:
             self._availability = Availability(self.snapshot.now_s, *self._now())
+        is_gang = len(tasks) > 1
         demands = [
-            (task, self._need(task, width), self._lasting_s(task, width, self._open(task, width)))
+            (task, self._need(task, width), self._lasting_s(task, width, self._open(task, width, is_gang)))
             for task, width in zip(tasks, widths, strict=True)
         ]
-        for start_s in self._starts(demands, needed):
+        starts, steps, trial = self._starts(demands, needed), MOST_STEPS, self._availability.copy()
+        if is_gang and starts and not self._forever:
+            # What does not fit together when all has ended never does.
+            starts = starts if GangSearch(_Later(self, trial, demands, trial.times[-1]), needed).fit() else []
             trial = self._availability.copy()
-            found: list[tuple[Task, int]] = []
-            for task, need, lasting_s in demands:
-                step = int(np.searchsorted(trial.times, start_s))
-                can = trial.feasible(need, lasting_s)[step]
-                if can.any():
-                    row = int(
-                        np.where(can, lasting_s, np.inf).argmin() if np.isfinite(lasting_s[can]).any() else can.argmax()
-                    )
-                    trial.take(row, need, start_s, float(lasting_s[row]))
-                    found.append((task, row))
-            if len(found) >= needed:
+        for start_s in starts:
+            later = _Later(self, trial, demands, start_s)
+            search = GangSearch(later, needed, steps)
+            if search.fit():
                 self._availability = trial
                 self.reservations += 1
-                for task, row in found:
+                self._forever |= any(task.endless for task, _ in later.placed)
+                for task, row in later.placed:
                     self._promises[task.name] = f"reserved on {self.rooms[row].name} at {start_s:.1f} s"
                 return
-
-    def attempt(self) -> Callable[[], None]:
-        """Remember how things are; what is returned undoes all placements since."""
-        undo_placements = super().attempt()
-        begun, kept = len(self._begun), None if self._availability is None else self._availability.copy()
-
-        def undo() -> None:
-            undo_placements()
-            del self._begun[begun:]
-            self._availability = kept
-
-        return undo
+            steps -= search.steps
 
     def shortage(self, task: Task, width_milli: int) -> str:
-        """Say why the task does not start now, and when it will by the estimates."""
+        """Say why the task does not start now."""
         could = super().candidates(task, width_milli)
         if could:
             promised = ", ".join(f"{name} ({words})" for name, words in list(self._promises.items())[:1])
             where = "machine" if len(could) == 1 else "machines"
-            reason = f"would fit on {len(could)} {where} now, and delay a reservation there: first of all {promised}"
-        else:
-            reason = super().shortage(task, width_milli)
+            return f"would fit on {len(could)} {where} now, and delay a reservation there: first of all {promised}"
+        return super().shortage(task, width_milli)
+
+    def postpone(self, task: Task, reason: str) -> None:
+        """Let the task wait; where it has a reservation, the reason says which."""
         promise = self._promises.get(task.name)
-        return f"{reason}; {promise}" if promise else reason
+        super().postpone(task, f"{reason}; {promise}" if promise else reason)
 
     @cached_property
     def _row(self) -> dict[str, int]:
@@ -116,8 +121,12 @@ class BackfillingRound(Round):
             able += self._availability.feasible(need, lasting_s).any(axis=1)
         return [float(t) for t in self._availability.times[able >= needed]]
 
-    def _open(self, task: Task, width_milli: int) -> list[Room]:
-        return [r for r in self.possible(task, width_milli) if self.domain_counts.refusal(task, r.name) is None]
+    def _open(self, task: Task, width_milli: int, beside_others: bool) -> list[Room]:
+        """Machines where the task would fit if no other were there; alone, only those that no relation closes to it now."""
+        found = self.possible(task, width_milli)
+        if beside_others or not self.domain_counts.concerns(task):
+            return found
+        return [r for r in found if self.domain_counts.refusal(task, r.name) is None]
 
     def _need(self, task: Task, width_milli: int) -> IntArray:
         """[R] millicores, memory, cores of its own, and further resources of a task."""
@@ -164,6 +173,60 @@ class BackfillingRound(Round):
             need[2] = len(r.cores) if self.own_cores else 0
             ends.append((row, need, now_s + left_s(self.snapshot.catalogue, r, self.rooms[row].type, now_s)))
         return free, ends
+
+
+_Demand = tuple[Task, IntArray, FloatArray]
+"""A task with what it needs [R], and how long on each machine [M]."""
+
+
+class _Later(Places):
+    """Where tasks may start together at a time to come."""
+
+    def __init__(self, this: Round, trial: Availability, demands: Sequence[_Demand], start_s: float) -> None:
+        tasks = [task for task, _, _ in demands]
+        super().__init__(tasks, [need for _, need, _ in demands], [alike(t, this.snapshot.now_s) for t in tasks])
+        self.trial, self.placed = trial, list[tuple[Task, int]]()
+        self._this, self._demands, self._start_s = this, demands, start_s
+        self._step = int(np.searchsorted(trial.times, start_s))
+        self._counts = this.domain_counts.copy()
+
+    @property
+    def domain_counts(self) -> DomainCounts:
+        return self._counts
+
+    @property
+    def rooms(self) -> Sequence[Room]:
+        return self._this.rooms
+
+    @property
+    def free(self) -> IntArray:
+        found: IntArray = self.trial.free[self._step]
+        return found
+
+    def options(self, member: int) -> list[Room]:
+        task, need, lasting_s = self._demands[member]
+        rows = np.flatnonzero(self.trial.fits(self._step, need, lasting_s)).tolist()
+        found = [self._this.rooms[row] for row in rows]
+        if not self._counts.concerns(task):
+            return found
+        return [room for room in found if self._counts.refusal(task, room.name) is None]
+
+    def put(self, member: int, options: Sequence[Room]) -> Room:
+        task, need, lasting_s = self._demands[member]
+        row, room = min(
+            ((self._this.layout.row(room.name), room) for room in options),
+            key=lambda pair: (lasting_s[pair[0]], pair[0]),
+        )
+        self.trial.take(row, need, self._start_s, float(lasting_s[row]))
+        self._counts.add(task, room.name)
+        self.placed.append((task, row))
+        return room
+
+    def take_back(self) -> None:
+        task, row = self.placed.pop()
+        _, need, lasting_s = next(demand for demand in self._demands if demand[0] is task)
+        self.trial.take(row, -need, self._start_s, float(lasting_s[row]))
+        self._counts.remove(task, self._this.rooms[row].name)
 
 
 class Backfilling(Baseline):

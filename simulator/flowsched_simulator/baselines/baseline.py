@@ -8,9 +8,12 @@ from collections.abc import Iterable, Sequence
 from flowsched.cluster.decision import Decisions
 from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.snapshot import Snapshot, Task
+from flowsched.relations.domain_counts import DomainCounts
 from flowsched.relations.gang import Gang, gangs_of
+from flowsched.support.arrays import IntArray
+from flowsched_simulator.baselines.gang_search import GangSearch, Places, alike
 from flowsched_simulator.baselines.granting import Granting
-from flowsched_simulator.baselines.greedy_round import Round, cores_text
+from flowsched_simulator.baselines.greedy_round import Round, cores_for, cores_text
 from flowsched_simulator.baselines.room import Room, RoomLayout
 
 
@@ -64,7 +67,7 @@ class Baseline(ABC):
             width = self.width_milli(task, this)
             rooms = [] if blocking else self.rooms_for(task, width, this)
             if rooms:
-                this.place(task, width, self._chosen(task, width, rooms, this))
+                this.place(task, width, self.chosen(task, width, rooms, this))
                 continue
             # A task that no machine could ever take holds up no other; it would do so forever.
             holds_up = not blocking and this.is_possible(task, width)
@@ -77,34 +80,24 @@ class Baseline(ABC):
 
     def _settle_gang(self, gang: Gang[tuple[int, ...]], members: Sequence[Task], this: Round, blocking: str) -> str:
         """Place as many members of a task group as fit if they are enough, else none; which task blocks the queue now."""
-        undo = this.attempt()
-        waiting = [] if blocking else list(members)
-        placed: set[str] = set()
-        progress = True
-        while waiting and progress:
-            left = []
-            for task in waiting:
-                width = self.width_milli(task, this)
-                rooms = this.candidates(task, width)
-                if rooms:
-                    this.place(task, width, self._chosen(task, width, rooms, this))
-                    placed.add(task.name)
-                else:
-                    left.append(task)
-            progress = len(left) < len(waiting)
-            waiting = left
-        if len(placed) >= gang.needed:
-            for task in waiting:
-                this.postpone(task, this.shortage(task, self.width_milli(task, this)))
-            return blocking
-        undo()
-        reason = gang.why_all_wait(len(placed), this.snapshot.now_s)
+        search = None
+        if not blocking and gang.complete:
+            search = GangSearch(_Start(self, members, this), gang.needed)
+            this.begin_attempt()
+            found = search.fit()
+            this.end_attempt()
+            if found:
+                for m in search.left:
+                    this.postpone(members[m], this.shortage(members[m], self.width_milli(members[m], this)))
+                return blocking
+        able = all(this.is_possible(t, self.width_milli(t, this)) for t in members)
+        holds_up = not blocking and able and gang.complete
+        behind = self.held_up(members, gang.needed, gang.group.name, this) if holds_up else ""
+        most, searched = (0, True) if search is None else (search.most, not search.exhausted)
+        reason = gang.why_all_wait(most, this.snapshot.now_s, searched)
         for task in members:
             this.postpone(task, blocking or reason)
-        able = all(this.is_possible(t, self.width_milli(t, this)) for t in members)
-        if not blocking and able and gang.complete:
-            return self.held_up(members, gang.needed, gang.group.name, this)
-        return blocking
+        return blocking or behind
 
     def round_of(self, snapshot: Snapshot) -> Round:
         """The working copy that a round begins with."""
@@ -155,7 +148,8 @@ class Baseline(ABC):
         needs = self._needs(task, self.width_milli(task, this), this)
         return f"waits behind {task.name}, which needs {needs} (first come, first served)"
 
-    def _chosen(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:
+    def chosen(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:
+        """What :meth:`choose` says, if it is one of the machines."""
         room = self.choose(task, width_milli, rooms, this)
         if not any(room is one for one in rooms):
             raise ValueError(
@@ -170,6 +164,41 @@ class Baseline(ABC):
         if task.gpus is not None and any(task.memory_mib <= r.free_memory_mib for r in with_cpu):
             return f"{cpu} and {task.gpus}"
         return f"{cpu} and {task.memory_mib} MiB" if with_cpu else cpu
+
+
+class _Start(Places):
+    """Where members of a gang may start now."""
+
+    def __init__(self, rule: Baseline, members: Sequence[Task], this: Round) -> None:
+        self._rule, self._this = rule, this
+        self._widths = [rule.width_milli(task, this) for task in members]
+        cores = [cores_for(width) if this.own_cores else 0 for width in self._widths]
+        needs = [(width, task.memory_mib, n) for task, width, n in zip(members, self._widths, cores, strict=True)]
+        super().__init__(members, needs, [alike(task, this.snapshot.now_s) for task in members])
+
+    @property
+    def domain_counts(self) -> DomainCounts:
+        return self._this.domain_counts
+
+    @property
+    def rooms(self) -> Sequence[Room]:
+        return self._this.rooms
+
+    @property
+    def free(self) -> IntArray:
+        return self._this.layout.free
+
+    def options(self, member: int) -> list[Room]:
+        return self._this.candidates(self.tasks[member], self._widths[member])
+
+    def put(self, member: int, options: Sequence[Room]) -> Room:
+        task, width = self.tasks[member], self._widths[member]
+        room = self._rule.chosen(task, width, options, self._this)
+        self._this.place(task, width, room, self._this.tight_devices if self.tight else None)
+        return room
+
+    def take_back(self) -> None:
+        self._this.take_back()
 
 
 def by_arrival(task: Task) -> tuple[int, float, str]:

@@ -26,6 +26,8 @@ from flowsched_simulator.baselines.room import (
     vacate,
 )
 
+PickDevices = Callable[[Room, Task], tuple[int, ...]]
+
 
 class Round:
     """A working copy of the cluster in one round, and the decisions so far."""
@@ -61,8 +63,14 @@ class Round:
         self._shortages: dict[tuple[object, ...], str] = {}
         """What is short for a demand, until something is placed."""
         self._has_cores = self.layout.capacity[:, 2] > 0
-        self.pick_devices: Callable[[Room, Task], tuple[int, ...]] = fullest_devices
+        self.pick_devices: PickDevices = fullest_devices
         """Which GPUs of a machine a task takes."""
+        self.tight_devices: PickDevices = fullest_devices
+        """Those that leave most to others."""
+        self.version = 0
+        """Another number whenever something on machines has changed."""
+        self._before: list[tuple[dict[str, object], float | None]] | None = None
+        """What placements of an attempt found, so that they can be taken back: their machine, and its load."""
 
     @cached_property
     def _machines(self) -> dict[str, Machine]:
@@ -143,13 +151,16 @@ class Round:
             return 0
         return min(room.free_milli, len(room.unowned) * MILLI) if self.own_cores else room.free_milli
 
-    def place(self, task: Task, width_milli: int, room: Room) -> None:
-        """Give the task its share of the machine."""
+    def place(self, task: Task, width_milli: int, room: Room, pick: PickDevices | None = None) -> None:
+        """Give the task its share of the machine; ``pick``: instead of ``pick_devices``."""
         cores = pick_cores(room, cores_for(width_milli)) if self.own_cores else room.batch_cores
         threads = task.threads_on(len(cores), self.snapshot.catalogue.jobs[task.profile])
-        devices = self.pick_devices(room, task)
+        devices = (pick or self.pick_devices)(room, task)
+        if self._before is not None:
+            self._before.append((dict(vars(room)), None if self._loads_s is None else self._loads_s[room.name]))
         occupy(room, task, width_milli, cores, devices)
         self.layout.handed_out(room)
+        self.version += 1
         self._shortages.clear()
         if self._loads_s is not None:
             self._loads_s[room.name] += self.added_s(task, room)
@@ -219,6 +230,7 @@ class Round:
         vacate(room, resident)
         room.busy = self._held(room, ())
         self.layout.handed_out(room)
+        self.version += 1
         self._nowhere.clear()
         self._shortages.clear()
 
@@ -234,24 +246,30 @@ class Round:
         stay = {c for r in self.residents(room) if r not in gone for c in r.cores}
         return stay.union(*(p.cores for p in self._placements if p.machine == room.name))
 
-    def attempt(self) -> Callable[[], None]:
-        """Remember how things are; what is returned undoes all placements since."""
-        rooms = tuple(replace(r) for r in self.rooms)
-        free, devices = self.layout.free.copy(), self.layout.devices.copy()
-        domain_counts = self.domain_counts.copy()
-        placed = len(self._placements)
+    def begin_attempt(self) -> None:
+        """From here on placements can be taken back."""
+        self._before = []
 
-        def undo() -> None:
-            self.rooms = rooms
-            self.layout.free[:] = free
-            self.layout.devices[:] = devices
-            self._nowhere.clear()
-            self._shortages.clear()
+    def end_attempt(self) -> None:
+        """What is placed stays."""
+        self._before = None
+
+    def take_back(self) -> None:
+        """Undo the last placement of the attempt."""
+        assert self._before, "no placement of an attempt is left"
+        placement = self._placements.pop()
+        room = self.rooms[self.layout.row(placement.machine)]
+        found, load_s = self._before.pop()
+        vars(room).update(found)
+        self.layout.handed_out(room)
+        self.version += 1
+        self.domain_counts.remove(self._tasks[placement.task], placement.machine)
+        self._nowhere.clear()
+        self._shortages.clear()
+        if self._loads_s is not None and load_s is not None:
+            self._loads_s[room.name] = load_s
+        else:
             self._loads_s = None
-            self.domain_counts = domain_counts
-            del self._placements[placed:]
-
-        return undo
 
     def postpone(self, task: Task, reason: str) -> None:
         """Let the task wait."""

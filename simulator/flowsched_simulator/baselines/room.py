@@ -180,6 +180,10 @@ class RoomLayout:
         self._running, self._handed = running, set()
         return tuple(self._rooms)
 
+    def row(self, name: str) -> int:
+        """The row of a machine."""
+        return self._row[name]
+
     def handed_out(self, room: Room) -> None:
         """Take note that a round has changed a room, which is worked out again for the next one."""
         row = self._row[room.name]

@@ -55,8 +55,8 @@ class TopoBipartition(Baseline):
         self._known: dict[_Asked, dict[_State, MappedJob | None]] = {}
         self._best: dict[tuple[object, ...], _BestPlace | None] = {}
         """By what tasks ask for, until something is placed."""
-        self._rooms: tuple[Room, ...] = ()
-        """Those that ``_best`` is about."""
+        self._version = -1
+        """Of the round, when ``_best`` was worked out."""
 
     def round_of(self, snapshot: Snapshot) -> Round:
         """A round in which tasks get the devices that they are mapped to."""
@@ -84,9 +84,8 @@ class TopoBipartition(Baseline):
         """The best place of a task with GPUs; None for others, and where it does not fit."""
         if task.gpus is None:
             return None
-        # Undoing an attempt replaces all rooms.
-        if self._rooms is not this.rooms:
-            self._rooms = this.rooms
+        if self._version != this.version:
+            self._version = this.version
             self._best.clear()
         # What relations allow depends on the task itself.
         asked = task.profile, task.gpus, width_milli, task.memory_mib, task.resources, task.machines
@@ -122,9 +121,7 @@ class TopoBipartition(Baseline):
     def _devices(self, room: Room, task: Task) -> tuple[int, ...]:
         if task.gpus is None:
             return ()
-        devices = self._best_of([room], (task.profile, task.gpus)).mapped.devices
-        self._best.clear()
-        return devices
+        return self._best_of([room], (task.profile, task.gpus)).mapped.devices
 
 
 class TopoBipartitionPostponing(TopoBipartition):

@@ -408,7 +408,7 @@ def _running_order(r: Running, now_s: float) -> tuple[object, ...]:
 
 
 def _resident(r: Running, snapshot: Snapshot, machine: Machine) -> Resident:
-    ready_s = max(0.0, r.start_s - snapshot.now_s)
+    ready_s = max(0.0, round(r.start_s - snapshot.now_s, 6))
     resident = Resident(
         r.task.profile,
         r.task.scale,

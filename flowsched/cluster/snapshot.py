@@ -13,6 +13,7 @@ from flowsched.cluster.resource import without
 from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.execution import INSTANT_S
 from flowsched_models.profile import JobProfile
 from flowsched_models.short_repr import Overview, ShortRepr
 from flowsched_models.text_table import counted
@@ -325,6 +326,14 @@ class Snapshot(ShortRepr):
         )
         rows = ((t.name, t.profile, t.request_milli / MILLI, t.submit_s, t.priority) for t in self.pending)
         return Overview(words, ("pending", "profile", "request", "submit_s", "priority"), rows, len(self.pending))
+
+    def age_s(self, task: Task) -> float:
+        """Seconds since a task was submitted; in whole microseconds, so that they are the same wherever the clock began."""
+        return round(self.now_s - task.submit_s, 6)
+
+    def is_new(self, task: Task) -> bool:
+        """Whether a task was submitted in this very instant."""
+        return self.age_s(task) <= INSTANT_S
 
     def service_cores(self, machine: str) -> frozenset[int]:
         """Virtual CPUs of a machine that belong to its services."""

@@ -119,7 +119,7 @@ class _Round:
         if name in self.placed:
             return ()
         reason = self._why.get(name) or "waits until the jobs before it, which take all that is free, have started"
-        waited_s, by_choice = self.snapshot.now_s - job.first.submit_s, name in self._by_choice
+        waited_s, by_choice = self.snapshot.age_s(job.first), name in self._by_choice
         found = []
         for task in (job.first, *job.parts[:1]):
             terms = self.prices.waiting_terms(task)

@@ -516,7 +516,7 @@ class FlowPrices:
 
     def _price_waiting(self, task_class: int) -> dict[str, float]:
         task = self.forecasts.view.classes[task_class].task
-        age = max(0.0, self.forecasts.view.snapshot.now_s - task.submit_s)
+        age = max(0.0, self.forecasts.view.snapshot.age_s(task))
         due = self.settings.due_age_s
         growth = self.settings.waiting_weight * (min(1.0, age / due) if due > 0.0 else 1.0)
         worst = float(self.wishes[task_class].max(initial=0.0)) if self._wished else 0.0

@@ -313,7 +313,7 @@ class ForecastCache:
     def delay_s(self, task_class: int, start_after: int) -> float:
         """Seconds from binding to the program's start."""
         delay = self.view.snapshot.start_delay
-        fresh = start_after == 0 and self.view.classes[task_class].task.submit_s >= self.view.snapshot.now_s
+        fresh = start_after == 0 and self.view.snapshot.is_new(self.view.classes[task_class].task)
         return delay.at_submission_s if fresh else delay.after_waiting_s
 
     def resident(self, group: int, arrival: Arrival) -> Resident:

@@ -29,8 +29,7 @@ class Goals:
         self._settings = settings
         self._goal_s = goal_s
         view = forecasts.view
-        now = view.snapshot.now_s
-        self.age = [now - c.task.submit_s for c in view.classes]
+        self.age = [view.snapshot.age_s(c.task) for c in view.classes]
         self.elapsed = [0.0 if goal_s is not None else age for age in self.age]
         self.alone_s: list[FloatArray]
         """By class, [shapes] run time alone on an empty machine; infinity where it cannot run or would break a p95 goal."""
@@ -138,7 +137,6 @@ class Goals:
     def _running_goals(self, group: int) -> list[tuple[float, float, float]]:
         """(elapsed, goal, importance) of all that runs on a group's machine."""
         view = self._forecasts.view
-        now = view.snapshot.now_s
         goals = []
         for running in view.groups[group].running:
             task = running.task
@@ -147,7 +145,7 @@ class Goals:
             if known is None:
                 known = self._known_goals[key] = self._goal_and_importance(task)
             tau, importance = known
-            goals.append((0.0 if self._goal_s is not None else now - task.submit_s, tau, importance))
+            goals.append((0.0 if self._goal_s is not None else view.snapshot.age_s(task), tau, importance))
         return goals
 
     def _goal_and_importance(self, task: Task) -> tuple[float, float]:

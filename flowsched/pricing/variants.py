@@ -77,7 +77,7 @@ class VariantBuilder:
         parts: list[_TypeVariants] = []
         for c, cls in enumerate(view.classes):
             t = cls.task
-            fresh = t.submit_s >= view.snapshot.now_s
+            fresh = view.snapshot.is_new(t)
             # Where GPUs make a difference to its speed, how many it asks for does too.
             gpus = None if view.snapshot.catalogue.jobs[t.profile].gpus is NO_GPU_PROFILE else t.gpus
             job = (t.profile, t.scale, t.widths_milli, t.memory_mib, t.threads, t.endless, t.machines, t.done)

@@ -93,7 +93,7 @@ class _Draw:
             found += self._best(task, rows[startable], price_now[startable], rank, wanted, alike)
         if settings.preemption != "none":
             found += self._with_victims(task, open_, asked, rank, wanted)
-        if settings.drain and self.snapshot.now_s - task.submit_s > settings.due_age_s:
+        if settings.drain and self.snapshot.age_s(task) > settings.due_age_s:
             found += self._emptiest(np.flatnonzero(open_ & cluster.bare.fits(task, asked)), wanted)
         return found + self._told(open_, fits)
 
@@ -196,8 +196,8 @@ class _Draw:
         goal_s = settings.goal_factor * best_s if task.goal_s is None else task.goal_s
         importance = task.weight * (1.0 if task.endless else (best_s / REFERENCE_RUN_S) ** settings.length_weight)
         delay = self.snapshot.start_delay
-        waited_s = self.snapshot.now_s - task.submit_s
-        delay_s = delay.at_submission_s if waited_s <= 0.0 else delay.after_waiting_s
+        waited_s = self.snapshot.age_s(task)
+        delay_s = delay.at_submission_s if self.snapshot.is_new(task) else delay.after_waiting_s
         pressure = profiles.pressure[job], profiles.sensitivity[job]
         arrival = np.array([waited_s, goal_s, importance, delay_s, task.memory_mib, *pressure])
         numbers = np.array([settings.eps, settings.beta, 0.0, 0.0, 0.0, delay.after_waiting_s])

@@ -80,7 +80,7 @@ def _taken_back(model: RoundModel, state: RoundState) -> Sequence[Postponement]:
     for name, by in state.taken_back.items():
         t = number[name]
         terms = model.prices.waiting_terms(model.view.class_of[t])
-        waited = model.view.snapshot.now_s - model.view.tasks[t].submit_s
+        waited = model.view.snapshot.age_s(model.view.tasks[t])
         reason = f"{by.room_for} has a higher priority and starts in its place on {by.machine}"
         found.append(Postponement(name, reason, waited, sum(terms.values()), terms))
     return found

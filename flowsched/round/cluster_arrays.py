@@ -215,7 +215,7 @@ class ClusterArrays:
         now = self.snapshot.now_s
         self._at: IntArray = self._layout.row[running.machine]
         width, memory, scale, weight = running.width_milli, running.memory_mib, running.scale, running.weight
-        left, goal_s, waited_s = 1.0 - running.progress, running.goal_s, now - running.submit_s
+        left, goal_s, waited_s = 1.0 - running.progress, running.goal_s, np.round(now - running.submit_s, 6)
         self._milli, self._memory_mib = width.astype(np.int64), memory.astype(np.int64)
         self._task_units = self._running_units()
         self._priority: IntArray = running.priority.astype(np.int64)

@@ -16,6 +16,7 @@ from flowsched_models.pace_table import PaceTable
 from flowsched_models.profile import PhaseOrder
 from flowsched_models.runtime import Host, HostFactory
 
+_TINY = 1e-12
 
 @dataclass(frozen=True)
 class ProfileArrays:
@@ -34,7 +35,8 @@ class ProfileArrays:
         alone_s, one_core_s, serial = self.alone_s[job, shape], self.one_core_s[job, shape], self.serial[job]
         parallel_s = np.where(np.isfinite(alone_s), alone_s, 0.0) - serial * one_core_s
         serial_s = np.maximum(0.0, left - (1.0 - serial)) * one_core_s
-        return serial_s + np.minimum(1.0, left / (1.0 - serial)) * parallel_s, serial_s
+        # Where all work is on one core, there is no other part.
+        return serial_s + np.minimum(1.0, left / np.maximum(1.0 - serial, _TINY)) * parallel_s, serial_s
 
     def demand(self, job: IntArray, shape: IntArray, left: FloatArray, seconds: FloatArray) -> FloatArray:
         """Cores that a part of the work keeps busy that takes so many seconds alone."""

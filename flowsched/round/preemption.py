@@ -68,7 +68,7 @@ def carried_out(snapshot: Snapshot, placements: Iterable[Placement]) -> RoundSta
 def started(snapshot: Snapshot, task: Task, placement: Placement) -> Running:
     """A task that is bound in a round."""
     delay = snapshot.start_delay
-    wait = delay.at_submission_s if task.submit_s >= snapshot.now_s else delay.after_waiting_s
+    wait = delay.at_submission_s if snapshot.is_new(task) else delay.after_waiting_s
     now = snapshot.now_s
     place = placement.machine, placement.width_milli, placement.threads, placement.cores
     return Running(task, *place, now, now + wait, task.done, devices=placement.devices)

@@ -45,7 +45,7 @@ class OverdueDemands:
 def settle_overdue(view: View, prices: FlowPrices, settings: Settings) -> OverdueDemands:
     """Find the earliest overdue task, and start it or reserve for it."""
     snapshot = view.snapshot
-    due = [t for t, task in enumerate(view.tasks) if snapshot.now_s - task.submit_s > settings.due_age_s]
+    due = [t for t, task in enumerate(view.tasks) if snapshot.age_s(task) > settings.due_age_s]
     if not due:
         return OverdueDemands()
     gang_of = {t: gang for gang in ordered_gangs(view) for t in gang.members}

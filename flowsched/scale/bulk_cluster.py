@@ -431,6 +431,11 @@ class BulkCluster(MachineRows):
             self._lasting = self.structure, self.table().run_s[:, None] * (1.0 + by_kind)
         return self._lasting[1]
 
+    def age_s(self, tasks: IntArray, now_s: float) -> FloatArray:
+        """Seconds since each of the tasks came, in whole microseconds, as :meth:`Snapshot.age_s` has them."""
+        age_s: FloatArray = np.round(now_s - self.created_s[tasks], 6)
+        return age_s
+
     def predicted_end(self, tasks: IntArray, machines: IntArray, now_s: float) -> FloatArray:
         """When each of the tasks would end if it started now on its machine: what ``bind`` wants to know."""
         ends: FloatArray = now_s + self.lasting_s()[self.task_class[tasks], self.kind[machines]]

@@ -76,8 +76,8 @@ def elapsed(cluster: BulkCluster, tasks: IntArray, now_s: float) -> tuple[FloatA
     lasting = cluster.lasting_s()[cluster.task_class[tasks], cluster.kind[cluster.machine[tasks]]]
     length = np.where(np.isfinite(lasting) & (lasting > 0.0), lasting, 1.0)
     finite, ending = np.isfinite(lasting), np.isfinite(cluster.end_s[tasks])
-    left = np.clip((np.where(ending, cluster.end_s[tasks], now_s) - now_s) / length, 0.0, 1.0)
-    age = np.clip((now_s - cluster.created_s[tasks]) / length, 0.0, 1.0)
+    left = np.clip(np.round(np.where(ending, cluster.end_s[tasks], now_s) - now_s, 6) / length, 0.0, 1.0)
+    age = np.clip(cluster.age_s(tasks, now_s) / length, 0.0, 1.0)
     done = np.where(finite, np.where(ending, 1.0 - left, age), 0.0)
     return done, np.where(finite & ending, left, 1.0)
 
@@ -119,7 +119,7 @@ def carry_out(moves: Moves, cluster: BulkCluster, end_s: FloatArray | None = Non
 def waiting_cost(cluster: BulkCluster, tasks: IntArray, now_s: float, due_age_s: float) -> FloatArray:
     """What leaving each of these tasks for later costs, by its age."""
     table, classes = cluster.table(), cluster.task_class[tasks]
-    age = np.clip((now_s - cluster.created_s[tasks]) / max(due_age_s, 1e-9), 0.0, 1.0)
+    age = np.clip(cluster.age_s(tasks, now_s) / max(due_age_s, 1e-9), 0.0, 1.0)
     cost: FloatArray = table.waiting[classes] + table.growth[classes] * age
     return cost
 

@@ -137,7 +137,7 @@ class NetworkTrace:
         pending = np.concatenate([outcome.tasks, outcome.waits])
         present: Present | None = None
         rows = pending
-        late = len(pending) and float((head.now_s - cluster.created_s[pending]).max()) > head.settings.due_age_s
+        late = len(pending) and float(cluster.age_s(pending, head.now_s).max()) > head.settings.due_age_s
         if (head.settings.reservations and late) or cluster.groups or head.changed is not None:
             running = np.flatnonzero(cluster.state == RUNNING)
             running = running[np.argsort(cluster.sequence[running], kind="stable")]

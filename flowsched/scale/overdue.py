@@ -103,10 +103,9 @@ class OverdueTasks:
         Queues are settled in the order of their rank: what one holds binds those after it.
         """
         cluster, pending = self._cluster, queue.tasks
-        created = cluster.created_s[pending]
-        if now_s - created.min(initial=np.inf) <= self._due_age_s:
+        late = pending[cluster.age_s(pending, now_s) > self._due_age_s]
+        if not len(late):
             return None
-        late = pending[now_s - created > self._due_age_s]
         late = late[np.lexsort((cluster.sequence[late], cluster.created_s[late]))]
         held = tuple(r for r in self._before if r.stands(cluster) and (pending == r.task).any()) if self._before else ()
         for owed in self._in_turn(late, held, queue.gangs):

@@ -43,7 +43,7 @@ def survey(cluster: BulkCluster, pending: IntArray, now_s: float, due_age_s: flo
     classes, position = np.unique(task_class, return_inverse=True)
     table = cluster.table()
     waiting, growth = table.waiting[classes], table.growth[classes]
-    age = np.clip((now_s - cluster.created_s[pending]) / max(due_age_s, 1e-9), 0.0, 1.0)
+    age = np.clip(cluster.age_s(pending, now_s) / max(due_age_s, 1e-9), 0.0, 1.0)
     cost = waiting[position] + growth[position] * age
     order = np.lexsort((np.arange(len(pending)), -cost, position))
     counts = np.bincount(position, minlength=len(classes))

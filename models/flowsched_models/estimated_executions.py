@@ -13,15 +13,13 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from flowsched_models.cell import Floats, Ints
-from flowsched_models.execution import Execution
+from flowsched_models.cell import Floats
+from flowsched_models.execution import TICKS_PER_S, Execution
 from flowsched_models.runtime import Host, Resident
 
 Key = TypeVar("Key", bound=Hashable)
 
 _FIRST_ROWS = 64
-_TINY = 1e-9
-"""An execution works out its paces anew where it stops so close to its next event."""
 _NEVER = float("inf")
 
 
@@ -38,29 +36,22 @@ class EstimatedExecutions(Generic[Key]):
         self._ceiling = ceiling
         self.now_s = now_s
         self._machines: dict[str, Execution[Key]] = {}
-        self._number: dict[str, int] = {}
-        self._numbers = 0
         self._next_s: dict[str, float] = {}
         self._changes: list[tuple[float, str]] = []
         """A heap of when anything happens on a machine; what ``_next_s`` does not say is void."""
         self._apart: dict[str, None] = {}
         """Machines whose own execution is ahead of the arrays."""
-        self._moved_s: Floats = np.zeros(_FIRST_ROWS)
-        """[machines] time of each machine that is not apart."""
         self._rows: dict[Key, int] = {}
         self._free: list[int] = []
-        self._progress: Floats = np.zeros(0)
+        self._done: Floats = np.zeros(0)
+        """[rows] progress of each job at the time ``_since_s``; from then on it has ``_pace``, up to ``_mark``."""
+        self._since_s: Floats = np.zeros(0)
         self._pace: Floats = np.zeros(0)
         self._mark: Floats = np.zeros(0)
-        self._at: Ints = np.zeros(0, np.int64)
         self._widen(_FIRST_ROWS)
 
     def add(self, name: str, host: Host) -> None:
         """A machine without jobs."""
-        number = self._number[name] = self._numbers
-        self._numbers += 1  # of a machine that goes, the number is not given again
-        if number >= len(self._moved_s):
-            self._moved_s = np.concatenate([self._moved_s, np.zeros(number)])
         self._machines[name] = Execution(host, self.now_s, self._ceiling)
         self._next_s[name] = _NEVER
         self._apart[name] = None
@@ -69,16 +60,15 @@ class EstimatedExecutions(Generic[Key]):
         """A machine goes, and the jobs on it with it."""
         for key in [*self._machines[name].jobs()]:
             self._release(key)
-        del self._machines[name], self._next_s[name], self._number[name]
+        del self._machines[name], self._next_s[name]
         self._apart.pop(name, None)
 
     def start(self, machine: str, key: Key, resident: Resident) -> int:
         """Put a job on a machine, at the present; its row."""
         self._apart_now(machine).start(key, resident)
         if not self._free:
-            self._widen(2 * len(self._progress))
+            self._widen(2 * len(self._done))
         row = self._rows[key] = self._free.pop()
-        self._at[row] = self._number[machine]
         return row
 
     def stop(self, machine: str, key: Key) -> float:
@@ -94,32 +84,24 @@ class EstimatedExecutions(Generic[Key]):
         self.now_s = max(self.now_s, to_s)
 
     def progress(self) -> Floats:
-        """[rows] share of each job's work that is done now; a row without a job has none. Valid until the next call."""
+        """[rows] share of each job's work that is done now; a row without a job has none."""
         self._settle()
         now_s, changes = self.now_s, self._changes
-        # A machine whose next event is so near would work out its paces anew: that is its own execution's business.
-        while changes and changes[0][0] - _TINY <= now_s:
+        while changes and changes[0][0] <= now_s:
             soonest, name = heappop(changes)
             if self._next_s.get(name) == soonest:
                 self._apart_now(name)
-        step = now_s - self._moved_s[self._at]
-        np.minimum(self._mark, self._progress + self._pace * np.maximum(step, 0.0), out=self._progress)
-        np.maximum(self._moved_s, now_s, out=self._moved_s)
+        step_s = np.rint(np.maximum(0.0, now_s - self._since_s) * TICKS_PER_S) / TICKS_PER_S
+        found: Floats = np.minimum(self._mark, self._done + self._pace * step_s)
         for name in self._apart:
-            self._move(self._machines[name])
             for key, progress in self._machines[name].progresses():
-                self._progress[self._rows[key]] = progress
-        return self._progress
+                found[self._rows[key]] = progress
+        return found
 
     def _apart_now(self, name: str) -> Execution[Key]:
         """The execution of a machine, moved to the present."""
         execution = self._machines[name]
-        if name not in self._apart:
-            self._apart[name] = None
-            execution.resume(
-                float(self._moved_s[self._number[name]]),
-                {key: float(self._progress[self._rows[key]]) for key in execution.jobs()},
-            )
+        self._apart[name] = None
         self._move(execution)
         return execution
 
@@ -134,22 +116,21 @@ class EstimatedExecutions(Generic[Key]):
             soonest = self._next_s[name] = execution.next_event_s()
             if soonest < _NEVER:
                 heappush(self._changes, (soonest, name))
-            self._moved_s[self._number[name]] = execution.now_s
-            for key, progress, pace, mark in execution.courses():
+            for key, *course in execution.courses():
                 row = self._rows[key]
-                self._progress[row], self._pace[row], self._mark[row] = progress, pace, mark
+                self._done[row], self._since_s[row], self._pace[row], self._mark[row] = course
         self._apart.clear()
 
     def _release(self, key: Key) -> None:
         row = self._rows.pop(key)
-        self._progress[row], self._pace[row], self._mark[row], self._at[row] = 0.0, 0.0, _NEVER, 0
+        self._done[row], self._since_s[row], self._pace[row], self._mark[row] = 0.0, 0.0, 0.0, _NEVER
         self._free.append(row)
 
     def _widen(self, rows: int) -> None:
-        old = len(self._progress)
+        old = len(self._done)
         more = rows - old
-        self._progress = np.concatenate([self._progress, np.zeros(more)])
+        self._done = np.concatenate([self._done, np.zeros(more)])
+        self._since_s = np.concatenate([self._since_s, np.zeros(more)])
         self._pace = np.concatenate([self._pace, np.zeros(more)])
         self._mark = np.concatenate([self._mark, np.full(more, _NEVER)])
-        self._at = np.concatenate([self._at, np.zeros(more, np.int64)])
         self._free += range(rows - 1, old - 1, -1)

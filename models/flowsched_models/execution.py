@@ -6,26 +6,67 @@ what it believes of them, and :func:`flowsched_models.forecast.forecast` looks a
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from flowsched_models.runtime import Host, Occupant, Resident
 
+INSTANT_S = 1e-6
+"""What happens within so many seconds of an event happens in one instant with it: sums of seconds are rounded."""
 _TINY = 1e-9
+_LEAST_SCALE = 1e-12
+"""For paces alone: a job without work ends as it begins."""
+_DIGITS = 9
+"""Decimals of seconds that are kept of a product: what is left of 10 s after 3 s has to be 7 s, in floats 10 (1 - 0.3)."""
+TICKS_PER_S = 10.0**_DIGITS
+"""A job's progress follows from whole nanoseconds, so that it is the same wherever the clock began."""
 _NEVER = float("inf")
 
 Key = TypeVar("Key", bound=Hashable)
 
 
+def what_is_left(part: float, seconds: float) -> float:
+    """A part of some seconds, without the digits that the product gets wrong."""
+    return round(part * seconds, _DIGITS)
+
+
 class _Entry:
-    __slots__ = ("later", "now", "progress", "ready_s", "scale", "serial_until")
+    """A job, and how far it was when its rate was last another one: as long as that holds, nothing is added up."""
+
+    __slots__ = ("at_s", "done", "later", "mark", "now", "pace", "rate", "ready_s", "scale", "serial_until", "since_s")
 
     def __init__(self, host: Host, resident: Resident, slowdown: float) -> None:
         first, self.later, self.serial_until = host.course(resident)
-        self.progress = resident.progress
+        self.done = resident.progress
         self.now = first if resident.progress < self.serial_until - _TINY else self.later
         self.ready_s = resident.ready_s
-        self.scale = resident.scale * slowdown
+        self.scale = resident.scale if slowdown == 1.0 else what_is_left(slowdown, resident.scale)
+        self.since_s = 0.0
+        self.rate = self.pace = 0.0
+        """Progress per second as work of scale 1, and as it is; 0 for a job that does not move."""
+        self.at_s = self.mark = _NEVER
+        """When it reaches its next mark, and the progress that it has then: no rounding can make it miss it."""
+
+    def progress(self, now_s: float) -> float:
+        """Share of its work that is done; see :meth:`EstimatedExecutions.progress` for the same of many."""
+        step_s = round(max(0.0, now_s - self.since_s) * TICKS_PER_S) / TICKS_PER_S
+        return min(self.mark, self.done + self.pace * step_s)
+
+    def halt(self, now_s: float, done: float) -> None:
+        """Stand still, with so much done, until it gets a rate."""
+        self.done, self.since_s = done, now_s
+        self.rate = self.pace = 0.0
+        self.at_s = self.mark = _NEVER
+
+    def go(self, now_s: float, rate: float, mark: float) -> None:
+        """Make progress at a rate from now on, or still."""
+        if rate == self.rate:
+            return
+        self.done = self.progress(now_s)
+        self.since_s = max(now_s, self.ready_s)
+        self.rate, self.pace, self.mark = rate, rate / max(self.scale, _LEAST_SCALE), mark
+        part = max(0.0, mark - self.done)
+        self.at_s = self.since_s + (part * self.scale if self.done == 0.0 else what_is_left(part, self.scale)) / rate
 
 
 class Execution(Generic[Key]):
@@ -41,25 +82,24 @@ class Execution(Generic[Key]):
         self.now_s = now_s
         self._ceiling = ceiling
         self._entries: dict[Key, _Entry] = {}
-        self._paces: dict[Key, float] | None = None
-        self._marks: dict[Key, tuple[float, float]] = {}
-        """When each job reaches its next mark, and the progress that it has then: no rounding can make it miss it."""
+        self._settled = False
+        """Whether all jobs have the rates that they have beside each other."""
         self._p95: tuple[float, ...] = ()
         self._next_s = _NEVER
 
     def start(self, key: Key, resident: Resident, slowdown: float = 1.0) -> None:
         """Put a job on the machine. ``slowdown`` multiplies its work beyond what its profile says."""
         self._entries[key] = _Entry(self.host, resident, slowdown)
-        self._paces = None
+        self._settled = False
 
     def stop(self, key: Key) -> None:
         """Take a job away."""
         del self._entries[key]
-        self._paces = None
+        self._settled = False
 
     def progress(self, key: Key) -> float:
         """Share of a job's work that is done."""
-        return self._entries[key].progress
+        return self._entries[key].progress(self.now_s)
 
     def jobs(self) -> Iterable[Key]:
         """The jobs on the machine, those first that came first."""
@@ -67,65 +107,48 @@ class Execution(Generic[Key]):
 
     def progresses(self) -> Iterator[tuple[Key, float]]:
         """Each job, and the share of its work that is done."""
-        return ((key, entry.progress) for key, entry in self._entries.items())
+        return ((key, entry.progress(self.now_s)) for key, entry in self._entries.items())
 
-    def courses(self) -> Iterator[tuple[Key, float, float, float]]:
-        """Each job with its progress, its pace in 1/s up to the next event and the progress that it cannot pass before."""
-        if self._paces is None:
-            self._settle()
-        assert self._paces is not None
+    def courses(self) -> Iterator[tuple[Key, float, float, float, float]]:
+        """Each job with the progress that it had at a time, that time, its pace in 1/s since then, up to the next event, and
+        the progress that it cannot pass before.
+        """
+        self._settle()
         for key, entry in self._entries.items():
-            pace = self._paces.get(key)
-            yield (
-                (key, entry.progress, 0.0, _NEVER) if pace is None else (key, entry.progress, pace, self._marks[key][1])
-            )
-
-    def resume(self, now_s: float, progress: Mapping[Key, float]) -> None:
-        """Go on at ``now_s``, before the next event, as another execution followed the ``courses`` until then."""
-        self.now_s = now_s
-        for key, done in progress.items():
-            self._entries[key].progress = done
+            yield key, entry.done, entry.since_s, entry.pace, entry.mark
 
     @property
     def p95_us(self) -> tuple[float, ...]:
         """p95 of each service of the host, now."""
-        if self._paces is None:
-            self._settle()
+        self._settle()
         return self._p95
 
     def next_event_s(self) -> float:
         """When the next program starts, phase changes or job ends; infinity when nothing moves."""
-        if self._paces is None:
-            self._settle()
+        self._settle()
         return self._next_s
 
     def advance(self, to_s: float) -> list[Key]:
         """Move to ``to_s``, at most the next event; returns the jobs that finished then, and removes them."""
-        if self._paces is None:
-            self._settle()
-        assert self._paces is not None
-        if to_s > self._next_s + 1e-6:
+        self._settle()
+        if to_s > self._next_s + INSTANT_S:
             raise ValueError(f"cannot advance to {to_s}: something happens at {self._next_s}")
-        step = to_s - self.now_s
         self.now_s = to_s
+        if to_s < self._next_s:
+            return []
+        self._settled = False
         finished = []
-        changed = False
-        for key, pace in self._paces.items():
-            entry = self._entries[key]
-            at, mark = self._marks[key]
-            if to_s < at:
-                entry.progress = min(mark, entry.progress + pace * step)
+        for key, entry in self._entries.items():
+            if to_s < entry.at_s:
                 continue
-            changed = True
-            entry.progress = mark
+            mark = entry.mark
+            entry.halt(to_s, mark)
             if mark < self._ceiling:
                 entry.now = entry.later
             elif self._ceiling >= 1.0:
                 finished.append(key)
         for key in finished:
             del self._entries[key]
-        if changed or to_s >= self._next_s - _TINY:
-            self._paces = None
         return finished
 
     def _running(self) -> dict[Key, _Entry]:
@@ -134,25 +157,21 @@ class Execution(Generic[Key]):
 
     def _settle(self) -> None:
         """Rates and the next event for who is here now."""
-        running = self._running()
-        rates = self.host.rates(_canonical([e.now for e in running.values()]))
+        if self._settled:
+            return
+        self._settled = True
+        running = self._running().values()
+        rates = self.host.rates(_canonical([e.now for e in running]))
         self._p95 = rates.p95_us
         soonest = _NEVER
         if len(running) < len(self._entries):
-            limit = self.now_s + _TINY
-            soonest = min(e.ready_s for e in self._entries.values() if e.ready_s > limit)
-        paces: dict[Key, float] = {}
-        for key, entry in running.items():
-            if self._ceiling < 1.0 and entry.progress >= self._ceiling:
+            soonest = min(e.ready_s for e in self._entries.values() if e.ready_s > self.now_s + _TINY)
+        for entry in running:
+            if self._ceiling < 1.0 and entry.done >= self._ceiling:
                 continue
-            pace = rates.progress[entry.now] / entry.scale
-            paces[key] = pace
             mark = self._ceiling if entry.now is entry.later else min(entry.serial_until, self._ceiling)
-            at = self.now_s + max(0.0, mark - entry.progress) / pace
-            self._marks[key] = (at, mark)
-            if at < soonest:
-                soonest = at
-        self._paces = paces
+            entry.go(self.now_s, rates.progress[entry.now], mark)
+            soonest = min(soonest, entry.at_s)
         self._next_s = soonest
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from flowsched_models.cell import (
     CURVE,
     JOB_COLUMNS,
+    PHI,
     PLACE_COLUMNS,
     PLACES,
     PRESSURE,
@@ -101,6 +102,9 @@ def paces(
         pressure += (jobs[i, PRESSURE] if i < count else services[i - count, SERVICE_PRESSURE]) * busy[i]
     for i in users:
         if i < count:
+            if jobs[i, PHI] >= 1.0 and busy[i] > 0.0:
+                # The run time is given: exactly that on any part of the CPUs, but for what busy siblings cost.
+                speed[i] /= busy[i]
             felt = 1.0 + jobs[i, SENSITIVITY] * max(0.0, pressure - jobs[i, PRESSURE] * busy[i])
             pace[i] = speed[i] / (jobs[i, WORK] * felt * jobs[i, THREADING])
             for place in range(PLACES, JOB_COLUMNS, PLACE_COLUMNS):

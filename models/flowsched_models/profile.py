@@ -32,7 +32,8 @@ class JobProfile:
     work_s: float
     """Seconds on one thread of the reference machine type, undisturbed (``W``)."""
     serial_fraction: float
-    """Share of the work that one thread alone can do (``f``), in [0, 1)."""
+    """Share of the work that one thread alone can do (``f``), in [0, 1]. At 1 the run time is given: ``work_s`` on any
+    number of virtual CPUs and any part of one; neighbours slow it down by their pressure and as busy siblings alone."""
     phase_order: PhaseOrder
     smt_gain: float
     """Extra throughput of a core when both its hardware threads are busy (``g``), in [0, 1]."""
@@ -52,6 +53,11 @@ class JobProfile:
     """What GPUs do to its speed; nothing where that was never measured."""
     error: float = NEVER_MEASURED
     """Standard deviation of the logarithm of measured over predicted run time."""
+
+    @property
+    def has_given_run_time(self) -> bool:
+        """Whether it takes the same time on any virtual CPUs."""
+        return self.serial_fraction >= 1.0
 
     def threads_for(self, cores: int, allowed: tuple[int, ...] = ()) -> int:
         """Threads to start on ``cores`` cores: of the ``allowed`` counts (ascending; empty: any) the largest that has a core

@@ -101,7 +101,7 @@ class JobForm(Form):
 
     source: Text | None = None
     work_s: Positive
-    serial_fraction: Annotated[float, Field(ge=0, lt=1)]
+    serial_fraction: Annotated[float, Field(ge=0, le=1)]
     phase_order: Literal["serial-first", "mixed"]
     smt_gain: Share
     sensitivity: NotNegative

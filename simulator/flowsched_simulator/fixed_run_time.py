@@ -10,8 +10,6 @@ from flowsched_models.catalogue import Catalogue
 from flowsched_models.profile import JobProfile, PhaseOrder
 from flowsched_simulator.world import RunTimeError
 
-_SERIAL = 1.0 - 2.0**-40
-"""All work on one thread, whatever cores there are; a profile's serial fraction is below 1."""
 _LEAST_MEMORY_MIB = 1
 FIXED, GIVEN_RUN_TIME = "fixed", ":1s"
 """Names of such profiles: ``fixed:1s``, and with another profile's interference ``vips:1s``."""
@@ -29,7 +27,7 @@ def fixed_profile(catalogue: Catalogue, base: str | None) -> JobProfile:
     fixed: dict[str, Any] = {
         "name": f"{base or FIXED}{GIVEN_RUN_TIME}",
         "work_s": 1.0,
-        "serial_fraction": _SERIAL,
+        "serial_fraction": 1.0,
         "phase_order": PhaseOrder.SERIAL_FIRST,
         "oversubscription": 0.0,
         "speed": dict.fromkeys(catalogue.machine_types, 1.0),
@@ -38,11 +36,6 @@ def fixed_profile(catalogue: Catalogue, base: str | None) -> JobProfile:
     if base is not None:
         return replace(catalogue.jobs[base], **fixed)
     return JobProfile(smt_gain=1.0, sensitivity=0.0, pressure=0.0, memory_mib=_LEAST_MEMORY_MIB, **fixed)
-
-
-def has_fixed_run_time(profile: JobProfile) -> bool:
-    """Whether a profile takes the same time on any number of cores, as those of :func:`fixed_profile` do."""
-    return profile.serial_fraction >= _SERIAL
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from flowsched.cluster.snapshot import MILLI, Service, Task
 from flowsched_models.document import InputError, Problem
+from flowsched_models.execution import INSTANT_S
 from flowsched_models.runtime import HostFactory, Resident
 from flowsched_simulator.run import JobRun, Run
 from flowsched_simulator.scenario import Scenario
@@ -88,13 +89,15 @@ def play(placed: Scenario, schedule: Schedule, tasks: Mapping[str, Task], world:
     now = 0.0
     while waiting or len(ended) < len(begun):
         due = min((at for job, at in starts.items() if job in waiting), default=_NEVER)
-        now = max(now, min(due, world.next_event_s()))
-        for job in world.advance(now):
-            ended[job] = now
+        first_s = min(due, world.next_event_s())
+        ends = world.advance(first_s + INSTANT_S)
+        now = max(now, first_s, world.now_s)
+        for job, end_s in ends:
+            ended[job] = end_s
             for other in waiting.values():
                 if other.after == job:
-                    starts[other.job] = now + placed.start_delay.after_waiting_s
-        for job in [j for j in waiting if starts.get(j, _NEVER) <= now + 1e-9]:
+                    starts[other.job] = end_s + placed.start_delay.after_waiting_s
+        for job in [j for j in waiting if starts.get(j, _NEVER) <= first_s + INSTANT_S]:
             entry = waiting.pop(job)
             begun[job] = now
             problem = _overcommit(placed, schedule, weights, begun, ended, entry, now)

@@ -13,6 +13,7 @@ import numpy as np
 from flowsched.cluster.decision import Certificate
 from flowsched.cluster.snapshot import MILLI
 from flowsched_models.document import InputError, name_help
+from flowsched_models.execution import INSTANT_S
 from flowsched_models.picked_fields import picked
 from flowsched_models.short_repr import Overview, ShortRepr
 from flowsched_models.text_table import counted
@@ -20,9 +21,6 @@ from flowsched_simulator.gpu_use import GpuUse
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_INSTANT_S = 1e-9
-"""Times closer than this are one instant."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +157,7 @@ def outcomes_of(runs: Iterable[JobRun]) -> tuple[JobOutcome, ...]:
 def _missed(deadline_s: float | None, completion_s: float | None) -> bool | None:
     if deadline_s is None:
         return None
-    return completion_s is None or completion_s > deadline_s + _INSTANT_S
+    return completion_s is None or completion_s > deadline_s + INSTANT_S
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from flowsched.cluster.snapshot import Task, cpu_weight
 from flowsched.disaggregation.coupled import is_remote
 from flowsched.records.record import Recipe
 from flowsched_models.document import InputError
+from flowsched_models.execution import INSTANT_S
 from flowsched_models.runtime import HostFactory, Resident
 from flowsched_simulator.coupled_tasks import CoupledTasks
 from flowsched_simulator.gpu_use import GpuUse
@@ -70,7 +71,11 @@ class Options:
 
 
 class Simulation:
-    """One run of one scheduler. Events at the same instant are taken note of together, then one round decides."""
+    """One run of one scheduler. The events of an instant are taken note of together, then one round decides.
+
+    An instant begins with its first event and takes in what follows within ``INSTANT_S`` of that. Each end has its own time;
+    the round has that of the last event, so that nothing starts before it came or before its place was free.
+    """
 
     def __init__(
         self,
@@ -133,25 +138,28 @@ class Simulation:
         while True:
             arrival_s = self._submissions.next_s()
             delivery_s = undelivered[0] if undelivered else _NEVER
-            now = min(arrival_s, self._world.next_event_s(), delivery_s, wake_s)
-            if now == _NEVER:
+            first_s = min(arrival_s, self._world.next_event_s(), delivery_s, wake_s)
+            if first_s == _NEVER:
                 break
-            if now > self._first_s + self._options.max_time_s:
+            if first_s > self._first_s + self._options.max_time_s:
                 self._now_s, self._time_ended = max(self._now_s, self._first_s + self._options.max_time_s), True
                 break
-            self._now_s = now = max(now, self._now_s)
-            changed = now >= wake_s
-            for done in self._world.advance(now):
-                for task in self._coupled.ended(done):
-                    self._state.apply(TaskFinished(task), now)
-                    self._ended_s[task] = now
-                    self._submissions.ended(self._tasks[task], now)
-                changed = True
-            for submitted in self._submissions.take(now):
-                self._state.apply(TaskSubmitted(submitted), now)
-                self._tasks[submitted.name] = submitted
-                changed = True
-            if undelivered and now >= undelivered[0]:
+            until_s = first_s + INSTANT_S
+            ends = self._world.advance(until_s)
+            ended = [(task, end_s) for done, end_s in ends for task in self._coupled.ended(done)]
+            for task, end_s in ended:
+                self._ended_s[task] = end_s
+                self._submissions.ended(self._tasks[task], end_s)
+            submitted = self._submissions.take(until_s)
+            others_s = [t for t in (delivery_s, wake_s, *(task.submit_s for task in submitted)) if t <= until_s]
+            self._now_s = now = max(first_s, self._now_s, self._world.now_s, *others_s)
+            for task, _ in ended:
+                self._state.apply(TaskFinished(task), now)
+            for come in submitted:
+                self._state.apply(TaskSubmitted(come), now)
+                self._tasks[come.name] = come
+            changed = bool(ends or submitted) or wake_s <= until_s
+            if undelivered and delivery_s <= until_s:
                 self._carry_out(undelivered[1])
                 undelivered = None
                 changed = True

@@ -88,6 +88,8 @@ class World:
         self._shortest: dict[Hashable, float] = {}
         self._error: RunTimeError = error or ModelError()
         self._stretches = {s.name: LatencySpans() for s in services}
+        self.now_s = 0.0
+        """When anything last happened on a machine."""
 
     def start(self, task: str, machine: str, resident: Resident, now_s: float) -> None:
         """Put a task on a machine."""
@@ -114,17 +116,17 @@ class World:
             heappop(self._changes)
         return self._changes[0][0] if self._changes else _NEVER
 
-    def advance(self, to_s: float) -> list[str]:
-        """Move every machine that has something to do by ``to_s``; the tasks that ended, by machine order."""
+    def advance(self, to_s: float) -> list[tuple[str, float]]:
+        """Move every machine that has something to do by ``to_s``; the tasks that ended and when, in that order."""
         due: set[tuple[int, str]] = set()
-        while self.next_event_s() <= to_s + 1e-9:
+        while self.next_event_s() <= to_s:
             due.add(heappop(self._changes)[1:])
         finished = []
         for _, name in sorted(due):
             machine = self._machines[name]
-            while machine.next_event_s() <= to_s + 1e-9:
-                finished += self._move(name, machine.next_event_s())
-        return finished
+            while (event_s := machine.next_event_s()) <= to_s:
+                finished += [(task, event_s) for task in self._move(name, event_s)]
+        return sorted(finished, key=lambda end: end[1])
 
     def settle(self, to_s: float) -> None:
         """Bring every machine to the same time, at the end of a run."""
@@ -187,7 +189,7 @@ class World:
 
     def _move(self, name: str, to_s: float) -> list[str]:
         machine = self._machines[name]
-        to_s = max(to_s, machine.now_s)  # events closer than a nanosecond count as one instant
+        self.now_s = max(self.now_s, to_s)
         for service, p95 in zip(self._services[name], machine.p95_us, strict=True):
             if to_s > machine.now_s:
                 self._stretches[service.name].add(machine.now_s, to_s, float(p95))

@@ -134,7 +134,7 @@ def test_every_value_needs_a_source_and_sense(tmp_path: Path) -> None:
         HEAD + "jobs:\n"
         "  a:\n"
         "    work_s: -1\n"
-        "    serial_fraction: 1.0\n"
+        "    serial_fraction: 1.1\n"
         "    phase_order: serial\n"
         "    smt_gain: 0.5\n"
         "    sensitivity: 0\n"

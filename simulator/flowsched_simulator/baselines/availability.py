@@ -7,9 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
-
-_CLOSE_S = 1e-6
-"""Times that differ by less are the same: sums of seconds are rounded."""
+from flowsched_models.execution import INSTANT_S
 
 
 class Availability:
@@ -22,11 +20,11 @@ class Availability:
     def __init__(self, now_s: float, free: IntArray, ends: Iterable[tuple[int, IntArray, float]]) -> None:
         """``free``: [M, R] now. ``ends``: of what runs the machine, the amounts [R] that it gives back, and when."""
         known = [(row, amounts, end_s) for row, amounts, end_s in ends if end_s < np.inf]
-        moments = np.unique([now_s, *(max(now_s, end_s) for _, _, end_s in known)])
+        moments = _instants(np.unique([now_s, *(max(now_s, end_s) for _, _, end_s in known)]))
         change = np.zeros((len(moments), *free.shape), dtype=np.int64)
         change[0] = free
         for row, amounts, end_s in known:
-            change[np.searchsorted(moments, max(now_s, end_s)), row] += amounts
+            change[np.searchsorted(moments, max(now_s, end_s), side="right") - 1, row] += amounts
         self.times: FloatArray = moments
         self.free: IntArray = change.cumsum(axis=0)
 
@@ -43,7 +41,7 @@ class Availability:
         short = np.where(enough, np.inf, self.times[:, None])
         short = np.minimum.accumulate(short[::-1], axis=0)[::-1]
         with np.errstate(invalid="ignore"):
-            return enough & (short - self.times[:, None] >= lasting_s - _CLOSE_S)
+            return enough & (short - self.times[:, None] >= lasting_s - INSTANT_S)
 
     def fits(self, step: int, need: IntArray, lasting_s: FloatArray) -> BoolArray:
         """[M]: where a task that needs [R] and runs [M] seconds could start at a step of the grid."""
@@ -52,7 +50,7 @@ class Availability:
         short = (self.free[step:, rows] < need).any(axis=2)
         ends = np.where(short.any(axis=0), self.times[step + short.argmax(axis=0)], np.inf)
         with np.errstate(invalid="ignore"):
-            found[rows] = ends - self.times[step] >= lasting_s[rows] - _CLOSE_S
+            found[rows] = ends - self.times[step] >= lasting_s[rows] - INSTANT_S
         return found
 
     def take(self, row: int, need: IntArray, start_s: float, lasting_s: float) -> None:
@@ -64,9 +62,19 @@ class Availability:
         """The step that begins at a time; made where there is none."""
         if at_s == np.inf:
             return len(self.times)
-        step = int(np.searchsorted(self.times, at_s - _CLOSE_S))
-        if step < len(self.times) and self.times[step] <= at_s + _CLOSE_S:
+        step = int(np.searchsorted(self.times, at_s - INSTANT_S))
+        if step < len(self.times) and self.times[step] <= at_s + INSTANT_S:
             return step
         self.times = np.insert(self.times, step, at_s)
         self.free = np.insert(self.free, step, self.free[step - 1], axis=0)
         return step
+
+
+def _instants(times: FloatArray) -> FloatArray:
+    """Of ascending times those that begin an instant, which takes in what follows closely."""
+    if (np.diff(times) > INSTANT_S).all():
+        return times
+    first = [0]
+    while (following := int(np.searchsorted(times, times[first[-1]] + INSTANT_S, side="right"))) < len(times):
+        first.append(following)
+    return times[first]

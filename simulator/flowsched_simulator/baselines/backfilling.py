@@ -148,7 +148,7 @@ class BackfillingRound(Round):
 
     def _delay_s(self, task: Task) -> float:
         delay = self.snapshot.start_delay
-        return delay.after_waiting_s if task.submit_s < self.snapshot.now_s else delay.at_submission_s
+        return delay.at_submission_s if self.snapshot.is_new(task) else delay.after_waiting_s
 
     def _now(self) -> tuple[IntArray, list[tuple[int, IntArray, float]]]:
         """What is free now, and when what runs gives its share back."""

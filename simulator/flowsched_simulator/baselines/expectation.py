@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from flowsched.cluster.snapshot import Running, Task
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.execution import INSTANT_S, what_is_left
 from flowsched_models.machine import MachineType
 from flowsched_models.profile import JobProfile
 
@@ -70,7 +71,7 @@ def told_s(catalogue: Catalogue, task: Task, machine_type: MachineType, cores: C
     if task.endless:
         return math.inf
     whole_s = run_time_alone_s(catalogue, task, machine_type, cores) if task.run_s is None else task.run_s
-    return (1.0 - task.done) * whole_s
+    return whole_s if task.done == 0.0 else what_is_left(1.0 - task.done, whole_s)
 
 
 def left_s(catalogue: Catalogue, running: Running, machine_type: MachineType, now_s: float) -> float:
@@ -83,7 +84,7 @@ def left_s(catalogue: Catalogue, running: Running, machine_type: MachineType, no
     """
     told = told_s(catalogue, running.task, machine_type, running.cores)
     left = running.start_s + told - now_s
-    return left if left > 0.0 else _OVERRUN * told
+    return left if left > INSTANT_S else _OVERRUN * told
 
 
 def load_s(catalogue: Catalogue, task: Task, machine_type: MachineType, cores: Collection[int]) -> float:

@@ -89,8 +89,8 @@ class Round:
 
     @cached_property
     def rng(self) -> np.random.Generator:
-        """Chance that depends on the seed and the round alone: the same snapshot meets the same fate."""
-        return np.random.default_rng([self._seed, self.snapshot.round, max(0, round(self.snapshot.now_s * 1000))])
+        """Chance that depends on the seed and the round alone: the same snapshot meets the same fate, whatever its clock."""
+        return np.random.default_rng([self._seed, self.snapshot.round])
 
     def width_milli(self, task: Task, request_milli: int) -> int:
         """The request, or the widest that fits somewhere if the request fits on no machine even when idle."""
@@ -273,7 +273,7 @@ class Round:
 
     def postpone(self, task: Task, reason: str) -> None:
         """Let the task wait."""
-        waited_s = max(0.0, self.snapshot.now_s - task.submit_s)
+        waited_s = max(0.0, self.snapshot.age_s(task))
         self._postponements.append(Postponement(task.name, reason, waited_s))
 
     def shortage(self, task: Task, width_milli: int) -> str:

@@ -40,7 +40,7 @@ class LeastAttainedService(Preemptive):
         served = sum(self._served.get(task.name, {}).values())
         served = round(served + (0.0 if running is None else _service(running, this)), 6)
         queue, bound = 0, FIRST_QUEUE_CORE_S
-        while served > bound:
+        while round(served, 6) > bound:
             queue, bound = queue + 1, bound * QUEUE_FACTOR
         return (float(queue),)
 

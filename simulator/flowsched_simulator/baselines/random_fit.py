@@ -18,7 +18,7 @@ class RandomFit(Baseline):
     start from; what a scheduler is worth shows against it. Machines where the task does not fit are not in
     the draw, and higher priorities still come first.
 
-    The draw depends on the seed, the round and its time only: the same snapshot gets the same decisions.
+    The draw depends on the seed and the number of the round only: the same snapshot gets the same decisions.
     """
 
     name = "random"

@@ -59,7 +59,8 @@ class Tetris(Baseline):
             able = left & np.isfinite(best)
             if not able.any():
                 break
-            value = np.where(able, best - penalty, -np.inf)
+            # Rounded, so that sums make no two equals differ: of these the first to arrive goes first.
+            value = np.where(able, np.round(best - penalty, 9), -np.inf)
             t = int(value.argmax()) if np.isfinite(value).any() else int(able.argmax())
             left[t] = False
             before = [r.free_milli for r in this.rooms], [r.free_memory_mib for r in this.rooms]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flowsched.cluster.snapshot import MILLI, Task
-from flowsched_simulator.fixed_run_time import has_fixed_run_time
 from flowsched_simulator.scenario import Scenario
 
 _SECONDS = 60.0
@@ -56,4 +55,4 @@ def _arrivals_per_s(scenario: Scenario) -> float | None:
 def _work_s(scenario: Scenario, task: Task) -> float:
     profile = scenario.catalogue.jobs[task.profile]
     work_s = profile.work_s * task.scale * scenario.run_time_factors.get(task.name, 1.0)
-    return work_s * task.request_milli / MILLI if has_fixed_run_time(profile) else work_s
+    return work_s * task.request_milli / MILLI if profile.has_given_run_time else work_s

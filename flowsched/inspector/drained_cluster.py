@@ -9,9 +9,11 @@ from flowsched.cluster.snapshot import Snapshot
 from flowsched.inspector.restored_round import RestoredRound, remembered
 from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.pricing.forecast_cache import forecast_cache
+from flowsched.round.assignment import Assignment
 from flowsched.round.candidates import look
+from flowsched.round.demands import Levels
 from flowsched.round.gang import RoundGang, fit_now
-from flowsched.round.reservation import settle_overdue
+from flowsched.round.round_model import RoundModel
 from flowsched_models.runtime import HostFactory
 
 
@@ -19,8 +21,17 @@ from flowsched_models.runtime import HostFactory
 class DrainedCluster:
     """Machines that hold only services and tasks without an end, and the tasks that wait."""
 
-    view: View
-    prices: FlowPrices
+    model: RoundModel
+
+    @property
+    def view(self) -> View:
+        """Its tasks and machines."""
+        return self.model.view
+
+    @property
+    def prices(self) -> FlowPrices:
+        """At each task's own goal."""
+        return self.model.prices
 
 
 @remembered
@@ -40,7 +51,7 @@ def room_for(opened: RestoredRound, gang: RoundGang) -> int:
 
     def fits(count: int) -> bool:
         smaller = RoundGang(replace(gang.group, minimum=gang.running + count), gang.running, members)
-        return bool(fit_now(world.view, world.prices, smaller, {})[0])
+        return bool(fit_now(world.model, smaller)[0])
 
     # Room for some is room for fewer, so halving finds the most. To fail takes far longer than to succeed: what cores and
     # memory rule out is not tried.
@@ -71,7 +82,8 @@ def can_be_reserved(opened: RestoredRound, gang: RoundGang) -> bool:
     due = replace(first, submit_s=since_s - 1.0)
     world = _open(opened, replace(snapshot, pending=(due, *others)))
     settings = replace(opened.settings, due_age_s=snapshot.now_s - since_s + 0.5)
-    overdue = settle_overdue(world.view, world.prices, settings)
+    nothing = Assignment([None] * len(world.view.tasks), world.view.class_of, len(world.view.machines))
+    overdue = Levels(world.model, settings).settled(nothing).overdue
     return bool(overdue.must_start or overdue.reservations)
 
 
@@ -85,4 +97,5 @@ def _open(opened: RestoredRound, snapshot: Snapshot) -> DrainedCluster:
     hosts = HostFactory(snapshot.catalogue)
     view = look(snapshot, hosts, opened.settings)
     forecasts = forecast_cache(view, opened.settings, hosts)
-    return DrainedCluster(view, FlowPrices(forecasts, opened.settings))
+    prices = FlowPrices(forecasts, opened.settings)
+    return DrainedCluster(RoundModel(view, forecasts, prices, opened.settings.slots))

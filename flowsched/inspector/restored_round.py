@@ -23,8 +23,9 @@ from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.records.record import rebuild_model
 from flowsched.round.assignment import Assignment, PlacementOption
-from flowsched.round.gang import Gangs, settle_gangs
-from flowsched.round.reservation import OverdueDemands, settle_overdue
+from flowsched.round.demands import Levels
+from flowsched.round.gang import Gangs
+from flowsched.round.reservation import OverdueDemands
 from flowsched.round.round_model import RoundModel
 from flowsched_models.document import InputError
 from flowsched_models.runtime import HostFactory
@@ -142,13 +143,12 @@ def _restore(recorded: RecordView, part: Part) -> RestoredRound:
         raise RestoreError(f"the settings cannot be read ({error})") from None
     goal_s = part.search.get("goal_s")
     model = rebuild_model(snapshot, settings, goal_s)
-    # Overdue tasks and gangs were settled before the first pass, at each task's own goal.
-    prices = model.prices if goal_s is None else FlowPrices(model.forecasts, settings)
-    overdue = settle_overdue(model.view, prices, settings)
-    gangs = settle_gangs(model.view, prices, overdue.must_start, overdue.holds, overdue.seed)
-    model = replace(model, holds=overdue.holds, must_start=overdue.must_start | gangs.must_start, barred=gangs.barred)
     plan = _plan(model, part)
-    restored = RestoredRound(model, settings, plan, _decided(model, part, plan), overdue, gangs)
+    # Overdue tasks and gangs were settled before the passes of their level, at each task's own goal.
+    own = model if goal_s is None else replace(model, prices=FlowPrices(model.forecasts, settings))
+    demands = Levels(own, settings).settled(plan)
+    model = demands.on(model)
+    restored = RestoredRound(model, settings, plan, _decided(model, part, plan), demands.overdue, demands.gangs)
     _check(restored, part)
     return restored
 

@@ -109,7 +109,8 @@ def homes(opened: RestoredRound, task: str) -> list[str]:
 
 
 def tasks_ahead(opened: RestoredRound, task: str) -> list[int]:
-    """Tasks that still wait and are served before one: of higher priority, or of its own and earlier.
+    """Tasks that still wait and are served before one: of higher priority, or of its own and earlier, or with a machine
+    reserved. With ``aging_crosses_priority`` all are of one level.
 
     Without those that start with it, and those that can never start: nothing is ever reserved for them.
     """
@@ -119,9 +120,11 @@ def tasks_ahead(opened: RestoredRound, task: str) -> list[int]:
     gang = _gang_of(opened, own)
     together = () if gang is None else gang.members
 
-    def turn(t: int) -> tuple[bool, int, float, int]:
+    crosses = opened.settings.aging_crosses_priority
+
+    def turn(t: int) -> tuple[int, bool, float, int]:
         other = view.tasks[t]
-        return (other.name not in reserved, -other.priority, other.submit_s, t)
+        return (0 if crosses else -other.priority, other.name not in reserved, other.submit_s, t)
 
     waiting = [t for t, c in enumerate(opened.decided.options) if (c is None or c.start_after > 0) and t != own]
     before = sorted((t for t in waiting if t not in together and turn(t) < turn(own)), key=turn)

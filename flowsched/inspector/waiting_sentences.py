@@ -40,7 +40,7 @@ _WAITS: Mapping[str, str] = {
     WaitCause.SERVICE: "waits: wherever there is room, it would break the p95 goal of a latency service.",
     WaitCause.UTILITY: "waits: wherever there is room, it or another one would be too late to be of the use that it "
     "demands.",
-    WaitCause.HELD: "waits: the machines with room are reserved for tasks that have waited longer.",
+    WaitCause.HELD: "waits: the machines with room are reserved for tasks that come before it.",
     WaitCause.PROMISED: "waits: the machines with room are planned for others.",
     WaitCause.RESERVED: "waits for the machine that is reserved for it.",
     WaitCause.GROUP: "waits with its task group, which starts whole or not at all.",
@@ -186,10 +186,10 @@ def _reservation(facts: Facts) -> list[str]:
     if reservation is not None and reservation["start_s"] is None:
         lines.append(f"{reservation['machine']} drains for it: pods of its priority or lower may not start there.")
     elif reservation is not None:
-        which = "only tasks that are gone by then may still" if reservation["in_s"] > 0.0 else "no other task may"
+        which = "only those that are gone by then may" if reservation["in_s"] > 0.0 else "none may"
         lines.append(
             f"{reservation['machine']} is reserved for it ({count_cores(reservation['width_milli'])}), predicted to be free "
-            f"{_from_now(reservation['in_s'])}; {which} start there."
+            f"{_from_now(reservation['in_s'])}; of the tasks that come after it {which} start there."
         )
     return lines
 

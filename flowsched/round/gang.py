@@ -1,11 +1,12 @@
 """Task groups that are placed all or none: which of them start in a round, and who waits whole.
 
-A group that fits now starts now; one that does not keeps no room, so two groups can never wait for each other's half.
+A group that fits now, beside what higher levels have planned, starts now; one that does not keeps no room, so two groups can
+never wait for each other's half.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flowsched.cluster.compaction import View
@@ -15,6 +16,7 @@ from flowsched.relations.gang import Gang, gangs_of
 from flowsched.relations.relation import Relation, RelationKind
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.hold import Hold
+from flowsched.round.round_model import RoundModel
 
 _TRIES = 400
 """Places that a search for room may look at once one task after the other has failed."""
@@ -49,72 +51,74 @@ def ordered_gangs(view: View) -> tuple[RoundGang, ...]:
 
     def order(gang: RoundGang) -> tuple[int, float, str]:
         first = min(view.tasks[t].submit_s for t in gang.members)
-        return -_priority(view, gang), first, gang.group.name
+        return -priority_of(view, gang), first, gang.group.name
 
     gangs = gangs_of(view.snapshot, view.tasks)
     return tuple(sorted((gang for gang in gangs if gang.group.minimum > 1), key=order))
 
 
 def settle_gangs(
-    view: View,
-    prices: FlowPrices,
+    model: RoundModel,
+    gangs: Sequence[RoundGang],
     due: frozenset[int],
     holds: Mapping[int, Hold],
-    seed: Assignment | None,
+    seed: Assignment,
+    closed: Collection[int],
 ) -> Gangs:
-    """Find the groups that can start beside what is ``due``, one after the other, and bar the others.
+    """Find those of a level's groups that can start beside what is ``due``, one after the other, and bar the others.
 
-    A group gives way to single tasks of higher priority that would rather start than wait, and to no other. ``seed`` has
-    the overdue tasks where they are placed already.
+    ``seed`` has what higher levels have planned, and the overdue tasks where they are placed already; no member goes to a
+    machine in ``closed``.
     """
-    gangs = ordered_gangs(view)
     if not gangs:
         return Gangs(seed=seed)
-    finder = _Finder(view, prices, holds, seed)
-    grouped = {t for gang in gangs for t in gang.members}
+    view = model.view
+    finder = _Finder(view, model.prices, holds, seed, closed)
     for t in sorted(due):
         if finder.plan.options[t] is None:
-            finder.place(t, FORBIDDEN)
-    singles = sorted(
-        (t for t in range(len(view.tasks)) if t not in grouped and t not in due),
-        key=lambda t: (-view.tasks[t].priority, t),
-    )
+            finder.place(t)
     must_start: set[int] = set()
     barred: set[int] = set()
     reasons: dict[int, str] = {}
     for gang in gangs:
-        while singles and view.tasks[singles[0]].priority > _priority(view, gang):
-            first = singles.pop(0)
-            finder.place(first, prices.waiting_cost(view.class_of[first]))
-        if due & set(gang.members):
-            continue  # it was found to fit, and placed
         placed, most = finder.fit(gang)
         if placed:
             must_start |= set(placed)
             continue
         barred |= set(gang.members)
         reasons |= dict.fromkeys(gang.members, gang.why_all_wait(most, view.snapshot.now_s))
-    return Gangs(gangs, frozenset(must_start), frozenset(barred), reasons, finder.plan)
+    return Gangs(tuple(gangs), frozenset(must_start), frozenset(barred), reasons, finder.plan)
 
 
 def fit_now(
-    view: View, prices: FlowPrices, gang: RoundGang, holds: Mapping[int, Hold]
+    model: RoundModel, gang: RoundGang, plan: Assignment | None = None, closed: Collection[int] = ()
 ) -> tuple[frozenset[int], Assignment]:
-    """The members of one gang that could start now if no other task did, and where; none if they are too few."""
-    finder = _Finder(view, prices, holds, None)
+    """The members of one gang that could start now beside a plan if no other task did, and where; none if they are too
+    few. No member goes to a machine in ``closed``.
+    """
+    finder = _Finder(model.view, model.prices, model.holds, plan, closed)
     placed, _ = finder.fit(gang)
     return frozenset(placed), finder.plan
 
 
-def _priority(view: View, gang: RoundGang) -> int:
+def priority_of(view: View, gang: RoundGang) -> int:
+    """The highest of its members': all are served with it."""
     return max(view.tasks[t].priority for t in gang.members)
 
 
 class _Finder:
     """Places tasks now, at their narrowest width, beside those that are in its plan already."""
 
-    def __init__(self, view: View, prices: FlowPrices, holds: Mapping[int, Hold], seed: Assignment | None) -> None:
+    def __init__(
+        self,
+        view: View,
+        prices: FlowPrices,
+        holds: Mapping[int, Hold],
+        seed: Assignment | None,
+        closed: Collection[int] = (),
+    ) -> None:
         self._view = view
+        self._closed = closed
         self._prices = prices
         self._holds = holds
         empty = Assignment([None] * len(view.tasks), view.class_of, len(view.machines))
@@ -125,13 +129,10 @@ class _Finder:
         self.plan = plan.copy()
         self._counts = self._view.counted_with((t, o.machine) for t, o in enumerate(plan.options) if o is not None)
 
-    def place(self, task: int, below: float) -> bool:
-        """Put a task in its cheapest place, if there is one that costs less than ``below``."""
-        for price, option in self._offers(task, None)[:1]:
-            if price < below:
-                self._put(task, option)
-                return True
-        return False
+    def place(self, task: int) -> None:
+        """Put a task in its cheapest place, if there is one."""
+        for _, option in self._offers(task, None)[:1]:
+            self._put(task, option)
 
     def fit(self, gang: RoundGang) -> tuple[tuple[int, ...], int]:
         """The members that were placed, exactly as many as are needed, or none; and the most that were placed at once."""
@@ -219,8 +220,10 @@ class _Finder:
                 if (g, others) in seen:
                     continue
                 seen.add((g, others))
-            if not view.allowed(c, m) or (
-                within is not None and self._counts.domain(within[0], machine.name) != within[1]
+            if (
+                m in self._closed
+                or not view.allowed(c, m)
+                or (within is not None and self._counts.domain(within[0], machine.name) != within[1])
             ):
                 continue
             if self._counts.refusal(wanted, machine.name) is not None:

@@ -24,15 +24,23 @@ class Hold:
     resources: Mapping[str, int] = field(default_factory=dict)
     gpus: tuple[TaskGpus, ...] = ()
     """What each of the tasks asks for of GPUs, of those that do."""
+    above: frozenset[int] = frozenset()
+    """Classes of higher levels, which it does not bind: to them the room is free."""
 
     def admits(self, view: View, prices: FlowPrices, group: int, colocation: Colocation) -> bool:
-        """Whether all that join have ended, and the room is there, by the reserved start; nothing joins where no end is
-        known.
+        """Whether all that it binds have ended, and the room is there, by the reserved start, beside what higher levels
+        let join; nothing joins where no end is known.
         """
-        if not 0.0 < self.start_s < FORBIDDEN or any(n.start_after > 0 for n in colocation):
+        bound = [n.task_class not in self.above for n in colocation]
+        if not any(bound):
+            return True
+        later = any(n.start_after > 0 for n, mine in zip(colocation, bound, strict=True) if mine)
+        if not 0.0 < self.start_s < FORBIDDEN or later:
             return False
         found = prices.forecast(group, colocation)
-        if found is None or max(found.arrivals_s) > self.start_s + _TINY:
+        if found is None:
+            return False
+        if max(end for end, mine in zip(found.arrivals_s, bound, strict=True) if mine) > self.start_s + _TINY:
             return False
         return drained_s(view, prices, group, colocation, self) <= self.start_s + _TINY
 

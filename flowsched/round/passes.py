@@ -19,7 +19,7 @@ from flowsched.pricing.arrival import Arrival, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.relations.domain_counts import DomainCounts
 from flowsched.round.assignment import Assignment, PlacementOption
-from flowsched.round.gang import Gangs
+from flowsched.round.demands import Demands, closed_by
 from flowsched.round.options import Budget, ClassOptions, Options
 from flowsched.round.pass_network import PassNetwork, build
 from flowsched.round.round_model import RoundModel
@@ -61,12 +61,13 @@ class Deciding:
     plan: Assignment
     domain_counts: DomainCounts
     """Relations' counts with all that runs or is planned."""
-    gangs: Gangs
+    demands: Demands
+    """What overdue tasks and gangs ask, of the levels so far."""
     passes: list[Pass] = field(default_factory=list)
     solves: int = 0
     improved: int = 0
     """Changes that the improvement made after the passes."""
-    closed: set[int] = field(default_factory=set)
+    closed: frozenset[int] = frozenset()
     """Machines on which a higher level has planned a later start: lower levels leave them alone."""
     decided_by: dict[int, tuple[int, float, float]] = field(default_factory=dict)
     """By task: the pass whose flow chose its option (``NO_PASS``: the greedy rule did), the price, and the price
@@ -107,16 +108,17 @@ class Deciding:
 
     def close_level(self) -> None:
         """What the levels so far have planned is not delayed by those that follow."""
-        self.closed = {o.machine for o in self.plan.options if o is not None and o.start_after > 0}
+        self.closed = closed_by(self.plan)
 
     def open_machines(self, tasks: Sequence[int]) -> tuple[BoolArray, BoolArray]:
         """[tasks, machines] where each may start now, and where later, as constraints go; room and prices apart."""
         model, view, states = self.model, self.model.view, self.options.states
         shape = (len(tasks), len(view.machines))
         open_now = np.ones(shape, np.bool_)
-        open_now[:, [*model.holds, *self.closed]] = False
+        open_now[:, [*self.closed]] = False
         for mine, task in zip(open_now, tasks, strict=True):
             c = view.class_of[task]
+            mine[[m for m, hold in model.holds.items() if c not in hold.above]] = False
             if task in model.barred:
                 mine[:] = False
             if view.classes[c].task.machines is not None:
@@ -144,7 +146,7 @@ class Deciding:
         model = self.model
         classes = [model.view.class_of[t] for t in tasks]
         priced = self.options.of(classes, *self.open_machines(tasks), wanted, budget)
-        for m in sorted(model.holds):
+        for m in sorted(model.holds.keys() - self.closed):
             here = model.view.group_of[m]
             for task, c, found in zip(tasks, classes, priced, strict=True):
                 price, option = model.best_option(self.plan, task, m)

@@ -6,13 +6,14 @@ end before the reserved start (EASY backfill: Lifka, The ANL/IBM SP Scheduling S
 later, so once it has passed nothing joins at all, and a task waits at most
 ``due age + (B + 1)(T + one round)``: B tasks that had arrived earlier and still waited when it arrived, T the longest run.
 Where tasks without an end leave no machine enough room, nothing is promised; with ``drain``, the machine that misses least
-of what the task needs takes no other task until it has room. The bound holds within a priority, or across all with
-``aging_crosses_priority``. An overdue member of a task group asks for all that have to start together.
+of what the task needs takes no other task until it has room. Every priority has its own reservations, which bind tasks of
+that priority and lower ones, and so the bound holds within a priority; or across all with ``aging_crosses_priority``. An
+overdue member of a task group asks for all that have to start together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flowsched.cluster.compaction import View
@@ -20,12 +21,13 @@ from flowsched.cluster.gpus import TaskGpus, suits
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Task
-from flowsched.pricing.arrival import Arrival
-from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
+from flowsched.pricing.arrival import Arrival, Colocation, joined
+from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.relations.domain_counts import DomainCounts
 from flowsched.round.assignment import Assignment
 from flowsched.round.gang import RoundGang, fit_now, ordered_gangs
 from flowsched.round.hold import Hold, drained_s
+from flowsched.round.round_model import RoundModel
 
 
 @dataclass(frozen=True)
@@ -42,68 +44,86 @@ class OverdueDemands:
     """Where an overdue task group fits; None for a single task."""
 
 
-def settle_overdue(view: View, prices: FlowPrices, settings: Settings) -> OverdueDemands:
-    """Find the earliest overdue task, and start it or reserve for it."""
-    snapshot = view.snapshot
-    due = [t for t, task in enumerate(view.tasks) if snapshot.age_s(task) > settings.due_age_s]
-    if not due:
-        return OverdueDemands()
+@dataclass(frozen=True)
+class Above:
+    """What higher levels leave to a level."""
+
+    plan: Assignment
+    """What they have planned."""
+    closed: frozenset[int]
+    """Machines on which they have planned later starts."""
+    classes: frozenset[int]
+    """Their classes, which no reservation of this level binds."""
+
+
+def settle_overdue(model: RoundModel, settings: Settings, due: Collection[int], above: Above) -> OverdueDemands:
+    """Find the earliest of a level's overdue tasks, ``due``, and start it or reserve for it."""
+    view = model.view
     gang_of = {t: gang for gang in ordered_gangs(view) for t in gang.members}
     grouped = {view.tasks[t].name for t in gang_of}
-    held = {r.task: r for r in snapshot.reservations if _still_suits(view, prices, r, r.task in grouped)}
-    higher_first = not settings.aging_crosses_priority
-    due.sort(
-        key=lambda t: (
-            view.tasks[t].name not in held,
-            -view.tasks[t].priority if higher_first else 0,
-            view.tasks[t].submit_s,
-            t,
-        )
-    )
+    mine = {view.tasks[t].name for t in due}
+    mine |= {view.tasks[m].name for t in due if t in gang_of for m in gang_of[t].members}
+    held = {
+        r.task: r
+        for r in view.snapshot.reservations
+        if r.task in mine and _still_suits(model, above, r, r.task in grouped)
+    }
     tried: set[str] = set()
-    for first in due:
+    for first in sorted(due, key=lambda t: (view.tasks[t].name not in held, view.tasks[t].submit_s, t)):
         if first in gang_of:
             if gang_of[first].group.name in tried:
                 continue
             tried.add(gang_of[first].group.name)
-            answer = _settle_gang(view, prices, gang_of[first], held)
+            answer = _settle_gang(model, above, gang_of[first], held)
             if answer is not None:
                 return answer
             continue
-        c = view.class_of[first]
-        task = view.tasks[first]
-        width = task.widths_milli[0]
-        if any(
-            view.allowed(c, group.members[0])
-            and prices.machine_cost(g, (Arrival(c, 0, width),)) < FORBIDDEN
-            and any(_permitted(view.domain_counts, view, task, m) for m in group.members)
-            for g, group in enumerate(view.groups)
-        ):
+        if _fits_now(model, above, first):
             return OverdueDemands(frozenset({first}))
-        reservation = held.get(task.name) or _reserve(view, prices, first, settings.drain)
+        task = view.tasks[first]
+        reservation = held.get(task.name) or _reserve(model, above, first, settings.drain)
         if reservation is not None:
-            return OverdueDemands(holds=_holds(view, (reservation,)), reservations=(reservation,))
+            return OverdueDemands(holds=_holds(view, above, (reservation,)), reservations=(reservation,))
     return OverdueDemands()
 
 
+def _fits_now(model: RoundModel, above: Above, task: int) -> bool:
+    """Whether a task could start somewhere beside what runs and what higher levels have planned."""
+    view, plan = model.view, above.plan
+    c = view.class_of[task]
+    arrival = Arrival(c, 0, view.tasks[task].widths_milli[0])
+    known: dict[tuple[int, Colocation], bool] = {}
+    for m, g in enumerate(view.group_of):
+        if m in above.closed or not view.allowed(c, m):
+            continue
+        colocation = joined(plan.colocation(m), arrival)
+        fits = known.get((g, colocation))
+        if fits is None or m in model.holds:
+            fits = known[g, colocation] = model.machine_cost(m, colocation) < FORBIDDEN
+        if fits and not model.refused(plan, task, m):
+            return True
+    return False
+
+
 def _settle_gang(
-    view: View, prices: FlowPrices, gang: RoundGang, held: Mapping[str, Reservation]
+    model: RoundModel, above: Above, gang: RoundGang, held: Mapping[str, Reservation]
 ) -> OverdueDemands | None:
     """Start an overdue task group, or hold a machine for each who has to start; None where neither helps."""
+    view = model.view
     if not gang.complete or gang.expired(view.snapshot.now_s):
         return None
-    placed, seed = fit_now(view, prices, gang, {})
+    placed, seed = fit_now(model, gang, above.plan, above.closed)
     if placed:
         return OverdueDemands(placed, seed=seed)
     reservations = [r for t in gang.members if (r := held.get(view.tasks[t].name)) is not None]
     if len(reservations) < gang.needed or not _together(view, reservations):
-        reservations = _reserve_together(view, prices, gang)
+        reservations = _reserve_together(model, above, gang)
     if not reservations:
         return None
-    return OverdueDemands(holds=_holds(view, reservations), reservations=tuple(reservations))
+    return OverdueDemands(holds=_holds(view, above, reservations), reservations=tuple(reservations))
 
 
-def _holds(view: View, reservations: tuple[Reservation, ...] | list[Reservation]) -> dict[int, Hold]:
+def _holds(view: View, above: Above, reservations: Sequence[Reservation]) -> dict[int, Hold]:
     """What is held on each machine: several members of a group may have reserved the same one."""
     number = {m.name: i for i, m in enumerate(view.machines)}
     tasks = {t.name: t for t in view.tasks}
@@ -111,35 +131,44 @@ def _holds(view: View, reservations: tuple[Reservation, ...] | list[Reservation]
     for r in reservations:
         start_s = r.start_s - view.snapshot.now_s
         machine = number[r.machine]
-        holds[machine] = _and_also(holds.get(machine), tasks[r.task], r.width_milli, start_s)
+        holds[machine] = _and_also(holds.get(machine), tasks[r.task], r.width_milli, start_s, above.classes)
     return holds
 
 
-def _and_also(hold: Hold | None, task: Task, width_milli: int, start_s: float) -> Hold:
-    """A hold that is large enough for one more task."""
+def _and_also(
+    hold: Hold | None, task: Task, width_milli: int, start_s: float, above: frozenset[int] = frozenset()
+) -> Hold:
+    """A hold that is large enough for one more task, and does not bind the classes ``above``."""
     if hold is None:
-        return Hold(width_milli, task.memory_mib, start_s, dict(task.resources), _asked(task))
+        return Hold(width_milli, task.memory_mib, start_s, dict(task.resources), _asked(task), above)
     more = without(hold.resources, tuple((name, -units) for name, units in task.resources))
     memory = hold.memory_mib + task.memory_mib
-    return Hold(hold.width_milli + width_milli, memory, max(hold.start_s, start_s), more, (*hold.gpus, *_asked(task)))
+    start_s = max(hold.start_s, start_s)
+    return Hold(hold.width_milli + width_milli, memory, start_s, more, (*hold.gpus, *_asked(task)), hold.above)
 
 
 def _asked(task: Task) -> tuple[TaskGpus, ...]:
     return () if task.gpus is None else (task.gpus,)
 
 
-def _still_suits(view: View, prices: FlowPrices, reservation: Reservation, grouped: bool) -> bool:
+def _still_suits(model: RoundModel, above: Above, reservation: Reservation, grouped: bool) -> bool:
     """Whether the reserved machine would take the task once it has drained: its long-running tasks may have changed.
 
     What relations say to a task of a gang depends on where the others are: see :func:`_together`.
     """
+    view = model.view
     machine = next((i for i, m in enumerate(view.machines) if m.name == reservation.machine), None)
     task = next((i for i, t in enumerate(view.tasks) if t.name == reservation.task), None)
-    if machine is None or task is None:
+    if machine is None or task is None or not _free_to_hold(model, above, machine):
         return False
     if not grouped and not _permitted(view.domain_counts, view, view.tasks[task], machine):
         return False
-    return prices.welcome(view.group_of[machine], view.class_of[task])
+    return model.prices.welcome(view.group_of[machine], view.class_of[task])
+
+
+def _free_to_hold(model: RoundModel, above: Above, machine: int) -> bool:
+    """Whether no higher level holds a machine, and a hold would bind no task that comes there before it."""
+    return machine not in model.holds and all(n.task_class in above.classes for n in above.plan.colocation(machine))
 
 
 def _together(view: View, reservations: Sequence[Reservation]) -> bool:
@@ -164,34 +193,37 @@ def _permitted(domain_counts: DomainCounts, view: View, task: Task, machine: int
     return domain_counts.refusal(task, view.machines[machine].name) is None
 
 
-def _reserve(view: View, prices: FlowPrices, task: int, drain: bool) -> Reservation | None:
+def _reserve(model: RoundModel, above: Above, task: int, drain: bool) -> Reservation | None:
     """The machine that drains soonest for a task; None where it can never run.
 
     ``drain``: where no end is known, the machine that misses least of what the task needs.
     """
-    found = _soonest(view, prices, task, {}, view.domain_counts)
+    view = model.view
+    found = _soonest(model, above, task, {}, _counts(view, above))
     wanted = view.tasks[task]
     if found is not None:
         at, machine, hold = found
         return Reservation(wanted.name, view.machines[machine].name, hold.width_milli, view.snapshot.now_s + at)
     width = wanted.widths_milli[0]
-    able = [m for m in range(len(view.machines)) if drain and _could_take(view, prices, task, m)]
+    able = [m for m in range(len(view.machines)) if drain and _could_take(model, above, task, m)]
     if not able:
         return None
     least = min(able, key=lambda m: (_missing(view, wanted, m), m))
     return Reservation(wanted.name, view.machines[least].name, width, FORBIDDEN)
 
 
-def _could_take(view: View, prices: FlowPrices, task: int, machine: int) -> bool:
+def _could_take(model: RoundModel, above: Above, task: int, machine: int) -> bool:
     """Whether a task may run on a machine and fits there beside nothing but its services."""
+    view = model.view
     c, g, wanted = view.class_of[task], view.group_of[machine], view.tasks[task]
     here = view.groups[g]
     cpu = here.machine.cpu_milli - sum(s.width_milli for s in here.services)
     memory = here.machine.memory_mib - sum(s.memory_mib for s in here.services)
     fits = cpu >= wanted.widths_milli[0] and memory >= wanted.memory_mib
-    allowed = view.allowed(c, machine) and bool(here.batch_cores) and prices.welcome(g, c)
+    allowed = view.allowed(c, machine) and bool(here.batch_cores) and model.prices.welcome(g, c)
     enough = not wanted.resources or covers(dict(here.machine.resources), wanted.resources)
     enough &= wanted.gpus is None or suits(here.machine.gpus, wanted.gpus)
+    allowed &= _free_to_hold(model, above, machine)
     return fits and allowed and enough and _permitted(view.domain_counts, view, wanted, machine)
 
 
@@ -203,16 +235,17 @@ def _missing(view: View, wanted: Task, machine: int) -> float:
     return sum(max(0, need - free) / need for need, free in asked if need > 0)
 
 
-def _reserve_together(view: View, prices: FlowPrices, gang: RoundGang) -> list[Reservation]:
+def _reserve_together(model: RoundModel, above: Above, gang: RoundGang) -> list[Reservation]:
     """A place for each that has to start, all at the time when the last of them is free; none if one has none."""
-    domain_counts = view.domain_counts.copy()
+    view = model.view
+    domain_counts = _counts(view, above)
     holds: dict[int, Hold] = {}
     places: list[tuple[Task, str, int]] = []
     start_s = 0.0
     for t in sorted(gang.members, key=lambda t: (-view.tasks[t].widths_milli[0], t)):
         if len(places) == gang.needed:
             break
-        found = _soonest(view, prices, t, holds, domain_counts)
+        found = _soonest(model, above, t, holds, domain_counts)
         if found is None:
             continue
         at, machine, holds[machine] = found
@@ -224,20 +257,26 @@ def _reserve_together(view: View, prices: FlowPrices, gang: RoundGang) -> list[R
     return [Reservation(task.name, machine, width, view.snapshot.now_s + start_s) for task, machine, width in places]
 
 
+def _counts(view: View, above: Above) -> DomainCounts:
+    """Relations' counts with what runs and what higher levels have planned."""
+    return view.counted_with((t, o.machine) for t, o in enumerate(above.plan.options) if o is not None)
+
+
 def _soonest(
-    view: View, prices: FlowPrices, task: int, holds: Mapping[int, Hold], domain_counts: DomainCounts
+    model: RoundModel, above: Above, task: int, holds: Mapping[int, Hold], domain_counts: DomainCounts
 ) -> tuple[float, int, Hold] | None:
     """The machine that is soonest drained enough for a task beside what is held there already: when, which, and the hold."""
+    view, prices = model.view, model.prices
     wanted = view.tasks[task]
     best: tuple[float, int, Hold] | None = None
     for m in range(len(view.machines)):
         g, c = view.group_of[m], view.class_of[task]
         if not view.allowed(c, m) or not view.groups[g].batch_cores or not prices.welcome(g, c):
             continue
-        if not _permitted(domain_counts, view, wanted, m):
+        if not _free_to_hold(model, above, m) or not _permitted(domain_counts, view, wanted, m):
             continue
         hold = _and_also(holds.get(m), wanted, wanted.widths_milli[0], 0.0)
-        at = drained_s(view, prices, g, (), hold)
+        at = drained_s(view, prices, g, above.plan.colocation(m), hold)
         if at < FORBIDDEN and (best is None or (at, m) < best[:2]):
             best = (at, m, hold)
     return best

@@ -38,7 +38,8 @@ class Offered(Enum):
 
 @dataclass
 class RoundModel:
-    """Prices and constraints of a round. A reserved machine takes only what is predicted to be gone before it is needed.
+    """Prices and constraints of a round. A reserved machine takes of its level and lower ones only what is predicted to be
+    gone before it is needed.
 
     Relations between tasks hold for every plan that has a cost: machine by machine in the forecasts of co-locations, by
     domain in ``refused`` and ``total``.
@@ -207,7 +208,8 @@ class RoundModel:
         c = self.view.class_of[task]
         if not self.view.allowed(c, machine) or task in self.barred:
             return []
-        late = 1 if machine in self.holds or task in self.must_start else self.starts
+        hold = self.holds.get(machine)
+        late = 1 if (hold is not None and c not in hold.above) or task in self.must_start else self.starts
         ways = self.forecasts.ways(self.view.group_of[machine], c)
         return [PlacementOption(machine, k, *way) for k in range(late) for way in self.offered.of(ways)]
 

@@ -20,15 +20,14 @@ from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.candidates import look
 from flowsched.round.certificate import certify
 from flowsched.round.changes import change_running
+from flowsched.round.demands import Levels
 from flowsched.round.extract import placements, postponements
-from flowsched.round.gang import Gangs, settle_gangs
 from flowsched.round.improvement import improve, share_cores
 from flowsched.round.machine_states import MachineStates
 from flowsched.round.makespan import soonest_chain, tighten
 from flowsched.round.options import Options
 from flowsched.round.passes import FEW_MACHINES, NO_PASS, NONE, Deciding, run_passes
 from flowsched.round.repair import repair
-from flowsched.round.reservation import OverdueDemands, settle_overdue
 from flowsched.round.round_model import Offered, RoundModel
 from flowsched.solvers import Solver, make_solver
 from flowsched.solvers.limited import limited, take_stopped, unlimited
@@ -86,16 +85,16 @@ class FlowScheduler:
         timer.start("passes")
         deciding, goal_s = decide(round_, self._solver, settings)
         timer.start("extract")
-        model = deciding.model
+        model, overdue, gangs = deciding.model, deciding.demands.overdue, deciding.demands.gangs
         planned = deciding.plan.copy()
-        repaired = repair(model, _never_idle(model, _start_idle_machines(model, planned)), round_.gangs)
+        repaired = repair(model, _never_idle(model, _start_idle_machines(model, planned)), gangs)
         done = counts(deciding, repaired.plan)
         deciding.follow(repaired.plan)
         bound = placements(deciding)
-        left = postponements(deciding, repaired.plan, round_.overdue, {**round_.gangs.reasons, **repaired.reasons})
+        left = postponements(deciding, repaired.plan, overdue, {**gangs.reasons, **repaired.reasons})
         if settings.changes_running:
             timer.start("changes")
-        changes = change_running(model, bound, left, round_.overdue, self._hosts, settings, goal_s)
+        changes = change_running(model, bound, left, overdue, self._hosts, settings, goal_s)
         bound, left, done = changes.placements, changes.postponements, {**done, **changes.counts}
         timer.start(None)
         timings = {**timer.ms, "decide": (self._clock() - began) * 1e3}
@@ -109,7 +108,7 @@ class FlowScheduler:
                 snapshot=snapshot,
                 deciding=deciding,
                 planned=tuple(planned.options),
-                gangs=round_.gangs,
+                gangs=gangs,
                 repairs=repaired.repairs,
                 goal_s=goal_s,
                 changes=changes,
@@ -146,26 +145,15 @@ class BegunRound:
     """What a round knows before its first pass."""
 
     model: RoundModel
-    overdue: OverdueDemands
-    gangs: Gangs
+    """Without what overdue tasks and gangs ask."""
+    levels: Levels
 
 
 def begin_round(view: View, hosts: HostFactory, settings: Settings) -> BegunRound:
-    """Prices with each task's own goal, and what overdue tasks and gangs ask for."""
+    """Prices with each task's own goal, and who is overdue or has to start together."""
     forecasts = forecast_cache(view, settings, hosts)
-    prices = FlowPrices(forecasts, settings)
-    overdue = settle_overdue(view, prices, settings)
-    gangs = settle_gangs(view, prices, overdue.must_start, overdue.holds, overdue.seed)
-    model = RoundModel(
-        view,
-        forecasts,
-        prices,
-        settings.slots,
-        overdue.holds,
-        overdue.must_start | gangs.must_start,
-        barred=gangs.barred,
-    )
-    return BegunRound(model, overdue, gangs)
+    model = RoundModel(view, forecasts, FlowPrices(forecasts, settings), settings.slots)
+    return BegunRound(model, Levels(model, settings))
 
 
 def _with_requests(snapshot: Snapshot) -> Snapshot:
@@ -187,8 +175,8 @@ def decide(begun: BegunRound, solver: Solver, settings: Settings) -> tuple[Decid
         return first, None
     model = begun.model
     starts = [first.plan]
-    if not begun.gangs.all and not model.must_start:
-        starts.append(soonest_chain(model, _most_work_first(model)))
+    if not begun.levels.gangs and not first.model.must_start:
+        starts.append(soonest_chain(first.model, _most_work_first(model)))
     carried = carried_over(model)
     if carried is not None:
         starts.append(carried)
@@ -219,13 +207,22 @@ def _decide_from(
         solver,
         empty,
         view.domain_counts.copy(),
-        begun.gangs,
+        begun.levels.nothing(),
     )
-    fixed = _book_seed(deciding, begun)
-    first = begun.overdue.must_start if settings.aging_crosses_priority else frozenset()
-    level_of = [float("inf") if t in first else float(task.priority) for t, task in enumerate(view.tasks)]
-    for level in sorted(set(level_of), reverse=True):
-        tasks = [t for t, mine in enumerate(level_of) if mine == level and t not in fixed]
+    fixed: frozenset[int] = frozenset()
+    first: frozenset[int] = frozenset()
+    for level in begun.levels.order:
+        deciding.demands = begun.levels.settle(level, deciding.plan, deciding.demands)
+        deciding.model = deciding.demands.on(model)
+        fixed |= _book_seed(deciding, fixed)
+        if level == float("inf"):
+            first = deciding.model.must_start
+            tasks = sorted(first - fixed)
+        else:
+            left = enumerate(view.tasks)
+            tasks = [t for t, task in left if task.priority == level and t not in first and t not in fixed]
+        if not tasks:
+            continue
         if start is not None:
             _book_start(deciding, start.plan if isinstance(start, Deciding) else start, tasks)
             if isinstance(start, Deciding):
@@ -234,7 +231,7 @@ def _decide_from(
         starting = sum((o := deciding.plan.options[t]) is not None and o.start_after == 0 for t in tasks)
         few = len(view.machines) <= FEW_MACHINES or settings.objective == "makespan" or settings.assign == NONE
         if len(tasks) <= settings.improved_tasks and (few or starting > _LONE_STARTS):
-            movable = [t for t in tasks if t not in model.barred]
+            movable = [t for t in tasks if t not in deciding.model.barred]
             deciding.improved += improve(deciding, movable, settings.improvement_forecasts)
         if model.offered is not Offered.SHARED and settings.objective != "makespan":
             share_cores(deciding, tasks)
@@ -242,14 +239,12 @@ def _decide_from(
     return deciding
 
 
-def _book_seed(deciding: Deciding, begun: BegunRound) -> frozenset[int]:
-    """Members of gangs, and of an overdue gang, start where they were found to fit together."""
-    seed = begun.gangs.seed if begun.gangs.seed is not None else begun.overdue.seed
-    if seed is None:
-        return frozenset()
-    members = {t for gang in begun.gangs.all for t in gang.members} & deciding.model.must_start
-    for t in sorted(members):
-        option = seed.options[t]
+def _book_seed(deciding: Deciding, booked: frozenset[int]) -> frozenset[int]:
+    """Members of gangs, and of an overdue gang, start where they were found to fit together; those that do so now."""
+    gangs = deciding.demands.gangs
+    members = {t for gang in gangs.all for t in gang.members} & deciding.model.must_start
+    for t in sorted(members - booked):
+        option = None if gangs.seed is None else gangs.seed.options[t]
         if option is not None:
             deciding.book(t, option)
     return frozenset(members)
@@ -300,7 +295,7 @@ def counts(deciding: Deciding, plan: Assignment) -> dict[str, int]:
     kept = {t for t in starting if t in deciding.decided_by and plan.options[t] == deciding.plan.options[t]}
     by_greedy = {t for t in kept if deciding.decided_by[t][0] == NO_PASS}
     by_network = kept - by_greedy
-    fixed = {t for gang in deciding.gangs.all for t in gang.members} & starting
+    fixed = {t for gang in deciding.demands.gangs.all for t in gang.members} & starting
     return {
         "forecasts": deciding.model.forecasts.made,
         "solves": deciding.solves,

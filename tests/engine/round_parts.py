@@ -46,11 +46,21 @@ def deciding_on(
 ) -> WatchedDeciding:
     """A round with nothing planned yet."""
     round_ = begun(now, chosen)
-    model = replace(round_.model, offered=offered)
+    model = replace(settled(round_), offered=offered)
     options = Options(MachineStates(model.prices), chosen.slots, 1 << 40, offered)
     return WatchedDeciding(
-        model, options, make_solver(solver), nothing_planned(model), model.view.domain_counts.copy(), round_.gangs
+        model,
+        options,
+        make_solver(solver),
+        nothing_planned(model),
+        model.view.domain_counts.copy(),
+        round_.levels.nothing(),
     )
+
+
+def settled(round_: BegunRound) -> RoundModel:
+    """The model of a round of one level, with what its overdue tasks and gangs ask."""
+    return round_.levels.settled(nothing_planned(round_.model)).on(round_.model)
 
 
 def nothing_planned(model: RoundModel) -> Assignment:

@@ -594,7 +594,7 @@ def test_people_hear_how_long_ago_or_ahead_something_is_not_what_a_clock_shows()
     second = searched(replace(snapshot([mine, small], running=[there], now_s=epoch), reservations=kept), slots=1)
     assert check_searched(second, "old")["reservation"]["in_s"] == -20.0
     text = "\n".join(explain(second, "old").lines())
-    assert "predicted to be free 20 s ago; no other task may start there" in text
+    assert "predicted to be free 20 s ago; of the tasks that come after it none may start there" in text
     assert second.parts[0].waiting[0].reason.endswith("predicted to be free 20 s ago")
     for recorded, name in itertools.product((first, second), ("old", "small", "full")):
         assert not re.search(r"\d{10}", "\n".join(explain(recorded, name).lines()))

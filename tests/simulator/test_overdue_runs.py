@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,44 @@ def test_a_gang_of_one_switch_starts_once_a_switch_is_free(policy: str, tmp_path
     # The first two machines that are free are of two switches; what is reserved is two of one.
     found = starts(TWO_SWITCHES, tmp_path, policy)
     assert {found["w-1"], found["w-2"]} == {(2000.0, "a1"), (2000.0, "a2")}
+
+
+INVERSION = """
+machines:
+  - {name: m, type: e2-standard-4}
+jobs:
+  - {name: running, request: 1, runtime_s: 1000}
+  - {name: low, request: 4, runtime_s: 100, submit_s: 5}
+  - {name: high, request: 3, runtime_s: 500, submit_s: 700, priority: 10}
+"""
+MAKESPAN = f"objective: makespan{INVERSION}"
+GANG = """
+machines:
+  - {name: m1, type: e2-standard-4}
+  - {name: m2, type: e2-standard-4}
+task_groups:
+  - {name: g, minimum: 2}
+jobs:
+  - {name: r1, request: 1, runtime_s: 1000, machines: [m1]}
+  - {name: r2, request: 1, runtime_s: 900, machines: [m2]}
+  - {name: low, request: 4, runtime_s: 100, submit_s: 5, copies: 2, group: g}
+  - {name: high, request: 3, runtime_s: 500, submit_s: 700, priority: 10, machines: [m1]}
+"""
+DEVICES = """
+machines:
+  - {name: m, type: e2-standard-4, gpus: {model: V100, count: 1}}
+jobs:
+  - {name: running, request: 1, gpus: {share: 500m}, runtime_s: 1000}
+  - {name: low, request: 1, gpus: {count: 1}, runtime_s: 100, submit_s: 5}
+  - {name: high, request: 1, gpus: {share: 500m}, runtime_s: 500, submit_s: 700, priority: 10}
+"""
+
+
+# Cost models know no shares of devices.
+@pytest.mark.parametrize(
+    ("text", "policy"), [*product((INVERSION, GANG), RESERVING), (DEVICES, "flow"), (MAKESPAN, "flow")]
+)
+def test_a_higher_level_takes_room_that_a_lower_one_has_reserved(text: str, policy: str, tmp_path: Path) -> None:
+    found = starts(text, tmp_path, policy)
+    assert found.pop("high")[0] == 700.0
+    assert {at for name, (at, _) in found.items() if name.startswith("low")} == {1200.0}

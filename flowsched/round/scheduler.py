@@ -212,9 +212,10 @@ def _decide_from(
     fixed: frozenset[int] = frozenset()
     first: frozenset[int] = frozenset()
     for level in begun.levels.order:
-        deciding.demands = begun.levels.settle(level, deciding.plan, deciding.demands)
-        deciding.model = deciding.demands.on(model)
-        fixed |= _book_seed(deciding, fixed)
+        demands = begun.levels.settle(level, deciding.plan, deciding.demands)
+        if demands is not deciding.demands:
+            deciding.demands, deciding.model = demands, demands.on(model)
+            fixed |= _book_seed(deciding, fixed)
         if level == float("inf"):
             first = deciding.model.must_start
             tasks = sorted(first - fixed)

@@ -13,6 +13,7 @@ from flowsched.cluster.cluster_state import ClusterState, service_load
 from flowsched.cluster.decision import Decisions, Scheduler
 from flowsched.cluster.events import MachineAdded, RoundDecided, TaskBound, TaskFinished, TaskSubmitted
 from flowsched.cluster.snapshot import Machine, Reservation, Service, Snapshot, Task
+from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched_models.execution import Execution
 from flowsched_models.runtime import HostFactory, Resident
 
@@ -235,3 +236,27 @@ def test_aging_may_cross_priorities() -> None:
         scheduler = flow_scheduler(aging_crosses_priority=crosses)
         decisions = scheduler.decide(snapshot(pending, now_s=1000.0, catalogue=CATALOGUE))
         assert [p.task for p in decisions.placements] == [expected]
+
+
+def test_reserved_machines_that_no_longer_share_a_switch_are_given_up() -> None:
+    one_switch = Relation("one-switch", RelationKind.TOGETHER, "sw")
+    bound = {"group": "ring", "holds": ("one-switch",), "joins": ("one-switch",)}
+    gang = [replace(wide(f"g{i}", 0.0), **bound) for i in range(2)]
+
+    first = tuple(Reservation(f"g{i}", f"m{i}", 4000, 9000.0) for i in range(2))
+
+    def now(switches: str) -> Snapshot:
+        names = [f"m{k}" for k in range(len(switches))]
+        return snapshot(
+            gang,
+            [machine(name, labels=(("sw", switch),)) for name, switch in zip(names, switches, strict=True)],
+            running=[running(wide(f"on-{name}", 0.0, 100.0 - k), name) for k, name in enumerate(names)],
+            now_s=1000.0,
+            catalogue=CATALOGUE,
+            relations=(one_switch,),
+            task_groups=(TaskGroup("ring", 2),),
+            reservations=first,
+        )
+
+    assert flow_scheduler().decide(now("aabb")).reservations == first
+    assert {r.machine for r in flow_scheduler().decide(now("acbb")).reservations} == {"m2", "m3"}

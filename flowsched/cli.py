@@ -101,9 +101,15 @@ def main(command: click.Command = flowsched, prog_name: str | None = None) -> No
         click.echo(f"{asked}: needs {e.name}, which is not installed; {install_extra(extra)}", err=True)
         code = InputError.exit_code
     except OSError as e:
-        click.echo(f"cannot write: {e.strerror or e}", err=True)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
+        reason = (e.strerror or str(e)).lower()
+        if e.filename is None:
+            click.echo(f"cannot write: {reason}", err=True)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = 1
+        else:
+            help = "see that this user may read and write it, or name another place"
+            click.echo(f"{e.filename}: {reason}; {help}", err=True)
+            code = InputError.exit_code
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -13,7 +13,7 @@ from flowsched.inspector.source import open_live, open_record, refuse_overwritin
 from flowsched.records.record_file import write_record
 from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError
-from flowsched_models.output import make_folder
+from flowsched_models.output import check_file
 from flowsched_models.text_table import printable
 
 
@@ -47,7 +47,7 @@ def explain(
             raise _misused("--live takes the place of RECORD and TASK", "leave them out")
         if save is not None:
             refuse_overwriting({"--save": save}, [path for path in (kubeconfig, config) if path is not None])
-            make_folder(save.parent)
+            check_file(save)
         recorded, found = open_live(live, kubeconfig, config)
         name = found or live
         if save is not None:

@@ -13,7 +13,7 @@ from flowsched.inspector.record_view import Part, RecordView
 from flowsched.inspector.source import files_of, open_live, open_records, refuse_overwriting
 from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError
-from flowsched_models.output import make_folder, write_whole_bytes
+from flowsched_models.output import check_file, make_folder, write_whole_bytes
 
 STANDARD_OUTPUT = Path("-")
 _FILE = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
@@ -230,12 +230,15 @@ def _check_places(places: Mapping[str, Path], as_json: bool, inputs: list[Path])
 
 
 def _write(places: Mapping[str, Path], renders: Mapping[str, Render]) -> None:
-    """Make everything, then write it: bad input leaves nothing behind."""
+    """Make everything, then print and write it: bad input leaves nothing behind, and a full disk takes no text away."""
+    for place in places.values():
+        if place != STANDARD_OUTPUT:
+            check_file(place)
     contents = {name: renders[name]() for name in places}
     for place in places.values():
         if place != STANDARD_OUTPUT:
             make_folder(place.parent)
-    for name, content in contents.items():
+    for name, content in sorted(contents.items(), key=lambda item: places[item[0]] != STANDARD_OUTPUT):
         data = content if isinstance(content, bytes) else content.encode("utf-8")
         if places[name] == STANDARD_OUTPUT:
             click.echo(data, nl=False)

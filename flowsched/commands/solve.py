@@ -25,7 +25,7 @@ from flowsched.scale.policy import CostModel
 from flowsched.scale.scheduler import solve_network_round
 from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, name_help
-from flowsched_models.output import make_folder
+from flowsched_models.output import check_file
 
 FLOW = "flow"
 SET_HELP = (
@@ -79,7 +79,7 @@ def solve(
         settings = replace(settings, objective=objective)
     loaded = load_snapshot(snapshot)
     if record is not None:
-        make_folder(record.parent)
+        check_file(record)
     if cost_model is None:
         decisions = solve_round(loaded, settings=settings, solver=solver, time_limit_s=time_limit)
     else:
@@ -89,10 +89,10 @@ def solve(
         decisions = solve_network_round(
             loaded, cost_model, settings=settings, solver=solver, time_limit_s=time_limit, exact=exact
         )
-    if record is not None and decisions.record is not None:
-        write_record(decisions.record, record)
     click.echo(json.dumps(_plain(decisions), allow_nan=False) if as_json else render_decisions(decisions))
     if record is not None:
+        if decisions.record is not None:
+            write_record(decisions.record, record)
         click.echo(f"record: {record}", err=True)
 
 

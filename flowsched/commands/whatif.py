@@ -17,7 +17,7 @@ from flowsched.records.record import RECORD_VERSION
 from flowsched.records.record_file import write_record
 from flowsched.solvers import SOLVERS
 from flowsched_models.command_line import StrictCommand
-from flowsched_models.output import make_folder, write_whole
+from flowsched_models.output import check_file, make_folder, write_whole
 from flowsched_models.text_table import printable
 
 
@@ -78,7 +78,7 @@ def whatif(
         )
         for path in (out, html):
             if path is not None:
-                make_folder(path.parent)
+                check_file(path)
         after = what_if(recorded, changes)
         told = difference(recorded, after)
         notes = list(after.plain["what_if"]["notes"])
@@ -91,11 +91,12 @@ def whatif(
             lines += [f"note: {note}" for note in notes]
             text = "\n".join(map(printable, [*lines, *told.lines(None if everything else SHOWN)]))
         page = None if html is None else page_of([recorded], [after])
+        click.echo(text)
         if out is not None:
             write_record(after.plain, out)
         if html is not None and page is not None:
+            make_folder(html.parent)
             write_whole(html, page)
-    click.echo(text)
     for what, path in (("record", out), ("page", html)):
         if path is not None:
             click.echo(f"{what}: {path}", err=True)

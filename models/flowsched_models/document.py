@@ -144,6 +144,14 @@ def name_help(name: str, known: Iterable[str]) -> str:
     return f"did you mean '{close}'? (known: {listed})" if close else f"known: {listed}"
 
 
+def other_separator(header: Sequence[str]) -> tuple[str, str] | None:
+    """What is wrong with the header of a CSV file whose columns are not separated by commas, and what helps."""
+    for separator, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "vertical bars")):
+        if len(header) == 1 and separator in header[0]:
+            return f"the columns are not separated by commas, but by {name}", "save the table as CSV with commas"
+    return None
+
+
 def read_document(path: Path, source: str | None = None) -> Document:
     """Read a YAML (or JSON) file whose top level is a mapping. Raises :class:`InputError`."""
     return parse_document(read_text(path, source), source or str(path), path)

@@ -7,7 +7,7 @@ import io
 import math
 from pathlib import Path
 
-from flowsched_models.document import InputError, Problem, Problems, read_text
+from flowsched_models.document import InputError, Problem, Problems, other_separator, read_text
 from flowsched_models.quantity import QuantityError, parse_rate
 
 COLUMN = "qps"
@@ -30,6 +30,9 @@ def read_wave(problems: Problems, path: Path, most_qps: float = math.inf) -> tup
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [cell.strip() for cell in next(reader, [])]
+        if other := other_separator(header):
+            problems.add(Problem(source, 1, "", *other))
+            return ()
         if header.count(COLUMN) != 1:
             has = ", ".join(header) or "nothing"
             message = f"there must be one column '{COLUMN}', in queries per second; the header has {has}"

@@ -15,7 +15,16 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BeforeValidator
 
-from flowsched_models.document import Document, InputError, KeyPath, Problem, Problems, name_help, read_text
+from flowsched_models.document import (
+    Document,
+    InputError,
+    KeyPath,
+    Problem,
+    Problems,
+    name_help,
+    other_separator,
+    read_text,
+)
 from flowsched_models.extras import install_extra
 from flowsched_models.form import check
 from flowsched_simulator.job_form import ArrivalForm, JobEntry
@@ -129,6 +138,9 @@ def _header_problems(source: str, table: _Table) -> Iterator[Problem]:
         yield Problem(source, None, "", "the file is empty", f"the first line names columns: {','.join(COLUMNS)}")
         return
     line = 1 if table.place is _Line else None
+    if other := other_separator(header):
+        yield Problem(source, line, "", *other)
+        return
     for name in header:
         if name not in COLUMNS:
             yield Problem(source, line, "", f"there is no column '{name}'", name_help(name, COLUMNS))

@@ -22,7 +22,7 @@ from flowsched_models.measurements.gpu_throughputs import CITED, read_throughput
 from flowsched_models.measurements.load import load_measurements
 from flowsched_models.measurements.machines import machine_files
 from flowsched_models.measurements.measurements import Measurements
-from flowsched_models.output import make_folder, write_whole
+from flowsched_models.output import check_file, make_folder, write_whole
 from flowsched_models.profiles import load_catalogue
 from flowsched_models.quantity import parse_words
 from flowsched_models.text_table import counted, printable
@@ -95,6 +95,7 @@ def calibrate(
     check_extra()
     for file in (out, report):
         if file is not None:
+            check_file(file)
             make_folder(file.parent)
     throughputs = throughputs_file(data)
     if throughputs is not None:
@@ -110,15 +111,24 @@ def calibrate(
 
     result = fit(measurements, catalogue, FitRequest(reference, client, not no_leave_out, all_types), tell)
     text = profiles_text(result, title or f"flowsched calibrate {data.name}")
-    write_whole(out, text)
+    for line in summary(result, out, report):
+        print(printable(line))
+    _keep(out, text)
     if report is not None:
         from flowsched_models.calibration.report import parts_of, report_html  # matplotlib takes a second to import
 
         tell("drawing the report")
         write_whole(report, report_html(parts_of(result), title or data.name))
-    for line in summary(result, out, report):
-        print(printable(line))
     return 0
+
+
+def _keep(out: Path, text: str) -> None:
+    """Write the profiles. Where that fails after the fit they go to standard output, so that the work is not lost."""
+    try:
+        write_whole(out, text)
+    except InputError:
+        click.echo(text, nl=False)
+        raise
 
 
 def calibrate_gpus(throughputs: Path, out: Path, title: str | None, others: bool) -> int:
@@ -128,10 +138,10 @@ def calibrate_gpus(throughputs: Path, out: Path, title: str | None, others: bool
         raise InputError.one(throughputs, message, "leave out the other options")
     measured = read_throughputs(throughputs)
     fitted = fit_gpus(measured)
-    write_whole(out, gpu_profiles_text(fitted, measured, title or CITED))
     head, *lines = gpu_summary(fitted, measured)
     for line in (f"{head}: {out}", *lines):
         print(printable(line))
+    _keep(out, gpu_profiles_text(fitted, measured, title or CITED))
     return 0
 
 

@@ -27,6 +27,7 @@ from flowsched_models.measuring.request import DEFAULT_KINDS, Request, check_req
 from flowsched_models.measuring.run_plan import ResultTable, RunPlan, plan_runs
 from flowsched_models.measuring.tables import Tables
 from flowsched_models.measuring.topology import read_topology
+from flowsched_models.output import make_folder
 
 INCOMPLETE = 3
 """Exit code where some runs failed and left no rows."""
@@ -135,7 +136,7 @@ def measure(
             rest_s=rest, limit_s=timeout, say=_say, redo=redo_disturbed,
         )  # fmt: skip
         _check_earlier(tables, measurement, subject, program, resume)
-        _make_folder(out)
+        make_folder(out)
         try:
             summary = measurement.run()
         except KeyboardInterrupt:
@@ -168,15 +169,6 @@ def _check_program(tables: Tables, subject: Subject, program: tuple[str, ...]) -
             message = f"{name} was measured as another program: {row.get('program', '')}"
             help = "use another --job or --out"
             raise InputError.one(tables.path("programs"), message, help)
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError.one(out, f"cannot be a folder: {error.strerror}") from None
-    if not os.access(out, os.W_OK | os.X_OK):
-        raise InputError.one(out, "the folder cannot be written to")
 
 
 def _describe(request: Request, tables: Tables, earlier: Mapping[str, Any], program: tuple[str, ...]) -> None:

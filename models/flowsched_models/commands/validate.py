@@ -13,7 +13,7 @@ from flowsched_models.measurements.executions import read_executions
 from flowsched_models.measurements.load import TABLES, load_measurements
 from flowsched_models.measurements.machines import machine_files
 from flowsched_models.measurements.measurements import Measurements
-from flowsched_models.output import write_whole
+from flowsched_models.output import check_file, write_whole
 from flowsched_models.profiles import load_catalogue
 from flowsched_models.text_table import printable
 from flowsched_models.validation import Question
@@ -86,6 +86,8 @@ def validate(
     """
     given = dict(zip(LIMITS, (limit_median, limit_p90, limit_makespan, limit_p95), strict=True))
     asked = {option: read_percent(option, text) for option, text in given.items() if text is not None}
+    if csv_file is not None:
+        check_file(csv_file, makes_folder=False)
     question = Question(groups, jobs, client, tuple(_parts(text) for text in removed))
     catalogue = load_catalogue(extra=[*machine_files(data), *profiles])
     chosen = tuple(word.strip() for word in years.split(",")) if years is not None else ()
@@ -103,13 +105,13 @@ def validate(
         reasons = [why for what, why, _ in validation.not_scored if what == "executions"] or ["no execution is left"]
         raise InputError(Problem(str(data), None, "", f"nothing can be scored: {why}", _help(why)) for why in reasons)
     limits = check_limits(validation, asked, str(data))
-    if csv_file is not None:
-        write_whole(csv_file, csv_text(validation))
     if as_json:
         click.echo(json.dumps(plain(validation, limits, str(data)), allow_nan=False))
     else:
         for line in lines(validation, limits):
             click.echo(printable(line))
+    if csv_file is not None:
+        write_whole(csv_file, csv_text(validation))
     exceeded = [limit for limit in limits if limit.exceeded]
     for limit in exceeded:
         click.echo(str(limit), err=True)

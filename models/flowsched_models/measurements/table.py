@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from flowsched_models.document import InputError, Problem, Problems, nearest, read_text
+from flowsched_models.document import InputError, Problem, Problems, nearest, other_separator, read_text
 from flowsched_models.measurements.measurements import Where
 from flowsched_models.quantity import QuantityError, number_or_nan, parse_cores, parse_milli, parse_rate, shown
 
@@ -209,8 +209,8 @@ def read_table(path: Path, file: str, problems: Problems) -> Table | None:
 
 
 def _header(cells: Sequence[str], source: str, line: int, problems: Problems) -> tuple[str, ...] | None:
-    if len(cells) == 1 and (";" in cells[0] or "\t" in cells[0]):
-        problems.add(Problem(source, line, "", "the columns are not separated by commas", "save the table as CSV"))
+    if other := other_separator(cells):
+        problems.add(Problem(source, line, "", *other))
         return None
     twice = sorted({c for c in cells if c and cells.count(c) > 1})
     for column in twice:

@@ -48,7 +48,11 @@ def compare(sweeps: tuple[Path, ...], policies: tuple[str, ...], metrics: tuple[
         found = compare_sweeps(own, loaded[1], wanted, policies)
     else:
         if len(policies) == 1:
-            help = f"add the one to compare it with, such as --policy {own.reference}"
+            others = [each for each in (own.reference, *own.policies) if each != policies[0]]
+            known = policies[0] in own.policies and bool(others)
+            help = (
+                f"add the one to compare it with, such as --policy {others[0]}" if known else "this sweep has no other"
+            )
             raise InputError.one("--policy", "is alone", help, key=policies[0])
         reference = policies[-1] if policies else own.reference
         found = [each for metric in wanted for each in own.comparisons(reference, metric, policies[:-1] or None)]

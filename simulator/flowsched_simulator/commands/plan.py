@@ -20,7 +20,7 @@ from flowsched.planner.search import Progress
 from flowsched_models.command_line import Seconds, StrictCommand
 from flowsched_models.document import InputError
 from flowsched_models.document import Problem as Mistake
-from flowsched_models.output import make_folder, write_whole
+from flowsched_models.output import check_file, make_folder, write_whole
 from flowsched_models.quantity import format_cores
 from flowsched_models.text_table import ruled_table
 from flowsched_simulator.plan_schedule import schedule_of, schedule_text
@@ -97,6 +97,7 @@ def plan(
     help = "compare policies with: flowsched simulate"
     InputError.raise_any(Mistake(loaded.source, None, "", f"a plan would ignore {u}", help) for u in outside(snapshot))
     if out is not None:
+        check_file(out)
         make_folder(out.parent)
     rules = PlanRules(
         objective=objective or loaded.objective.value,
@@ -113,11 +114,11 @@ def plan(
     progress.end()
     if not outcome.plan.feasible:
         raise InputError.one(loaded.source, *_impossible(outcome))
+    click.echo(json.dumps(to_json(outcome), allow_nan=False) if as_json else to_text(outcome))
     if out is not None:
         what = f"Plan for {loaded.name}: {rules.objective} {outcome.value_s:.2f} s as predicted"
         write_whole(out, schedule_text(schedule_of(loaded, outcome.plan, _name(out)), what))
         click.echo(f"schedule: {out}", err=True)
-    click.echo(json.dumps(to_json(outcome), allow_nan=False) if as_json else to_text(outcome))
     if outcome.searched.interrupted:
         click.get_current_context().exit(INTERRUPTED)
 

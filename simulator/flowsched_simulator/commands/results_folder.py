@@ -19,14 +19,14 @@ def tell_results(
     table: Callable[[dict[str, Any]], str] | None,
     indent: int | None = 1,
 ) -> None:
-    """Write ``report.html`` and ``result.json`` if there is a folder, and say where the report is; print the table, or JSON.
+    """Print the table, or JSON; then write ``report.html`` and ``result.json`` if there is a folder, and say where.
 
-    Raises :class:`InputError` if writing fails.
+    Raises :class:`InputError` if writing fails: what was computed is printed by then.
     """
+    click.echo(json.dumps(outcome, allow_nan=False) if table is None else table(outcome))
     if out is not None:
         text, report = page(outcome), out / "report.html"
         make_folder(out)
         write_whole(report, text)
         write_whole(out / "result.json", json.dumps(outcome, indent=indent) + "\n")
         click.echo(f"report: {report}", err=True)
-    click.echo(json.dumps(outcome, allow_nan=False) if table is None else table(outcome))

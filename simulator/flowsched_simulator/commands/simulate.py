@@ -16,7 +16,7 @@ from flowsched.commands.solver_options import SOLVER, TIME_LIMIT, TIME_LIMIT_HEL
 from flowsched.disaggregation.registry import DISAGGREGATION_POLICIES
 from flowsched_models.command_line import Seconds, StrictCommand
 from flowsched_models.document import InputError, Problem
-from flowsched_models.output import default_folder, make_folder
+from flowsched_models.output import check_folder, default_folder
 from flowsched_simulator.baselines.granting import variant_label
 from flowsched_simulator.baselines.registry import BASELINES, variants_of
 from flowsched_simulator.commands.results_folder import tell_results
@@ -230,6 +230,12 @@ def simulate(
         max_time_s=max_time,
         round_interval_s=round_interval,
     )
+    if out is None and not as_json:
+        out = default_folder(loaded.name, "scenario")
+        if schedule is not None:
+            out = out.with_name(f"{out.name}-schedule")
+    if out is not None:
+        check_folder(out)
     if schedule is not None:
         needless = {
             "--policy": policies,
@@ -247,7 +253,7 @@ def simulate(
         if given:
             message = "a given schedule asks no policy: there is no round to set, record or charge"
             raise InputError.one("--schedule", message, f"leave out {', '.join(given)}")
-        loaded, runs = _replayed(loaded, scenario, schedule, options, out)
+        loaded, runs = _replayed(loaded, scenario, schedule, options)
     else:
         engine = replace(
             engine_of(names, settings),
@@ -260,14 +266,8 @@ def simulate(
             raise InputError.one("--set", f"is for {FLOW_PLAN}", f"add --policy {FLOW_PLAN}", key=plan[0])
         if keep_rounds is not None and records is None:
             raise InputError.one("--keep-rounds", "is for records", "add --records FOLDER")
-        if out is not None:
-            make_folder(out)
         runs = _compared(loaded, names, options, engine, records, keep_rounds, variant)
     outcome = result(loaded, runs)
-    if out is None and not as_json:
-        out = default_folder(loaded.name, "scenario")
-        if schedule is not None:
-            out = out.with_name(f"{out.name}-schedule")
     table = None if as_json else lambda told: render_table(told["table"])
     tell_results(outcome, out, render_report, table)
     for run in runs:
@@ -347,9 +347,7 @@ def _compared(
     return runs
 
 
-def _replayed(
-    scenario: Scenario, asked: str, schedule: str, options: Options, out: Path | None
-) -> tuple[Scenario, tuple[Run, ...]]:
+def _replayed(scenario: Scenario, asked: str, schedule: str, options: Options) -> tuple[Scenario, tuple[Run, ...]]:
     """The scenario as the schedule has it, and the one run. ``asked`` is how the user named the scenario."""
     plan = load_schedule(schedule, lambda name: scenario if name == scenario.name else load_scenario(name))
     same = plan.cluster in (scenario.name, asked) or Path(plan.cluster).resolve() == Path(asked).resolve()
@@ -357,8 +355,6 @@ def _replayed(
         message = f"the schedule is for '{plan.cluster}', not for '{scenario.name}'"
         hint = f"run: flowsched simulate {plan.cluster} --schedule {schedule}"
         raise InputError.one(plan.source, message, hint, key="cluster")
-    if out is not None:
-        make_folder(out)
     for sentence in caveats(scenario, plan, options.seed):
         click.echo(f"note: {sentence}", err=True)
     run = replay(scenario, plan, options)

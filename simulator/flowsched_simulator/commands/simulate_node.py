@@ -80,14 +80,14 @@ def simulate_on_node(
         )
     if not runs:
         raise InputError([problem for error in refused for problem in error.problems])
-    if records is not None:
-        write_whole(records / f"{FLOW_NODE}.jsonl", "".join(f"{line}\n" for line in lines))
     notes = [f"left out: {p.key}: {p.message}" for error in refused for p in error.problems]
     notes += [f"{run.policy}: no deadline for {job}: {why}" for run in runs for job, why in run.refused.items()]
     for sentence in notes:
         click.echo(f"note: {sentence}", err=True)
     outcome = node_result(scenario, runs)
     tell_results(outcome, out, render_node_report, None if as_json else render_node_table, indent=None)
+    if records is not None:
+        write_whole(records / f"{FLOW_NODE}.jsonl", "".join(f"{line}\n" for line in lines))
     return [(run.policy, job.job, job.reason) for run in runs for job in run.unfinished]
 
 

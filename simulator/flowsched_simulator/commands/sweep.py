@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,7 +111,7 @@ def sweep(
     plan = load_experiment(experiment).plan
     check_most_seeds(plan, until, max_seeds)
     folder = out or default_folder(plan.name, "experiment")
-    with SweepProgress() as progress:
+    with SweepProgress() as progress, _warnings_as_notes():
         made = Sweep(plan, folder, jobs=jobs, backend=backend, address=address, share=share, report=progress.show)
         if not dry_run:
             make_folder(folder)
@@ -131,6 +133,18 @@ def sweep(
         click.echo(f"{text}. The sweep that does the last one writes the results", err=True)
         return
     _finish(context, folder, with_report)
+
+
+@contextmanager
+def _warnings_as_notes() -> Iterator[None]:
+    """Warnings of joblib, such as that this machine has no room for processes, as one sentence without a path."""
+
+    def tell(message: Warning | str, *_: object) -> None:
+        click.echo(f"note: {' '.join(str(message).split())}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = tell  # type: ignore[assignment]  # the place of a warning is what is left out
+        yield
 
 
 def _tell_estimate(made: Any, folder: Path, until: float | None) -> Any:
@@ -179,11 +193,11 @@ def _finish(context: click.Context, folder: Path, with_report: bool) -> None:
     from flowsched_simulator.experiment.results import load_results
 
     results = load_results(folder)
+    click.echo(results_text(results))
     if with_report:
         from flowsched_simulator.experiment.sweep_report import write_report
 
         click.echo(f"report: {write_report(results)}", err=True)
-    click.echo(results_text(results))
     runs = results.to_frame()
     _tell_unfinished(context, runs[runs["unfinished"] > 0])
 

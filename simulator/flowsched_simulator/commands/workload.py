@@ -8,6 +8,7 @@ import click
 
 from flowsched_models.command_line import StrictCommand, StrictGroup
 from flowsched_models.document import InputError, read_document
+from flowsched_models.output import check_file
 from flowsched_models.text_table import counted
 from flowsched_simulator.scenario_file import BUNDLED, KIND, find_file, read_with_entries, source_of
 from flowsched_simulator.workload_file import csv_text, workload_rows, write_scenario, write_workload
@@ -48,6 +49,9 @@ def generate(scenario: str, seed: int, out: Path | None, scenario_out: Path | No
         raise InputError.one("--scenario", f"would replace {path} itself", "name another file")
     document = read_document(path, source_of(path, BUNDLED))
     loaded, entries = read_with_entries(document)
+    for file in (out, scenario_out):
+        if file is not None:
+            check_file(file, makes_folder=False)
     rows = workload_rows(loaded, entries, seed)
     if out is None:
         click.echo(csv_text(rows), nl=False)

@@ -160,7 +160,12 @@ class Sweep:
         runs = self.plan.runs(seeds)
         if not {run.digest for run in runs} <= self.store.digests():
             return False
-        gather(self.plan, runs, self.store, self.folder)
+        try:
+            gather(self.plan, runs, self.store, self.folder)
+        except OSError as error:
+            message = f"results cannot be written: {(error.strerror or str(error)).lower()}"
+            help = "all runs are kept: make room, and the same command writes them"
+            raise InputError.one(self.folder, message, help) from None
         return True
 
     def _do(self, pending: Sequence[PlannedRun], expected: Estimate | None) -> list[RunFailure]:

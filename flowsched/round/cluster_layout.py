@@ -18,6 +18,7 @@ from flowsched_models.runtime import Host, HostFactory
 
 _TINY = 1e-12
 
+
 @dataclass(frozen=True)
 class ProfileArrays:
     """What a price without forecasts needs of a profile on each shape of machine: [profiles, shapes] and [profiles]."""

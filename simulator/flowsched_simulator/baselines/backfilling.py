@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +17,9 @@ from flowsched_simulator.baselines.gang_search import MOST_STEPS, GangSearch, Pl
 from flowsched_simulator.baselines.greedy_round import PickDevices, Round, cores_for
 from flowsched_simulator.baselines.room import Room, RoomLayout
 
+_Demand = tuple[Task, IntArray, FloatArray]
+"""A task with what it needs [R + D], GPUs apart, and how long on each machine [M]."""
+
 
 class BackfillingRound(Round):
     """A round that keeps reservations. What will be free is worked out when the first of them is made."""
@@ -25,7 +28,8 @@ class BackfillingRound(Round):
         """Nothing is reserved yet."""
         super().__init__(snapshot, own_cores=own_cores, seed=seed, layout=layout)
         self._resources = sorted({name for m in snapshot.machines for name, _ in m.resources})
-        self._has_gpus = any(m.gpus is not None for m in snapshot.machines)
+        self._devices = max((m.gpus.count for m in snapshot.machines if m.gpus is not None), default=0)
+        """Most GPUs of any machine."""
         self._availability: Availability | None = None
         self._begun: list[tuple[int, IntArray, float]] = []
         self._promises: dict[str, str] = {}
@@ -40,18 +44,24 @@ class BackfillingRound(Round):
         found = super().candidates(task, width_milli)
         if self._availability is None or not found:
             return found
-        now = self._availability.feasible(self._need(task, width_milli), self._lasting_s(task, width_milli, found))[0]
+        need, lasting_s = self._need(task, width_milli), self._lasting_s(task, width_milli, found)
+        now = self._availability.fits(0, need, lasting_s, task.gpus)
         return [r for r in found if now[self._row[r.name]]]
 
     def place(self, task: Task, width_milli: int, room: Room, pick: PickDevices | None = None) -> None:
         """Give the task its share of the machine until its estimated end."""
+        row, lasting_s = self._row[room.name], self._delay_s(task) + self.told_s(task, width_milli, room)
+        known, now_s = self._availability, self.snapshot.now_s
+        if known is not None and task.gpus is not None:
+            chosen = known.arrange(row, task.gpus, now_s, lasting_s, room.devices)
+            if chosen is not None:
+                pick = lambda room, task: chosen  # noqa: E731, ARG005
         super().place(task, width_milli, room, pick)
-        row, need = self._row[room.name], self._need(task, width_milli)
-        lasting_s = self._delay_s(task) + self.told_s(task, width_milli, room)
-        if self._availability is None:
-            self._begun.append((row, need, self.snapshot.now_s + lasting_s))
+        need = self._need(task, width_milli, self._placements[-1].devices)
+        if known is None:
+            self._begun.append((row, need, now_s + lasting_s))
         else:
-            self._availability.take(row, need, self.snapshot.now_s, lasting_s)
+            known.take(row, need, now_s, lasting_s)
 
     def take_back(self) -> None:
         """Undo the last placement of the attempt."""
@@ -63,7 +73,7 @@ class BackfillingRound(Round):
         else:
             width = placement.width_milli
             lasting_s = self._delay_s(task) + self.told_s(task, width, self.rooms[row])
-            self._availability.take(row, -self._need(task, width), self.snapshot.now_s, lasting_s)
+            self._availability.take(row, -self._need(task, width, placement.devices), self.snapshot.now_s, lasting_s)
 
     def reserve(self, tasks: Sequence[Task], widths: Sequence[int], needed: int) -> None:
         """Promise tasks the earliest time at which ``needed`` of them fit together, each the machine that ends it first.
@@ -72,19 +82,20 @@ class BackfillingRound(Round):
         keeps waiting through a relation has no reservation.
         """
         if self._availability is None:
-            self._availability = Availability(self.snapshot.now_s, *self._now())
+            self._availability = Availability(self.snapshot.now_s, *self._now(), self._devices)
         is_gang = len(tasks) > 1
         demands = [
             (task, self._need(task, width), self._lasting_s(task, width, self._open(task, width, is_gang)))
             for task, width in zip(tasks, widths, strict=True)
         ]
-        starts, steps, trial = self._starts(demands, needed), MOST_STEPS, self._availability.copy()
-        if is_gang and starts and not self._forever:
+        trial, steps = self._availability.copy(), MOST_STEPS
+        if is_gang and not self._forever:
             # What does not fit together when all has ended never does.
-            starts = starts if GangSearch(_Later(self, trial, demands, trial.times[-1]), needed).fit() else []
+            if not GangSearch(_Later(self, trial, demands, float(trial.times[-1])), needed).fit():
+                return
             trial = self._availability.copy()
-        for start_s in starts:
-            later = _Later(self, trial, demands, start_s)
+        for start_s, here in self._starts(demands, needed):
+            later = _Later(self, trial, here, start_s)
             search = GangSearch(later, needed, steps)
             if search.fit():
                 self._availability = trial
@@ -113,13 +124,24 @@ class BackfillingRound(Round):
     def _row(self) -> dict[str, int]:
         return {room.name: row for row, room in enumerate(self.rooms)}
 
-    def _starts(self, demands: Sequence[tuple[Task, IntArray, FloatArray]], needed: int) -> list[float]:
-        """Times, ascending, at which enough of these tasks could start if each had all that is free to itself."""
-        assert self._availability is not None
-        able = np.zeros(len(self._availability.times), dtype=np.int64)
-        for _, need, lasting_s in demands:
-            able += self._availability.feasible(need, lasting_s).any(axis=1)
-        return [float(t) for t in self._availability.times[able >= needed]]
+    def _starts(self, demands: Sequence[_Demand], needed: int) -> Iterator[tuple[float, Sequence[_Demand]]]:
+        """Times, ascending, at which enough of these tasks could start if each had all that is free to itself.
+
+        With the demands there: a single task with GPUs looks only at machines that have more free than before.
+        """
+        known = self._availability
+        assert known is not None
+        could = [known.feasible(need, lasting_s, task.gpus) for task, need, lasting_s in demands]
+        looks_closely = len(demands) == 1 and demands[0][0].gpus is not None
+        if looks_closely:
+            could[0] &= known.gains()
+        able = sum((each.any(axis=1).astype(np.int64) for each in could), np.zeros(len(known.times), dtype=np.int64))
+        for step in np.flatnonzero(able >= needed).tolist():
+            here = demands
+            if looks_closely:
+                ((task, need, lasting_s),) = demands
+                here = [(task, need, np.where(could[0][step], lasting_s, np.nan))]
+            yield float(known.times[step]), here
 
     def _open(self, task: Task, width_milli: int, beside_others: bool) -> list[Room]:
         """Machines where the task would fit if no other were there; alone, only those that no relation closes to it now."""
@@ -128,15 +150,15 @@ class BackfillingRound(Round):
             return found
         return [r for r in found if self.domain_counts.refusal(task, r.name) is None]
 
-    def _need(self, task: Task, width_milli: int) -> IntArray:
-        """[R] millicores, memory, cores of its own, and further resources of a task."""
+    def _need(self, task: Task, width_milli: int, devices: Sequence[int] = ()) -> IntArray:
+        """[R + D] millicores, memory, cores of its own, further resources of a task, and its part of each of its GPUs."""
         cores = cores_for(width_milli) if self.own_cores else 0
         units = dict(task.resources)
         others = [units.get(name, 0) for name in self._resources]
-        if self._has_gpus:
-            # Of all devices together: a reservation may begin too early where they are in pieces, and is made anew then.
-            others.append(0 if task.gpus is None else task.gpus.milli)
-        return np.array([width_milli, task.memory_mib, cores, *others], dtype=np.int64)
+        need = np.array([width_milli, task.memory_mib, cores, *others, *(0,) * self._devices], dtype=np.int64)
+        if task.gpus is not None:
+            need[[3 + len(others) + device for device in devices]] = task.gpus.share_milli
+        return need
 
     def _lasting_s(self, task: Task, width_milli: int, rooms: Sequence[Room]) -> FloatArray:
         """[M] how long a task would hold its share of each machine; NaN, which fits nowhere, on other ones."""
@@ -159,24 +181,21 @@ class BackfillingRound(Round):
                     room.free_memory_mib,
                     len(room.unowned) if self.own_cores else 0,
                     *(room.free_resources.get(name, 0) for name in self._resources),
-                    *([sum(room.devices)] if self._has_gpus else ()),
+                    *room.devices,
+                    *(0,) * (self._devices - len(room.devices)),
                 ]
                 for room in self.rooms
             ],
             dtype=np.int64,
-        ).reshape(len(self.rooms), 3 + len(self._resources) + self._has_gpus)
+        ).reshape(len(self.rooms), 3 + len(self._resources) + self._devices)
         ends = list(self._begun)
         now_s = self.snapshot.now_s
         for r in self.snapshot.running:
             row = self._row[r.machine]
-            need = self._need(r.task, r.width_milli)
+            need = self._need(r.task, r.width_milli, r.devices)
             need[2] = len(r.cores) if self.own_cores else 0
             ends.append((row, need, now_s + left_s(self.snapshot.catalogue, r, self.rooms[row].type, now_s)))
         return free, ends
-
-
-_Demand = tuple[Task, IntArray, FloatArray]
-"""A task with what it needs [R], and how long on each machine [M]."""
 
 
 class _Later(Places):
@@ -205,7 +224,7 @@ class _Later(Places):
 
     def options(self, member: int) -> list[Room]:
         task, need, lasting_s = self._demands[member]
-        rows = np.flatnonzero(self.trial.fits(self._step, need, lasting_s)).tolist()
+        rows = np.flatnonzero(self.trial.fits(self._step, need, lasting_s, task.gpus)).tolist()
         found = [self._this.rooms[row] for row in rows]
         if not self._counts.concerns(task):
             return found
@@ -217,6 +236,8 @@ class _Later(Places):
             ((self._this.layout.row(room.name), room) for room in options),
             key=lambda pair: (lasting_s[pair[0]], pair[0]),
         )
+        if task.gpus is not None:
+            self.trial.reserve_gpus(row, task.gpus, self._start_s, float(lasting_s[row]))
         self.trial.take(row, need, self._start_s, float(lasting_s[row]))
         self._counts.add(task, room.name)
         self.placed.append((task, row))
@@ -225,6 +246,8 @@ class _Later(Places):
     def take_back(self) -> None:
         task, row = self.placed.pop()
         _, need, lasting_s = next(demand for demand in self._demands if demand[0] is task)
+        if task.gpus is not None:
+            self.trial.give_back_gpus(row)
         self.trial.take(row, -need, self._start_s, float(lasting_s[row]))
         self._counts.remove(task, self._this.rooms[row].name)
 

@@ -297,7 +297,7 @@ def compact(snapshot: Snapshot, hosts: HostFactory, candidates: Candidates | Non
     whole = snapshot
     if candidates is not None:
         snapshot = part_of(snapshot, candidates.machines)
-    tasks = tuple(sorted(snapshot.pending, key=lambda t: (t.content, t.job, t.name)))
+    tasks = tuple(sorted(snapshot.pending, key=lambda t: (t.content, t.arrival)))
     by_class: dict[Hashable, list[int]] = {}
     for i, task in enumerate(tasks):
         by_class.setdefault(task.content, []).append(i)

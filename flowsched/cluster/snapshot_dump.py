@@ -190,7 +190,7 @@ TASK = PlainForm(
     Task,
     "name job profile scale request widths memory submit_s priority",
     "weight goal_s machines spread_over resources holds joins threads group min_utility endless rounds_waited"
-    " preemptions done run_s interference_class input_mb locality wishes gpus gpus_for postponements",
+    " preemptions done run_s interference_class input_mb locality wishes gpus gpus_for postponements number",
     request=_milli("request_milli"),
     widths=_listed(_cores, milli_of)._replace(field="widths_milli"),
     memory=_MEMORY,

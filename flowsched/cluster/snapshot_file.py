@@ -104,6 +104,7 @@ class _TaskKeys(Form):
     wishes: dict[str, NotNegative] = Field(default_factory=dict)
     gpus_for: Name | None = None
     postponements: Annotated[int, Field(ge=0)] = 0
+    number: Annotated[int, Field(ge=0)] = 0
 
 
 class TaskForm(BoundForm, _TaskKeys):

@@ -32,9 +32,9 @@ class CoupledJob:
         return self.first, *self.parts
 
     @property
-    def age(self) -> tuple[int, float, str]:
-        """Sort key: higher priority first, then what came first, then the name."""
-        return -self.first.priority, self.first.submit_s, self.first.name
+    def age(self) -> tuple[int, tuple[float, int, str, str]]:
+        """Sort key: higher priority first, then by arrival."""
+        return -self.first.priority, self.first.arrival
 
 
 def coupled_names(job: str, gpus: int) -> list[str]:

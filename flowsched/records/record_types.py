@@ -103,6 +103,7 @@ class RecordedTask(TypedDict):
     gpus: NotRequired[RecordedTaskGpus]
     gpus_for: NotRequired[Text]
     postponements: NotRequired[Count]
+    number: NotRequired[Count]
 
 
 class RecordedMachineGpus(TypedDict):
@@ -735,6 +736,7 @@ class Record(RecordedChanges):
     running: NotRequired[RecordedRunningTasks]
     before: NotRequired[list[RecordedHeldMachine]]
     outside: NotRequired[list[RecordedOutside]]
+    order: NotRequired[Texts]
     changes: NotRequired[RecordedRunningChanges]
     machines: NotRequired[Texts]
     filters: NotRequired[list[RecordedFilters]]

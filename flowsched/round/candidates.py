@@ -59,7 +59,7 @@ class _Draw:
         reserved = {r.machine for r in snapshot.reservations}
         planned = {p.task: p.machine for p in snapshot.plan}
         kinds: dict[Hashable, list[Task]] = {}
-        for task in sorted(snapshot.pending, key=lambda t: (t.content, t.job, t.name)):
+        for task in sorted(snapshot.pending, key=lambda t: (t.content, t.arrival)):
             kinds.setdefault(kind_of(task), []).append(task)
         by_kind: dict[Hashable, frozenset[str]] = {}
         names, known = np.array(cluster.names, np.object_), cluster.number.keys()

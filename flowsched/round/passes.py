@@ -357,12 +357,12 @@ def _book_cheapest(deciding: Deciding, task: int, options: ClassOptions) -> tupl
     return ((task, option),)
 
 
-def _rank(model: RoundModel, task: int) -> tuple[bool, float, float, str, str]:
+def _rank(model: RoundModel, task: int) -> tuple[bool, float, tuple[float, int, str, str]]:
     """Those that must start first, then the most work times weight: a network of one arrival cannot compare tasks. Where
     completions have no price the oldest is first.
     """
     wanted = model.view.tasks[task]
     if not model.prices.settings.prices_completions:
-        return task not in model.must_start, -wanted.weight, wanted.submit_s, wanted.job, wanted.name
+        return task not in model.must_start, -wanted.weight, wanted.arrival
     work_s = model.view.snapshot.catalogue.jobs[wanted.profile].work_s * wanted.scale
-    return task not in model.must_start, -wanted.weight * work_s, wanted.submit_s, wanted.job, wanted.name
+    return task not in model.must_start, -wanted.weight * work_s, wanted.arrival

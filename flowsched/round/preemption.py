@@ -108,9 +108,9 @@ def preempt(
             heapq.heappush(queue, _rank(tasks[name], holders))
 
 
-def _rank(task: Task, holders: Collection[str]) -> tuple[int, bool, float, str, str]:
+def _rank(task: Task, holders: Collection[str]) -> tuple[int, bool, float, int, str, str]:
     """Higher priorities first, then those that a machine is reserved for, then as they came."""
-    return -task.priority, task.name not in holders, task.submit_s, task.job, task.name
+    return -task.priority, task.name not in holders, *task.arrival
 
 
 def _stands(reservation: Reservation, task: Task, state: RoundState, tasks: Mapping[str, Task]) -> bool:

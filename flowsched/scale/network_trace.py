@@ -118,6 +118,8 @@ class NetworkTrace:
     before: tuple[MachineReservation, ...]
     """What was held when the round began."""
     head: RoundHead
+    order: tuple[str, ...] = ()
+    """Names of the tasks that took part, in the order in which they came, if their times and names do not say so."""
 
     @classmethod
     def of(
@@ -161,4 +163,12 @@ class NetworkTrace:
             present,
             before,
             head,
+            _order(cluster, pending),
         )
+
+
+def _order(cluster: BulkCluster, pending: IntArray) -> tuple[str, ...]:
+    """The tasks in the order in which they came; none where their times and names have it too."""
+    rows = pending[np.argsort(cluster.sequence[pending], kind="stable")].tolist()
+    came = list(zip(cluster.created_s[rows].tolist(), map(cluster.task_name, rows), strict=True))
+    return () if came == sorted(came) else tuple([name for _, name in came])

@@ -61,6 +61,7 @@ def network_record(trace: NetworkTrace) -> dict[str, Any]:
         **({"before": [plain_reservation(roll, r) for r in trace.before]} if trace.before else {}),
         **(head.changed.plain() if head.changed is not None else {}),
         **({"outside": _outside(trace, outside)} if outside else {}),
+        **({"order": list(trace.order)} if trace.order else {}),
         "parts": [
             network_part(trace, level, certificate)
             for level, certificate in zip(outcome.levels, outcome.certificates, strict=True)

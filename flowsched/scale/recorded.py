@@ -222,7 +222,8 @@ def read_cluster(record: Mapping[str, Any]) -> BulkCluster:
         cluster.topology.put(_without_running(plain, classes, running, at), rows, cluster.rows)
     for demand in demands:
         cluster.intern(read_class(demand["class"]))
-    pending.sort(key=lambda entry: entry[:2])
+    came = {name: place for place, name in enumerate(record.get("order", ()))}
+    pending.sort(key=lambda entry: (came.get(entry[1], 0), entry[:2]))
     _submit(cluster, [p[1] for p in pending], [p[2] for p in pending], [p[0] for p in pending])
     if running is not None:
         of_task = [classes[c] for c in np.asarray(running["class"]).tolist()]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf
+from operator import attrgetter
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from flowsched.scale.task_class import MachineSpec, TaskClass
 from flowsched.support.arrays import IntArray
 from flowsched_models.runtime import HostFactory
 
+_ARRIVAL = attrgetter("arrival")
 _Known = tuple[Task, int, str]
 """Task, width, and machine; empty while it waits."""
 
@@ -112,7 +114,7 @@ class SnapshotFollower:
         classes = {t.name: self._adapter.task_class(t, t.widths_milli[0]) for t in tasks}
         for task_class in sorted(set(classes.values()), key=class_key):
             self.cluster.intern(task_class)
-        self._submit(sorted(tasks, key=_arrival), classes)
+        self._submit(sorted(tasks, key=_ARRIVAL), classes)
         for task in tasks:
             self._known[task.name] = task, task.widths_milli[0], ""
 
@@ -240,7 +242,7 @@ class SnapshotFollower:
             if not _ascending(first):
                 return "kind_order"
         if tasks:
-            rows = np.array([cluster.task_row(t.name) for t in sorted(snapshot.pending, key=_arrival)], dtype=np.int64)
+            rows = np.array([cluster.task_row(t.name) for t in sorted(snapshot.pending, key=_ARRIVAL)], dtype=np.int64)
             if not _ascending(cluster.sequence[rows]):
                 return "arrival_order"
             present = np.unique(cluster.task_class[rows]).tolist()
@@ -254,10 +256,6 @@ def _machines(snapshot: Snapshot) -> dict[str, tuple[Machine, tuple[Service, ...
     return {m.name: (m, tuple(sorted(services[m.name], key=lambda s: s.name))) for m in snapshot.machines}
 
 
-def _arrival(task: Task) -> tuple[float, str]:
-    return task.submit_s, task.name
-
-
 def _same(old: Task, task: Task) -> bool:
     """Whether a task is still what it was, but for what does not matter here, such as the rounds that it has waited."""
     return old is task or _essence(old) == _essence(task)
@@ -267,7 +265,7 @@ def _essence(task: Task) -> tuple[object, ...]:
     return (
         task.profile, task.scale, task.memory_mib, task.resources, task.priority, task.endless, task.threads,
         task.machines, task.submit_s, task.group, task.holds, task.joins, task.done, task.spread_over, task.wishes,
-        task.run_s, task.interference_class, task.input_mb, task.locality,
+        task.run_s, task.interference_class, task.input_mb, task.locality, task.number,
     )  # fmt: skip
 
 

@@ -73,7 +73,7 @@ def input_of_snapshot(
         readings += count[:, None] * effects
     kinds = list(dict.fromkeys(spec.kind for spec in specs))
     number = {kind: i for i, kind in enumerate(kinds)}
-    pending = sorted(snapshot.pending, key=lambda task: (task.submit_s, task.job, task.name))
+    pending = sorted(snapshot.pending, key=lambda task: task.arrival)
     in_group = Counter(r.task.group for r in snapshot.running)
     return BulkInput(
         [machine.name for machine in machines],

@@ -113,7 +113,7 @@ class PlannedScheduler:
         there = {r.task.name for r in snapshot.running} | {t.name for t in snapshot.pending}
         cpu, memory, resources = snapshot.free_milli(), snapshot.free_memory_mib(), snapshot.free_resources()
         bound, left = [], []
-        for task in sorted(snapshot.pending, key=lambda t: (self._plan[t.name].bound_s, t.name)):
+        for task in sorted(snapshot.pending, key=lambda t: (self._plan[t.name].bound_s, t.arrival)):
             planned = self._plan[task.name]
             m, waited = planned.machine, snapshot.now_s - task.submit_s
             if planned.after is not None and planned.after in there:

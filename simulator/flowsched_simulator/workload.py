@@ -57,8 +57,9 @@ def _by_job(tasks: Sequence[Task]) -> dict[str, list[Task]]:
 
 
 def _in_order(tasks: Sequence[Task]) -> tuple[Task, ...]:
+    """By submission, then as listed, which is what their numbers say; those of a workload that was drawn before stay."""
     order = sorted(range(len(tasks)), key=lambda i: (tasks[i].submit_s, i))
-    return tuple(tasks[i] for i in order)
+    return tuple(tasks[i] if tasks[i].number else tasks[i].numbered(i + 1) for i in order)
 
 
 def _mixed(scenario: Scenario, count: int, seed: int) -> Scenario:

@@ -51,7 +51,7 @@ class AllAtOnce(Baseline):
         """By priority, then the most work first."""
         catalogue = this.snapshot.catalogue
 
-        def key(task: Task) -> tuple[int, float, tuple[int, float, str]]:
+        def key(task: Task) -> tuple[int, float, tuple[int, tuple[float, int, str, str]]]:
             return -task.priority, -catalogue.jobs[task.profile].work_s * task.scale, by_arrival(task)
 
         return sorted(this.snapshot.pending, key=key)

@@ -201,9 +201,9 @@ class _Start(Places):
         self._this.take_back()
 
 
-def by_arrival(task: Task) -> tuple[int, float, str]:
-    """Sort key: higher priority first, then who came first, then the name."""
-    return -task.priority, task.submit_s, task.name
+def by_arrival(task: Task) -> tuple[int, tuple[float, int, str, str]]:
+    """Sort key: higher priority first, then what came first, then the order of its file, then the name."""
+    return -task.priority, task.arrival
 
 
 class MostFreeFirst(Baseline):

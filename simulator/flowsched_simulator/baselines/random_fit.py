@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowsched.cluster.snapshot import Task
-from flowsched_simulator.baselines.baseline import Baseline
+from flowsched_simulator.baselines.baseline import Baseline, by_arrival
 from flowsched_simulator.baselines.greedy_round import Round
 from flowsched_simulator.baselines.room import Room
 
@@ -27,7 +27,7 @@ class RandomFit(Baseline):
 
     def order(self, this: Round) -> Sequence[Task]:
         """Random within each priority."""
-        tasks = sorted(this.snapshot.pending, key=lambda t: t.name)
+        tasks = sorted(this.snapshot.pending, key=by_arrival)
         drawn = [tasks[i] for i in this.rng.permutation(len(tasks))]
         return sorted(drawn, key=lambda t: -t.priority)
 

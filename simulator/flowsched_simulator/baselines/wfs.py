@@ -64,7 +64,7 @@ class WeightedFairSharing(Baseline):
 
     def _key(
         self, task: Task, held: dict[str, dict[str, int]], total: dict[str, int], this: Round
-    ) -> tuple[int, Fraction, tuple[int, float, str]]:
+    ) -> tuple[int, Fraction, tuple[int, tuple[float, int, str, str]]]:
         amounts = dict(held.get(task.job, {}))
         _add(amounts, task, self.width_milli(task, this))
         share = max(Fraction(amount, max(1, total.get(name, 0))) for name, amount in amounts.items())

@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flowsched.cluster.snapshot import cpu_weight
 from flowsched.planner.problem import Job, Problem, Site
 from flowsched.planner.robust import Draws, quantile_of
 from flowsched.support.arrays import FloatArray
@@ -209,7 +210,9 @@ def core_seconds(site: Site, job: Job) -> float:
     """Physical-core-seconds that what is left of a job takes of a machine at least."""
     gain = job.profile.smt_gain if site.siblings else 0.0
     speed = site.host.catalogue.speed(job.task.profile, site.machine.type)
-    return (1.0 - job.progress) * job.profile.work_s * job.task.scale / (speed * (1.0 + gain))
+    # A given run time is that on the part of a core that it asks for.
+    part = min(1.0, cpu_weight(job.task.widths_milli[0])) if job.profile.has_given_run_time else 1.0
+    return part * (1.0 - job.progress) * job.profile.work_s * job.task.scale / (speed * (1.0 + gain))
 
 
 def physical_cores(site: Site) -> float:

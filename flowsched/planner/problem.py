@@ -154,7 +154,12 @@ class Problem:
             return tuple((job.task.widths_milli[0],) for job in self.jobs)
         if self.rules.weights == "widths":
             return tuple(job.task.widths_milli for job in self.jobs)
-        return tuple(tuple(sorted({*WEIGHTS_MILLI, *job.task.widths_milli})) for job in self.jobs)
+        return tuple(
+            job.task.widths_milli
+            if job.profile.has_given_run_time  # it would take as long with any weight
+            else tuple(sorted({*WEIGHTS_MILLI, *job.task.widths_milli}))
+            for job in self.jobs
+        )
 
 
 def takes(site: Site, job: Job) -> bool:

@@ -13,6 +13,7 @@ when a task comes, goes or changes phase.
   virtual CPU the share follows the CPU request divided by the runnable threads, as Linux' fair scheduler does with cgroup
   weights: more threads than cores give no larger share. What a neighbour leaves is used.
 - *SMT.* A thread whose sibling is busy runs at ``1 - (1 - g)/2``.
+- *Given run times.* A job whose run time is given (``phi`` = 1) uses as much of one CPU as it requests, before all others.
 - *Interference.* ``D_j = 1 + s_j q sum_i P_i u_i`` over the neighbours i, services included; ``u_i`` their busy CPUs.
 - *GPUs.* ``W_j`` grows by the links between a job's devices and shrinks with their speed; ``v`` is divided by
   ``1 + s_j sum_i p_i`` over the jobs i that use the same sockets, the same devices, or GPUs over the machine's network, each
@@ -188,6 +189,10 @@ class Host:
         row = self._rows.get(occupant)
         if row is None:
             job = self.catalogue.jobs[occupant.profile]
+            threads = occupant.parallelism
+            if job.has_given_run_time:
+                # It asks for a part of a core, and has that part for so long.
+                threads = min(threads, occupant.weight)
             threading = 1.0
             if occupant.threads > 4:
                 threading += job.oversubscription * math.log2(occupant.threads / 4)
@@ -196,7 +201,7 @@ class Host:
                     job.work_s / self.catalogue.speed(occupant.profile, self.machine_type),
                     job.serial_fraction,
                     job.phase_order is PhaseOrder.SERIAL_FIRST,
-                    occupant.parallelism,
+                    threads,
                     occupant.weight,
                     job.smt_gain,
                     job.sensitivity * self._bandwidth,

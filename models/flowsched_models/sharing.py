@@ -34,6 +34,8 @@ SWEEPS = 16
 """Most rounds of water-filling; core sets that overlap in part settle long before."""
 SETTLED = 1e-7
 """Threads per virtual CPU: a sweep that moves no thread by more is the last."""
+GIVEN_FIRST = 1e9
+"""Weight of jobs whose run time is given, times their own: they have what they ask for, others share what that leaves."""
 MIX_STEPS = 3
 """Steps of the fixed point between a mixed job's serial share of time and the CPU that it gets."""
 
@@ -156,7 +158,8 @@ def share(
                 if i >= count:
                     thread_weight[i, c] = services[i - count, SERVICE_WEIGHT] / own[i]
                 else:
-                    thread_weight[i, c] = jobs[i, WEIGHT] / max(demand[i], TINY) * wanted[i, c]
+                    first = GIVEN_FIRST if jobs[i, PHI] >= 1.0 else 1.0
+                    thread_weight[i, c] = first * jobs[i, WEIGHT] / max(demand[i], TINY) * wanted[i, c]
         load[:] = 0.0
         for i in users:
             for c in range(cells):

@@ -33,7 +33,8 @@ def simulate(
     variant: str | None = None,
 ) -> Run:
     """One policy on a scenario. Of a baseline's variants (request declared, 1, 2, 4; own or shared cores) the one that is
-    chosen, or that ``variant`` names, such as ``declared-shared``; policies that have only one way run as they are.
+    chosen, or that ``variant`` names, such as ``declared-shared``; policies that have only one way run as they are. Where
+    the run times of all jobs are given there is only one way: each has what it declares.
 
     The best variant has the fewest SLO violations, then the least makespan or mean completion, whichever is the scenario's
     objective. Where nothing is drawn it is the best of the runs of this very scenario. Where something is, the best of
@@ -50,7 +51,7 @@ def simulate(
             options=options, engine=engine, report=report, variants={variant_label(variant, "variant"), ""}
         )
         return run
-    if not has_variants(policy):
+    if not has_variants(policy, scenario):
         (run,) = runs_of(options=options, engine=engine, report=report)
         return run
     drawn = bool(drawn_parts(scenario, options.model_error)) or draws(policy)
@@ -68,9 +69,9 @@ def simulate(
     return replace(best, variant_seeds=seeds)
 
 
-def has_variants(policy: str) -> bool:
-    """Whether a policy is run with several grantings, of which one is chosen."""
-    return policy in BASELINES and len(variants_of(policy)) > 1
+def has_variants(policy: str, scenario: Scenario) -> bool:
+    """Whether a policy is run with several grantings on a scenario, of which one is chosen."""
+    return policy in BASELINES and len(variants_of(policy, scenario.given_run_times)) > 1
 
 
 def best_variant(figures: Mapping[str, Sequence[Mapping[str, Any]]], objective: Objective) -> str:

@@ -14,7 +14,7 @@ from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import Problems, name_help
 from flowsched_models.profile import JobProfile
 from flowsched_simulator.fixed_run_time import fixed_profile
-from flowsched_simulator.job_form import JobEntry
+from flowsched_simulator.job_form import JobEntry, JobForm
 from flowsched_simulator.scenario import JobTerms
 
 
@@ -140,7 +140,7 @@ def _tasks_of(entry: JobEntry, profile: JobProfile, bound: Mapping[str, Any]) ->
             profile=profile.name,
             scale=form.scale if form.told_s is None else form.told_s,
             request_milli=form.request,
-            widths_milli=tuple(sorted(set(form.widths or [form.request]))),
+            widths_milli=_widths(form),
             memory_mib=form.memory if form.memory is not None else profile.memory_mib,
             submit_s=form.submit_s,
             goal_s=form.goal_s if form.goal_s is not None else form.deadline_s,
@@ -148,6 +148,13 @@ def _tasks_of(entry: JobEntry, profile: JobProfile, bound: Mapping[str, Any]) ->
             weight=form.weight,
             **{**bound, "group": job if form.has_barrier else form.group},
         )
+
+
+def _widths(form: JobForm) -> tuple[int, ...]:
+    """Widths that a job may be given. With a given run time none is below its request: it would take as long on less."""
+    if form.runtime_s is None:
+        return tuple(sorted(set(form.widths or [form.request])))
+    return tuple(sorted({form.request, *(width for width in form.widths or () if width > form.request)}))
 
 
 def _terms_of(entry: JobEntry, after: tuple[str, ...]) -> Iterator[tuple[str, JobTerms]]:

@@ -272,14 +272,21 @@ def schedulers(
     name: str, scenario: Scenario, seed: int, engine: EngineOptions, hosts: HostFactory
 ) -> Iterator[tuple[str, Scheduler]]:
     """Every variant of a policy, with the text that tells it from the others. Each scheduler serves one run."""
-    yield from schedulers_with(name, replace(engine.settings, objective=scenario.objective.value), seed, engine, hosts)
+    settings = replace(engine.settings, objective=scenario.objective.value)
+    yield from schedulers_with(name, settings, seed, engine, hosts, given=scenario.given_run_times)
 
 
 def schedulers_with(
-    name: str, settings: Settings, seed: int, engine: EngineOptions, hosts: HostFactory | None
+    name: str,
+    settings: Settings,
+    seed: int,
+    engine: EngineOptions,
+    hosts: HostFactory | None,
+    *,
+    given: bool = False,
 ) -> Iterator[tuple[str, Scheduler]]:
     """The same with settings of their own, which replace those of ``engine``. ``hosts``: None but for ``flow+plan`` makes
-    each scheduler compute its own.
+    each scheduler compute its own. ``given``: whether the run time of every task is given.
     """
     if name == FLOW_PLAN:
         # A plan is for all that waits: what runs stays.
@@ -306,7 +313,7 @@ def schedulers_with(
         mine = chosen_settings(name, engine.network_settings.get(name, ()))
         yield "", make_disaggregation(name, limited(make_solver(engine.solver), engine.time_limit_s), mine, hosts)
         return
-    variants = variants_of(name)
+    variants = variants_of(name, given)
     for granting in variants:
         label = granting.label if len(variants) > 1 else ""
         baseline = make_baseline(name, granting, seed)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from flowsched.cluster.snapshot import MILLI, Service, Task
 from flowsched_models.document import InputError, Problem
 from flowsched_models.execution import INSTANT_S
+from flowsched_models.quantity import count_cores
 from flowsched_models.runtime import HostFactory, Resident
 from flowsched_simulator.run import JobRun, Run
 from flowsched_simulator.scenario import Scenario
@@ -131,6 +132,7 @@ def caveats(scenario: Scenario, schedule: Schedule, seed: int = 0) -> tuple[str,
     for service in placed_services(scenario, schedule):
         free[service.machine] -= service.memory_mib
     tasks = {t.name: t for t in workload(scenario, seed)}
+    weights = weights_of(schedule)
     notes = []
     for t in schedule.tasks:
         submitted = tasks[t.job].submit_s
@@ -142,7 +144,14 @@ def caveats(scenario: Scenario, schedule: Schedule, seed: int = 0) -> tuple[str,
                 f"{t.job} asks for {needs} MiB and {t.machine} has {free[t.machine]} MiB beside its services; "
                 "how long it runs there is a guess"
             )
-        if scenario.catalogue.jobs[tasks[t.job].profile].threads_power_of_two and t.threads & (t.threads - 1):
+        profile = scenario.catalogue.jobs[tasks[t.job].profile]
+        asked = tasks[t.job].request_milli
+        if profile.has_given_run_time and weights[t.job] * MILLI < asked:
+            notes.append(
+                f"{t.job} asks for {count_cores(asked)} and has {count_cores(round(weights[t.job] * MILLI))}; its run time "
+                "is given, and is taken to be the same"
+            )
+        if profile.threads_power_of_two and t.threads & (t.threads - 1):
             notes.append(
                 f"{t.job} was measured with 1, 2, 4 and 8 threads only; how long it runs with {t.threads} is a guess"
             )

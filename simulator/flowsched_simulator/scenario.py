@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from flowsched.cluster.snapshot import MILLI, Machine, Service, StartDelay, Task
 from flowsched.gpu.shapes import GpuShape
@@ -79,6 +80,11 @@ class Scenario(ShortRepr):
         )
         rows = ((t.name, t.profile, t.request_milli / MILLI, t.scale, t.submit_s, t.priority) for t in self.tasks)
         return Overview(words, ("job", "profile", "request", "scale", "submit_s", "priority"), rows, len(self.tasks))
+
+    @cached_property
+    def given_run_times(self) -> bool:
+        """Whether the run times of all jobs are given."""
+        return all(self.catalogue.jobs[t.profile].has_given_run_time for t in self.tasks)
 
     def terms_of(self, job: str) -> JobTerms:
         """What holds for a job as a whole."""

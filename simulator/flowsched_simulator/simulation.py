@@ -27,6 +27,7 @@ from flowsched_models.execution import INSTANT_S
 from flowsched_models.runtime import HostFactory, Resident
 from flowsched_simulator.coupled_tasks import CoupledTasks
 from flowsched_simulator.gpu_use import GpuUse
+from flowsched_simulator.grant_check import check_time, check_width
 from flowsched_simulator.run import JobRun, RoundSummary, Run, Stay
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.submissions import Submissions
@@ -238,6 +239,7 @@ class Simulation:
 
     def _start(self, bound: TaskBound | TaskMove, progress: float) -> None:
         task = self._tasks[bound.task]
+        check_width(self._scenario.catalogue, task, bound.width_milli, self._scheduler.name)
         self._bound[task.name] = bound
         resident = Resident(
             task.profile,
@@ -331,6 +333,7 @@ class Simulation:
         self._world.settle(self._now_s)
         batch_cores = scenario.batch_cores()
         jobs = tuple(self._job(task, batch_cores) for task in self._tasks.values())
+        check_time(zip(self._tasks.values(), jobs, strict=True), self._world, self._scheduler.name)
         starts = [j.start_s for j in jobs if j.start_s is not None]
         latency = self._world.latency(min(starts), max(self._ended_s.values(), default=0.0)) if starts else ()
         return Run(

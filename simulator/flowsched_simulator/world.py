@@ -164,6 +164,19 @@ class World:
                 best, on = alone_s, ran_on or open_[0]
         return best if on is None else best * self._error.factor(task.name, on)
 
+    def given_s(self, task: Task, machine: str) -> float | None:
+        """Seconds that a task with a given run time takes on a machine; None where neighbours or GPUs have a say in it."""
+        profile = self._hosts[machine].catalogue.jobs[task.profile]
+        if (
+            not profile.has_given_run_time
+            or profile.sensitivity > 0.0
+            or profile.smt_gain < 1.0
+            or task.gpus is not None
+        ):
+            return None
+        speed = self._hosts[machine].catalogue.speed(profile.name, self._hosts[machine].machine_type)
+        return profile.work_s * task.scale / speed * self._error.factor(task.name, machine)
+
     def _shortest_s(self, task: Task, host: Host, cores: tuple[int, ...]) -> float:
         """Least run time of a task of scale 1 alone on any number of these cores; infinity without any."""
         key = (id(host), cores, task.profile, task.threads)

@@ -104,7 +104,7 @@ def test_a_barrier_that_no_idle_cluster_holds_is_refused_with_its_place(tmp_path
         "  - {name: cpu, request: 5, runtime_s: 3, tasks: 3, barrier: true}\n"
         "  - {name: memory, request: 1, memory: 20Gi, runtime_s: 3, tasks: 3, barrier: true}\n"
         "  - {name: labels, request: 4, runtime_s: 3, tasks: 3, barrier: true, machine_labels: {disk: ssd}}\n"
-        "  - {name: narrow, request: 4, widths: [2, 4], runtime_s: 3, tasks: 8, barrier: true}\n"
+        "  - {name: narrow, profile: vips, request: 4, widths: [2, 4], tasks: 8, barrier: true, memory: 1Gi}\n"
         "  - {name: free, request: 5, runtime_s: 3, tasks: 3}\n"
     )
     cure = "ask for fewer or smaller tasks, or add machines"

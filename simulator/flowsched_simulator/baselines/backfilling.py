@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from flowsched.cluster.snapshot import Snapshot, Task
+from flowsched.cluster.snapshot import MILLI, Snapshot, Task
 from flowsched.relations.domain_counts import DomainCounts
 from flowsched.support.arrays import FloatArray, IntArray
 from flowsched_simulator.baselines.availability import Availability
@@ -151,8 +151,9 @@ class BackfillingRound(Round):
         return [r for r in found if self.domain_counts.refusal(task, r.name) is None]
 
     def _need(self, task: Task, width_milli: int, devices: Sequence[int] = ()) -> IntArray:
-        """[R + D] millicores, memory, cores of its own, further resources of a task, and its part of each of its GPUs."""
-        cores = cores_for(width_milli) if self.own_cores else 0
+        """[R + D] millicores, memory, millicores on cores not owned by others, further resources, GPUs."""
+        given = self.has_given_run_time(task)
+        cores = (width_milli if given else cores_for(width_milli) * MILLI) if self.own_cores else 0
         units = dict(task.resources)
         others = [units.get(name, 0) for name in self._resources]
         need = np.array([width_milli, task.memory_mib, cores, *others, *(0,) * self._devices], dtype=np.int64)
@@ -179,7 +180,7 @@ class BackfillingRound(Round):
                 [
                     room.free_milli,
                     room.free_memory_mib,
-                    len(room.unowned) if self.own_cores else 0,
+                    room.open_milli if self.own_cores else 0,
                     *(room.free_resources.get(name, 0) for name in self._resources),
                     *room.devices,
                     *(0,) * (self._devices - len(room.devices)),
@@ -193,7 +194,8 @@ class BackfillingRound(Round):
         for r in self.snapshot.running:
             row = self._row[r.machine]
             need = self._need(r.task, r.width_milli, r.devices)
-            need[2] = len(r.cores) if self.own_cores else 0
+            if self.own_cores and not self.has_given_run_time(r.task):
+                need[2] = len(r.cores) * MILLI
             ends.append((row, need, now_s + left_s(self.snapshot.catalogue, r, self.rooms[row].type, now_s)))
         return free, ends
 

@@ -13,7 +13,7 @@ from flowsched.relations.gang import Gang, gangs_of
 from flowsched.support.arrays import IntArray
 from flowsched_simulator.baselines.gang_search import GangSearch, Places, alike
 from flowsched_simulator.baselines.granting import Granting
-from flowsched_simulator.baselines.greedy_round import Round, cores_for, cores_text
+from flowsched_simulator.baselines.greedy_round import Round, cores_text
 from flowsched_simulator.baselines.room import Room, RoomLayout
 
 
@@ -160,7 +160,7 @@ class Baseline(ABC):
     def _needs(self, task: Task, width_milli: int, this: Round) -> str:
         cpu = cores_text(width_milli)
         # The task fits nowhere: where it would find the cores, it must be memory that is missing, or GPUs.
-        with_cpu = [r for r in this.allowed(task) if width_milli <= this.available_milli(r)]
+        with_cpu = [r for r in this.allowed(task) if width_milli <= this.available_milli(r, task)]
         if task.gpus is not None and any(task.memory_mib <= r.free_memory_mib for r in with_cpu):
             return f"{cpu} and {task.gpus}"
         return f"{cpu} and {task.memory_mib} MiB" if with_cpu else cpu
@@ -172,8 +172,7 @@ class _Start(Places):
     def __init__(self, rule: Baseline, members: Sequence[Task], this: Round) -> None:
         self._rule, self._this = rule, this
         self._widths = [rule.width_milli(task, this) for task in members]
-        cores = [cores_for(width) if this.own_cores else 0 for width in self._widths]
-        needs = [(width, task.memory_mib, n) for task, width, n in zip(members, self._widths, cores, strict=True)]
+        needs = [this.layout_need(task, width) for task, width in zip(members, self._widths, strict=True)]
         super().__init__(members, needs, [alike(task, this.snapshot.now_s) for task in members])
 
     @property
@@ -213,6 +212,6 @@ class MostFreeFirst(Baseline):
         """The machine with the most free cores; of equals, the fastest for this task, then the first by name."""
 
         def preference(room: Room) -> tuple[int, float, str]:
-            return -this.available_milli(room), this.told_s(task, width_milli, room), room.name
+            return -this.available_milli(room, task), this.told_s(task, width_milli, room), room.name
 
         return min(rooms, key=preference)

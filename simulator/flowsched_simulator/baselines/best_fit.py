@@ -29,4 +29,4 @@ class BestFit(Baseline):
 
     def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:  # noqa: ARG002
         """The machine with the least CPU left; of equals, the one with the least memory left."""
-        return min(rooms, key=lambda r: (this.available_milli(r), r.free_memory_mib, r.name))
+        return min(rooms, key=lambda r: (this.available_milli(r, task), r.free_memory_mib, r.name))

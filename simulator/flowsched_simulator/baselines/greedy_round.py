@@ -23,6 +23,7 @@ from flowsched_simulator.baselines.room import (
     has_gpus,
     occupy,
     pick_cores,
+    pick_shared_cores,
     vacate,
 )
 
@@ -93,7 +94,12 @@ class Round:
         return np.random.default_rng([self._seed, self.snapshot.round])
 
     def width_milli(self, task: Task, request_milli: int) -> int:
-        """The request, or the widest that fits somewhere if the request fits on no machine even when idle."""
+        """The request, or the widest that fits somewhere if the request fits on no machine even when idle.
+
+        A task with a given run time has what it declares, whatever is requested for it: it would take no longer with less.
+        """
+        if self.has_given_run_time(task):
+            return max(NO_CPU_MILLI, task.request_milli)
         widest = self._widest_milli(task)
         if widest <= 0 or request_milli <= widest:
             return max(NO_CPU_MILLI, request_milli)
@@ -102,6 +108,10 @@ class Round:
         # A program that accepts only 1, 2, 4, ... threads would leave the remaining cores of its own idle.
         profile = self.snapshot.catalogue.jobs[task.profile]
         return min(widest, profile.threads_for(cores_for(widest)) * MILLI)
+
+    def has_given_run_time(self, task: Task) -> bool:
+        """Whether the task takes as long on any cores."""
+        return self.snapshot.catalogue.jobs[task.profile].has_given_run_time
 
     def allowed(self, task: Task) -> list[Room]:
         """Machines that the task may run on, by name."""
@@ -140,25 +150,34 @@ class Round:
         return (
             width_milli <= room.free_milli
             and task.memory_mib <= room.free_memory_mib
-            and width_milli <= self.available_milli(room)
+            and width_milli <= self.available_milli(room, task)
             and covers(room.free_resources, task.resources)
             and has_gpus(room, task.gpus)
         )
 
-    def available_milli(self, room: Room) -> int:
-        """The widest request that the machine can take now, whatever its memory."""
+    def available_milli(self, room: Room, task: Task) -> int:
+        """The widest request of such a task that the machine can take now, whatever its memory."""
         if not room.batch_cores:
             return 0
-        return min(room.free_milli, len(room.unowned) * MILLI) if self.own_cores else room.free_milli
+        if not self.own_cores:
+            return room.free_milli
+        on_cores = room.open_milli if self.has_given_run_time(task) else len(room.unowned) * MILLI
+        return min(room.free_milli, on_cores)
 
     def place(self, task: Task, width_milli: int, room: Room, pick: PickDevices | None = None) -> None:
         """Give the task its share of the machine; ``pick``: instead of ``pick_devices``."""
-        cores = pick_cores(room, cores_for(width_milli)) if self.own_cores else room.batch_cores
+        given = self.has_given_run_time(task)
+        if not self.own_cores:
+            cores = room.batch_cores
+        elif given:
+            cores = pick_shared_cores(room, width_milli)
+        else:
+            cores = pick_cores(room, cores_for(width_milli))
         threads = task.threads_on(len(cores), self.snapshot.catalogue.jobs[task.profile])
         devices = (pick or self.pick_devices)(room, task)
         if self._before is not None:
             self._before.append((dict(vars(room)), None if self._loads_s is None else self._loads_s[room.name]))
-        occupy(room, task, width_milli, cores, devices)
+        occupy(room, task, width_milli, cores, devices, given=given)
         self.layout.handed_out(room)
         self.version += 1
         self._shortages.clear()
@@ -227,7 +246,7 @@ class Round:
         self._preempted.add(resident.task.name)
         self._preemptions.append(Preemption(resident.task.name, resident.machine, room_for.name, 0.0, keeps_work=True))
         (room,) = (r for r in self.rooms if r.name == resident.machine)
-        vacate(room, resident)
+        vacate(room, resident, given=self.has_given_run_time(resident.task))
         room.busy = self._held(room, ())
         self.layout.handed_out(room)
         self.version += 1
@@ -238,7 +257,7 @@ class Round:
         """A machine as it would be if some of its residents left it."""
         other = replace(room, busy=self._held(room, gone))
         for resident in gone:
-            vacate(other, resident)
+            vacate(other, resident, given=self.has_given_run_time(resident.task))
         return other
 
     def _held(self, room: Room, gone: Sequence[Running]) -> set[int]:
@@ -293,13 +312,14 @@ class Round:
         if not self.is_possible(task, width_milli):
             return self._impossibility(task, width_milli, allowed)
         cpu, memory = cores_text(width_milli), f"{task.memory_mib} MiB"
-        most_cpu = max(self.available_milli(r) for r in allowed)
+        most_cpu = max(self.available_milli(r, task) for r in allowed)
         if most_cpu < width_milli:
             return f"needs {cpu} on one machine; {_emptiest(allowed)} has {_number(most_cpu)} free"
         most_memory = max(r.free_memory_mib for r in allowed)
         if most_memory < task.memory_mib:
             return f"needs {memory} on one machine; {_emptiest(allowed)} has {most_memory} MiB free"
-        both = [r for r in allowed if self.available_milli(r) >= width_milli and r.free_memory_mib >= task.memory_mib]
+        wide = [r for r in allowed if self.available_milli(r, task) >= width_milli]
+        both = [r for r in wide if r.free_memory_mib >= task.memory_mib]
         roomy = [r for r in both if covers(r.free_resources, task.resources)]
         if both and not roomy:
             return (
@@ -310,10 +330,10 @@ class Round:
         if roomy:
             refusals = [r for room in roomy if (r := self.domain_counts.refusal(task, room.name)) is not None]
             return f"every machine with room is closed to it by {demand_text(refusals[0])}"
-        best = max((r for r in allowed if self.available_milli(r) >= width_milli), key=lambda r: r.free_memory_mib)
+        best = max(wide, key=lambda r: r.free_memory_mib)
         return (
             f"needs {cpu} and {memory} on the same machine; {best.name} has "
-            f"{_number(self.available_milli(best))} and only {best.free_memory_mib} MiB free"
+            f"{_number(self.available_milli(best, task))} and only {best.free_memory_mib} MiB free"
         )
 
     def decisions(self) -> Decisions:
@@ -347,7 +367,19 @@ class Round:
     def _enough(self, left: IntArray, task: Task, width_milli: int) -> BoolArray:
         """[machines] whether a task fits into what is left, but for further resources."""
         enough: BoolArray = (left[:, 0] >= width_milli) & (left[:, 1] >= task.memory_mib) & self._has_cores
-        return enough & (left[:, 2] * MILLI >= width_milli) if self.own_cores else enough
+        if not self.own_cores:
+            return enough
+        on_cores = left[:, 3] if self.has_given_run_time(task) else left[:, 2] * MILLI
+        return enough & (on_cores >= width_milli)
+
+    def layout_need(self, task: Task, width_milli: int) -> tuple[int, int, int, int]:
+        """What a task takes of a machine, in the columns of what is left in the layout."""
+        if not self.own_cores:
+            return width_milli, task.memory_mib, 0, 0
+        if self.has_given_run_time(task):
+            return width_milli, task.memory_mib, 0, width_milli
+        cores = cores_for(width_milli)
+        return width_milli, task.memory_mib, cores, cores * MILLI
 
     def _among(self, task: Task, wanted: BoolArray | None) -> list[Room]:
         """Those of the wanted machines, of all without any, that the task may run on, by name."""
@@ -371,7 +403,7 @@ class Round:
 
 def _demand(task: Task, width_milli: int) -> tuple[object, ...]:
     """What tasks share that fit on the same machines, relations aside."""
-    return width_milli, task.memory_mib, task.resources, task.machines, task.gpus
+    return task.profile, width_milli, task.memory_mib, task.resources, task.machines, task.gpus
 
 
 def _suits(room: Room, task: Task) -> bool:

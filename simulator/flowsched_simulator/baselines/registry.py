@@ -117,6 +117,11 @@ class _GuardedBaseline:
             raise _error(message, f"its code is {BASELINES.place(self.name)}") from error
 
 
-def variants_of(baseline: str) -> tuple[Granting, ...]:
-    """Grantings that make a difference to a baseline; a single one for those that have their own."""
-    return VARIANTS if BASELINES[baseline].uses_granting else (Granting("declared", "shared"),)
+def variants_of(baseline: str, given: bool = False) -> tuple[Granting, ...]:
+    """Grantings that make a difference to a baseline; a single one for those that have their own.
+
+    ``given``: whether the run time of every task is given. All have what they declare then, whatever is granted.
+    """
+    if not BASELINES[baseline].uses_granting:
+        return (Granting("declared", "shared"),)
+    return (Granting(),) if given else VARIANTS

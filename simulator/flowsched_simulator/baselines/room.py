@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +10,8 @@ import numpy as np
 from flowsched.cluster.gpus import GpuJob, TaskGpus, fullest, given_back, has_devices, suits, taken, untouched
 from flowsched.cluster.resource import without
 from flowsched.cluster.running_tasks import entries_of
-from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, cores_beside
+from flowsched.cluster.snapshot import MILLI, Machine, Running, Service, Snapshot, Task, cores_beside
+from flowsched_models.catalogue import Catalogue
 from flowsched_models.machine import MachineType
 from flowsched_simulator.baselines.expectation import sibling_map
 
@@ -43,6 +44,10 @@ class Room:
     without_cpu: int = 0
     without_memory: int = 0
     """Tasks and services here that request no CPU, or no memory; rules may count them as more than nothing."""
+    given: Mapping[int, int] = field(default_factory=dict)
+    """Cores that tasks with a given run time use, with the thousandths of each that these ask for, spread evenly."""
+    given_milli: int = 0
+    """What these tasks ask for together. No other task owns their cores, and they share them among themselves."""
 
     @property
     def name(self) -> str:
@@ -55,6 +60,11 @@ class Room:
         busy = self.busy
         return tuple([c for c in self.batch_cores if c not in busy]) if busy else self.batch_cores
 
+    @property
+    def open_milli(self) -> int:
+        """CPU for tasks with a given run time on cores that no other task owns."""
+        return (len(self.unowned) + len(self.given)) * MILLI - self.given_milli
+
 
 def has_gpus(room: Room, wanted: TaskGpus | None) -> bool:
     """Whether what a task asks for of GPUs is left on a machine."""
@@ -66,8 +76,10 @@ def fullest_devices(room: Room, task: Task) -> tuple[int, ...]:
     return () if task.gpus is None else fullest(room.devices, task.gpus)
 
 
-def occupy(room: Room, task: Task, width_milli: int, cores: Iterable[int], devices: tuple[int, ...]) -> None:
-    """Take from a machine what a task has there."""
+def occupy(
+    room: Room, task: Task, width_milli: int, cores: Collection[int], devices: tuple[int, ...], *, given: bool
+) -> None:
+    """Take from a machine what a task has there; ``given``: whether its run time is given."""
     room.free_milli -= width_milli
     room.free_memory_mib -= task.memory_mib
     if task.resources:
@@ -78,10 +90,12 @@ def occupy(room: Room, task: Task, width_milli: int, cores: Iterable[int], devic
     room.without_cpu += width_milli <= NO_CPU_MILLI
     room.without_memory += not task.memory_mib
     room.busy = room.busy.union(cores)
+    if given:
+        _share_cores(room, width_milli, cores, 1)
 
 
-def vacate(room: Room, running: Running) -> None:
-    """Give back to a machine what a task had there, but for its cores: others may be on them."""
+def vacate(room: Room, running: Running, *, given: bool) -> None:
+    """Give back to a machine what a task had there, but for cores of its own: others may be on them."""
     task = running.task
     room.free_milli += running.width_milli
     room.free_memory_mib += task.memory_mib
@@ -94,6 +108,16 @@ def vacate(room: Room, running: Running) -> None:
         room.gpu_jobs = tuple(rest)
     room.without_cpu -= running.width_milli <= NO_CPU_MILLI
     room.without_memory -= not task.memory_mib
+    if given:
+        _share_cores(room, running.width_milli, running.cores, -1)
+
+
+def _share_cores(room: Room, width_milli: int, cores: Collection[int], sign: int) -> None:
+    """Count a task with a given run time on its cores, or no more."""
+    each = width_milli // len(cores)
+    room.given = {**room.given, **{c: room.given.get(c, 0) + sign * each for c in cores}}
+    room.given = {c: milli for c, milli in room.given.items() if milli > 0}
+    room.given_milli += sign * width_milli
 
 
 def _gpu_job(task: Task, devices: Iterable[int]) -> GpuJob:
@@ -127,6 +151,23 @@ def pick_cores(room: Room, count: int) -> tuple[int, ...]:
     return tuple(sorted(picked))
 
 
+def pick_shared_cores(room: Room, width_milli: int) -> tuple[int, ...]:
+    """Cores for a task with a given run time: whole ones that no task has, and for a part of a core the fullest that has
+    it left, so that others stay whole. Where no core has it left, those with most left, since such tasks may move.
+    """
+    whole, part = divmod(width_milli, MILLI)
+    left = {c: MILLI - milli for c, milli in room.given.items()}
+    holding = [c for c in left if 0 < part <= left[c]]
+    count = whole + (part > 0)
+    picked = pick_cores(room, min(len(room.unowned), whole if holding else count))
+    rest = count - len(picked)
+    if holding and rest == 1:
+        shared = [min(holding, key=lambda c: (left[c], c))]
+    else:
+        shared = sorted(left, key=lambda c: (-left[c], c))[:rest]
+    return tuple(sorted((*picked, *shared)))
+
+
 class RoomLayout:
     """All machines by name with what services and running tasks leave free, kept from round to round.
 
@@ -145,10 +186,11 @@ class RoomLayout:
         """By identity; they are kept, so that no other one gets the same."""
         self._handed: set[int] = set()
         count = len(self._idle)
-        self.free = np.zeros((count, 3), np.int64)
-        """[machines, 3] milli-CPU, MiB and batch cores that no task has."""
-        self.capacity = np.zeros((count, 3), np.int64)
-        """[machines, 3] the same with no task around."""
+        self.free = np.zeros((count, 4), np.int64)
+        """[machines, 4] milli-CPU, MiB, batch cores that no task has, and what tasks with a given run time can still have on
+        cores that no other task owns, in milli-CPU."""
+        self.capacity = np.zeros((count, 4), np.int64)
+        """[machines, 4] the same with no task around."""
         self.devices = np.zeros((count, max((len(room.devices) for room in self._idle), default=0)), np.int64)
         """[machines, most GPUs of any] what is left of each GPU, in thousandths; 0 where a machine has fewer."""
         for row, room in enumerate(self._idle):
@@ -175,7 +217,7 @@ class RoomLayout:
             self._here[row][key] = running[key]
             changed.add(row)
         for row in changed:
-            self._rooms[row] = room = _beside(self._idle[row], self._here[row].values())
+            self._rooms[row] = room = _beside(self._idle[row], self._here[row].values(), snapshot.catalogue)
             self._note(row, room)
         self._running, self._handed = running, set()
         return tuple(self._rooms)
@@ -195,15 +237,16 @@ class RoomLayout:
         self.devices[row, : len(room.devices)] = room.devices
 
 
-def _left(room: Room) -> tuple[int, int, int]:
-    return room.free_milli, room.free_memory_mib, len(room.unowned)
+def _left(room: Room) -> tuple[int, int, int, int]:
+    return room.free_milli, room.free_memory_mib, len(room.unowned), room.open_milli
 
 
-def _beside(idle: Room, running: Iterable[Running]) -> Room:
+def _beside(idle: Room, running: Iterable[Running], catalogue: Catalogue) -> Room:
     """A room with what runs there."""
     room = _copied(idle)
     for r in running:
-        occupy(room, r.task, r.width_milli, r.cores, r.devices)
+        given = catalogue.jobs[r.task.profile].has_given_run_time
+        occupy(room, r.task, r.width_milli, r.cores, r.devices, given=given)
     return room
 
 

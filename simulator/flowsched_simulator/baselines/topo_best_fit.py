@@ -29,7 +29,7 @@ class TopoBestFit(Baseline):
 
     def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:  # noqa: ARG002
         """The machine with the least left of its GPUs; of equals the one with the least CPU, then the first by name."""
-        return min(rooms, key=lambda r: (sum(r.devices), this.available_milli(r), r.name))
+        return min(rooms, key=lambda r: (sum(r.devices), this.available_milli(r, task), r.name))
 
 
 def devices_by_use(room: Room, task: Task, catalogue: Catalogue) -> tuple[int, ...]:

@@ -60,7 +60,7 @@ class WeightedFairSharing(Baseline):
 
     def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:  # noqa: ARG002
         """The machine with the most free cores; of equals, the first by name."""
-        return min(rooms, key=lambda r: (-this.available_milli(r), r.name))
+        return min(rooms, key=lambda r: (-this.available_milli(r, task), r.name))
 
     def _key(
         self, task: Task, held: dict[str, dict[str, int]], total: dict[str, int], this: Round

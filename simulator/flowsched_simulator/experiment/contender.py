@@ -10,6 +10,7 @@ from flowsched_simulator.baselines.granting import variant_label
 from flowsched_simulator.baselines.registry import BASELINES, variants_of
 from flowsched_simulator.comparison import has_variants
 from flowsched_simulator.policies import EngineOptions, check_policies, engine_of, readers
+from flowsched_simulator.scenario import Scenario
 
 BEST = "best"
 """Of a baseline's variants the best of a run where nothing is drawn, else the one chosen by runs with other seeds."""
@@ -31,9 +32,9 @@ class Contender:
         """The options of the engine. Raises :class:`InputError` for settings that the policy does not take."""
         return engine_of((self.policy,), self.settings, "settings")
 
-    def variants(self) -> tuple[Contender, ...]:
-        """One for each variant among which there is a choice; none where there is no choice."""
-        if self.variant != BEST or not has_variants(self.policy):
+    def variants(self, scenario: Scenario) -> tuple[Contender, ...]:
+        """One for each variant among which there is a choice on a scenario; none where there is no choice."""
+        if self.variant != BEST or not has_variants(self.policy, scenario):
             return ()
         labels = [granting.label for granting in variants_of(self.policy)]
         return tuple(replace(self, label=f"{self.label} ({label})", variant=label) for label in labels)

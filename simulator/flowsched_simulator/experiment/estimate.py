@@ -94,7 +94,7 @@ def _with_jobs(run: PlannedRun, count: int) -> PlannedRun:
             task_groups=tuple(group for group in scenario.task_groups if group.name in own),
             barriers=own,
         )
-    variants = run.contender.variants() if run.variant_seeds else ()
+    variants = run.contender.variants(run.case.scenario) if run.variant_seeds else ()
     return replace(
         run, case=replace(run.case, scenario=fewer), chosen=variants[0].only_variant if variants else run.chosen
     )

@@ -60,7 +60,9 @@ class Plan(ShortRepr):
         return list(found.values())
 
     def _variant_seeds(self, case: ScenarioCase, contender: Contender) -> tuple[int, ...]:
-        return selection_seeds(self.seeds) if self.is_drawn(case, contender) and contender.variants() else ()
+        return (
+            selection_seeds(self.seeds) if self.is_drawn(case, contender) and contender.variants(case.scenario) else ()
+        )
 
     def is_drawn(self, case: ScenarioCase, contender: Contender) -> bool:
         """Whether runs of different seeds may differ."""
@@ -80,7 +82,9 @@ class Plan(ShortRepr):
                     "factors": dict(c.factors),
                     "undrawn": [each.label for each in self.contenders if not self.is_drawn(c, each)],
                     "variant_seeds": {
-                        each.label: list(self._variant_seeds(c, each)) for each in self.contenders if each.variants()
+                        each.label: list(self._variant_seeds(c, each))
+                        for each in self.contenders
+                        if each.variants(c.scenario)
                     },
                 }
                 for c in self.cases

@@ -60,7 +60,7 @@ class PlannedRun:
         """The runs by which the variant is chosen."""
         return tuple(
             PlannedRun(self.case, contender, seed, self.max_time_s)
-            for contender in (self.contender.variants() if self.variant_seeds else ())
+            for contender in (self.contender.variants(self.case.scenario) if self.variant_seeds else ())
             for seed in self.variant_seeds
         )
 

@@ -15,7 +15,7 @@ from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import Document, InputError, KeyPath, Problems, name_help
-from flowsched_models.form import CoreSet, DurationUs, Form, MemoryMib, MilliCpu, Moment, Name, PositiveInt, Rate
+from flowsched_models.form import CoreSet, Count, DurationUs, Form, MemoryMib, MilliCpu, Moment, Name, PositiveInt, Rate
 from flowsched_models.profiles import ADDITIONAL, load_catalogue
 from flowsched_models.quantity import (
     QuantityError,
@@ -28,9 +28,6 @@ from flowsched_models.quantity import (
     shown,
 )
 from flowsched_models.service import LatencyCurve, ServiceProfile
-
-Units = Annotated[int, Field(ge=0)]
-"""A number of things."""
 
 
 def _parse_request(value: Any) -> int:
@@ -127,7 +124,7 @@ class MachineKeys(Form):
     cpu: MilliCpu | None = None
     memory: MemoryMib | None = None
     labels: dict[str, str] = Field(default_factory=dict)
-    resources: dict[str, Units] = Field(default_factory=dict)
+    resources: dict[str, Count] = Field(default_factory=dict)
     gpus: MachineGpusForm | None = None
 
 
@@ -159,7 +156,7 @@ class TaskGroupForm(Form):
 class BoundForm(Form):
     """What binds a task to machines and to other tasks: the same keys for jobs and for tasks."""
 
-    resources: dict[str, Units] = Field(default_factory=dict)
+    resources: dict[str, Count] = Field(default_factory=dict)
     gpus: AskedGpus = None
     relations: list[Name] = Field(default_factory=list)
     holds: list[Name] = Field(default_factory=list)

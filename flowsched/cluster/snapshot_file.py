@@ -46,6 +46,7 @@ from flowsched_models.document import Document, InputError, KeyPath, Problems, r
 from flowsched_models.form import (
     Checked,
     CoreSet,
+    Count,
     Form,
     MemoryMib,
     MilliCpu,
@@ -54,6 +55,7 @@ from flowsched_models.form import (
     NotNegative,
     Positive,
     PositiveInt,
+    Priority,
     check,
     check_header,
 )
@@ -89,13 +91,13 @@ class _TaskKeys(Form):
     memory: MemoryMib | None = None
     submit_s: Moment = 0.0
     goal_s: Positive | None = None
-    priority: int = 0
+    priority: Priority = 0
     weight: Positive = 1.0
     machines: list[Name] | None = None
     endless: bool = False
     spread_over: list[Name] | None = None
-    rounds_waited: Annotated[int, Field(ge=0)] = 0
-    preemptions: Annotated[int, Field(ge=0)] = 0
+    rounds_waited: Count = 0
+    preemptions: Count = 0
     done: Annotated[float, Field(ge=0, lt=1)] = 0.0
     run_s: Positive | None = None
     interference_class: Name | None = None
@@ -103,8 +105,8 @@ class _TaskKeys(Form):
     locality: list[LocalityForm] = Field(default_factory=list)
     wishes: dict[str, NotNegative] = Field(default_factory=dict)
     gpus_for: Name | None = None
-    postponements: Annotated[int, Field(ge=0)] = 0
-    number: Annotated[int, Field(ge=0)] = 0
+    postponements: Count = 0
+    number: Count = 0
 
 
 class TaskForm(BoundForm, _TaskKeys):
@@ -123,7 +125,7 @@ class RunningForm(Form):
     start_s: Moment
     progress: Annotated[float, Field(ge=0, le=1)] = 0.0
     moved_s: Moment | None = None
-    devices: list[Annotated[int, Field(ge=0)]] = Field(default_factory=list)
+    devices: list[Count] = Field(default_factory=list)
     remote: bool = False
 
 
@@ -132,7 +134,7 @@ class PlannedForm(Form):
 
     task: Name
     machine: Name
-    slot: Annotated[int, Field(ge=0)]
+    slot: Count
     width: MilliCpu
 
 
@@ -151,8 +153,8 @@ class RelationCountForm(Form):
 
     machine: Name
     relation: Name
-    members: Annotated[int, Field(ge=0)] = 0
-    holders: Annotated[int, Field(ge=0)] = 0
+    members: Count = 0
+    holders: Count = 0
 
 
 class StartDelayForm(Form):
@@ -168,7 +170,7 @@ class SnapshotForm(Form):
     api_version: Literal["flowsched/v1"] = Field(alias="apiVersion")
     kind: Literal["Snapshot"]
     now_s: Moment
-    round: Annotated[int, Field(ge=0)] = 0
+    round: Count = 0
     profiles: list[str] | None = None
     catalogue: CatalogueForm | None = None
     machines: list[SnapshotMachineForm]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic_core import InitErrorDetails
 
 from flowsched_models.document import Document, InputError, KeyPath, Problem, name_help, nearest
@@ -56,7 +56,25 @@ DurationUs = Annotated[
     float, BeforeValidator(parse_duration_us), _schema("duration with its unit: 1ms, 140us", "string")
 ]
 Rate = Annotated[float, BeforeValidator(parse_rate), _schema("queries per second: 30000 or 30K", "number", "string")]
-PositiveInt = Annotated[int, Field(gt=0)]
+LARGEST_COUNT = 10**15
+"""No whole number of things in a file is larger: sums of thousands of them fit 64 bits, in which rounds add them up."""
+PositiveInt = Annotated[int, Field(gt=0, le=LARGEST_COUNT)]
+Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
+"""A number of things, perhaps none."""
+_HIGHEST = (1 << 63) - 1
+
+
+def _check_priority(value: int) -> int:
+    if not -_HIGHEST <= value <= _HIGHEST:
+        raise QuantityError(f"must be from {-_HIGHEST} to {_HIGHEST}, which 64 bits hold, but is {value}")
+    return value
+
+
+Priority = Annotated[
+    int,
+    AfterValidator(_check_priority),
+    WithJsonSchema({"type": "integer", "minimum": -_HIGHEST, "maximum": _HIGHEST}),
+]
 LARGEST = 1e12
 """No time or factor in a file is larger: beyond it, sums lose seconds."""
 Positive = Annotated[float, Field(gt=0, le=LARGEST)]
@@ -228,7 +246,8 @@ def _words(error: Any) -> tuple[str, str]:
         return f"must be {_TYPES[kind]}, but is {shown(value)}", _type_help(error)
     if kind in _LIMITS:
         name, words = _LIMITS[kind]
-        return f"must be {words} {context[name]:g}, but is {shown(value)}", ""
+        limit = context[name] if isinstance(context[name], int) else f"{context[name]:g}"
+        return f"must be {words} {limit}, but is {shown(value)}", ""
     if kind == "literal_error":
         expected = [w.strip().strip("'") for w in context["expected"].replace(" or ", ", ").split(",")]
         wanted = f"must be {expected[0]}" if len(expected) == 1 else f"must be one of {', '.join(expected)}"

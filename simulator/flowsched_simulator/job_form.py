@@ -11,7 +11,7 @@ from pydantic import Field
 from flowsched.cluster.cluster_form import BoundForm, JobGpus
 from flowsched.disaggregation.coupled import coupled_names
 from flowsched_models.document import Document, KeyPath, Problem
-from flowsched_models.form import Form, MemoryMib, MilliCpu, Name, NotNegative, Positive
+from flowsched_models.form import Form, MemoryMib, MilliCpu, Name, NotNegative, Positive, Priority
 
 MAX_COPIES = 100_000
 
@@ -30,7 +30,7 @@ class _JobKeys(Form):
     goal_s: Positive | None = None
     deadline_s: Positive | None = None
     after: list[Name] = Field(default_factory=list)
-    priority: int = 0
+    priority: Priority = 0
     weight: Positive = 1.0
     memory: MemoryMib | None = None
     machines: Annotated[list[Name], Field(min_length=1)] | None = None

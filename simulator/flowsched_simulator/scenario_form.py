@@ -27,6 +27,12 @@ class MachineEntryForm(MachineKeys):
         return [name] if self.copies == 1 else [f"{name}-{k}" for k in range(1, self.copies + 1)]
 
 
+class ScenarioGroupForm(TaskGroupForm):
+    """A task group of a scenario, whose clock begins at 0."""
+
+    deadline_s: NotNegative | None = None
+
+
 class PoissonForm(Form):
     """Random arrivals at a steady rate."""
 
@@ -98,7 +104,7 @@ class ScenarioForm(NamedForm):
     ] = Field(default_factory=ArrivalsForm)
     start_delay: StartDelayForm = Field(default_factory=StartDelayForm)
     relations: list[RelationForm] = Field(default_factory=list)
-    task_groups: list[TaskGroupForm] = Field(default_factory=list)
+    task_groups: list[ScenarioGroupForm] = Field(default_factory=list)
     share_service_cores: bool = True
     estimate_error: Annotated[float, Field(ge=0, le=MAX_SIGMA)] = 0.0
     gpu_demand: list[GpuDemandForm] = Field(default_factory=list)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from flowsched_models.form import DurationUs, Form, Name, NotNegative, Positive, PositiveInt, Rate
+from flowsched_models.form import DurationUs, Form, Name, NotNegative, Positive, PositiveInt, Priority, Rate
 from flowsched_models.quantity import QuantityError, parse_rate, shown
 from flowsched_simulator.form_reader import NamedForm
 
@@ -93,7 +93,7 @@ class NodeJobForm(Form):
     scale: Positive = 1.0
     submit_s: NotNegative = 0.0
     deadline: DeadlineForm | None = None
-    priority: int = 0
+    priority: Priority = 0
     shares: bool = True
 
 

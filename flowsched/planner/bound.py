@@ -201,8 +201,7 @@ def alone_s(problem: Problem, j: int, s: int) -> float:
     for threads in counts:
         running = min(threads, len(cores))
         speed = min(running, physical) + profile.smt_gain * max(0, running - physical)
-        crowd = 1.0 + (profile.oversubscription * math.log2(threads / 4) if threads > 4 else 0.0)
-        best = min(best, work * crowd * (serial + parallel / speed))
+        best = min(best, work * profile.threading(threads) * (serial + parallel / speed))
     return best
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -58,6 +59,10 @@ class JobProfile:
     def has_given_run_time(self) -> bool:
         """Whether it takes the same time on any virtual CPUs."""
         return self.serial_fraction >= 1.0
+
+    def threading(self, threads: int) -> float:
+        """By how much so many threads make each of them slower: a factor of 1 up to four threads."""
+        return 1.0 + self.oversubscription * math.log2(threads / 4) if threads > 4 else 1.0
 
     def threads_for(self, cores: int, allowed: tuple[int, ...] = ()) -> int:
         """Threads to start on ``cores`` cores: of the ``allowed`` counts (ascending; empty: any) the largest that has a core

@@ -22,7 +22,6 @@ when a task comes, goes or changes phase.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -193,9 +192,6 @@ class Host:
             if job.has_given_run_time:
                 # It asks for a part of a core, and has that part for so long.
                 threads = min(threads, occupant.weight)
-            threading = 1.0
-            if occupant.threads > 4:
-                threading += job.oversubscription * math.log2(occupant.threads / 4)
             row = np.array(
                 [
                     job.work_s / self.catalogue.speed(occupant.profile, self.machine_type),
@@ -206,7 +202,7 @@ class Host:
                     job.smt_gain,
                     job.sensitivity * self._bandwidth,
                     job.pressure,
-                    threading,
+                    job.threading(occupant.threads),
                     0.0,
                     0.0,
                     0.0,
@@ -242,7 +238,7 @@ class Host:
             every = [*cores, *(load.cores for load in self.services)]
             # A machine may have more virtual CPUs than its type says.
             vcpus = self.catalogue.machine_types[self.machine_type].vcpus
-            found = np.zeros((len(every), max([vcpus, *(c + 1 for own in every for c in own)])), np.bool_)
+            found = np.zeros((len(every), max([vcpus, *(max(own) + 1 for own in every if own)])), np.bool_)
             for row, own in zip(found, every, strict=True):
                 row[list(own)] = True
             self._masks[cores] = found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Literal, Protocol
@@ -21,6 +21,8 @@ from flowsched_simulator.latency_windows import LatencySpans, windows_of
 from flowsched_simulator.run import LatencyWindow
 
 _NEVER = float("inf")
+_ROUNDING = 1e-12
+"""Run times that differ by less, relatively, are equal."""
 _Kind = tuple[int, int, tuple[tuple[str, int], ...], MachineGpus | None, tuple[int, ...]]
 """What the run time of a task alone depends on: identity of the host, memory, further resources, batch cores."""
 
@@ -183,9 +185,15 @@ class World:
         found = self._shortest.get(key)
         if found is None:
             profile = host.catalogue.jobs[task.profile]
-            found = self._shortest[key] = min(
-                (host.alone_s(task.profile, task.threads_on(n, profile), cores[:n]) for n in range(1, len(cores) + 1)),
-                default=_NEVER,
+
+            def threads(count: int) -> int:
+                return task.threads_on(count, profile)
+
+            found = self._shortest[key] = shortest_s(
+                len(cores),
+                lambda n: host.alone_s(task.profile, threads(n), cores[:n]),
+                lambda n: profile.threading(threads(n)),
+                each=bool(host.services),
             )
         return found
 
@@ -208,6 +216,32 @@ class World:
                 self._stretches[service.name].add(machine.now_s, to_s, float(p95))
         self._touched[name] = None
         return machine.advance(to_s)
+
+
+def shortest_s(most: int, alone_s: Callable[[int], float], threading: Callable[[int], float], each: bool) -> float:
+    """The least of ``alone_s`` over 1 to ``most`` cores; infinity for none.
+
+    Without services beside it, only its number of threads makes a job slower on more cores, by the factor ``threading``,
+    which does not fall. So on more than ``low`` and less than ``high`` cores it takes at least ``threading(low)`` times what
+    it would take on ``high`` cores with threads for nothing: ranges that cannot hold the least are left out, and a wide
+    machine is not tried core by core. ``each``: try all of them.
+    """
+    if each:
+        return min((alone_s(n) for n in range(1, most + 1)), default=_NEVER)
+    if most == 0:
+        return _NEVER
+    ends = alone_s(1), alone_s(most)
+    best = min(ends)
+    ranges = [(1, most, ends[1])]
+    while ranges:
+        low, high, high_s = ranges.pop()
+        if high - low < 2 or threading(low) * (high_s / threading(high)) >= best * (1.0 - _ROUNDING):
+            continue
+        middle = (low + high) // 2
+        middle_s = alone_s(middle)
+        best = min(best, middle_s)
+        ranges += [(middle, high, high_s), (low, middle, middle_s)]
+    return best
 
 
 def _alike(

@@ -153,10 +153,19 @@ def build_network(
     per_task = units[arc_class]
     total = int((counts * units).sum())
 
-    ladder_capacity, ladder_cost = _ladder(cluster, compaction, classes, counts, units, groups, total)
+    ladder_capacity, crowding = _ladder(cluster, compaction, classes, counts, units, groups, total)
+    ladder_cost = crowding
     if tie is not None:
-        ladder_capacity, ladder_cost = _with_ties(compaction, groups, tie, units, counts, total, ladder_cost)
+        ladder_capacity, ladder_cost = _with_ties(compaction, groups, tie, units, counts, total, crowding)
     level_class, level_count, level_cost = waiting.levels
+    # A tie between a place and waiting goes to the place, however full it is. Without that a class whose waiting costs as
+    # much as its places would enter no domain, and packing would take the first machine for a gang that fits in another.
+    same = np.isin(prices, level_cost)
+    if same.any():
+        pairs = set(zip(arc_class[same].tolist(), prices[same].tolist(), strict=True))
+        tied = [pair in pairs for pair in zip(level_class.tolist(), level_cost.tolist(), strict=True)]
+        per_unit = 2.0 * (TIE + float((ladder_cost - crowding).max(initial=0.0)))
+        level_cost = level_cost + np.where(tied, per_unit * units[level_class], 0.0)
     worst = float(prices.max(initial=0.0)) + float(ladder_cost.max(initial=0.0)) * float(units.max(initial=1))
     # Finite costs of waiting say who waits; an infinite one need only be above them, and above any place.
     finite = np.isfinite(level_cost)

@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from builders import any_of, lasting, machine, machines, running, snapshot
 from flowsched.cluster.decision import Decisions
 from flowsched.cluster.gpus import MachineGpus, TaskGpus
+from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Running, Snapshot, Task
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
+from flowsched_simulator import EngineOptions
 from flowsched_simulator.baselines import Granting
 from flowsched_simulator.baselines.registry import BASELINES
+from flowsched_simulator.policies import network_scheduler
 
 OWN = Granting("declared", "own")
 TOGETHER = Relation("one-switch", RelationKind.TOGETHER, "switch")
@@ -52,6 +55,18 @@ def test_a_gang_of_two_machines_starts_under_the_switch_that_is_idle(name: str) 
     assert set(started(decide(name, switches(pair(), {"a1": 900.0}))).values()) == {"b1", "b2"}
     waits = why(decide(name, switches(pair(), {"a1": 900.0, "b2": 900.0})))
     assert all(reason.startswith("task group pair: 1 of 2 could start now; all wait") for reason in waits.values())
+
+
+@pytest.mark.parametrize("name", ["quincy", "coco", "trivial", "load-spreading", "shortest-job-first"])
+@pytest.mark.parametrize("age_s", [0.0, 1.0])
+@pytest.mark.parametrize("taken", ["a1", "b2"])
+def test_a_tie_between_waiting_and_a_free_switch_goes_to_the_switch(name: str, age_s: float, taken: str) -> None:
+    # With quincy a task without input that came now costs nothing where it waits, as on every machine.
+    gang = [replace(t, widths_milli=(4000,)) for t in pair()]
+    scheduler = network_scheduler(name, Settings(), EngineOptions(), None)
+    view = switches(gang, {}, running=[running(lasting("x", 1, 900.0), taken)], now_s=age_s)
+    free = {"b1", "b2"} if taken == "a1" else {"a1", "a2"}
+    assert set(started(scheduler.decide(view)).values()) == free
 
 
 def test_of_switches_with_room_the_one_is_taken_whose_machine_the_rule_likes_best() -> None:

@@ -118,9 +118,8 @@ class GpuDemandForm(Form):
 
 
 class MachineKeys(Form):
-    """What is said of a machine beside its name. What is left out is as its type has it."""
+    """What is said of a machine beside its name and type. What is left out is as its type has it."""
 
-    type: Name
     cpu: MilliCpu | None = None
     memory: MemoryMib | None = None
     labels: dict[str, str] = Field(default_factory=dict)
@@ -132,6 +131,7 @@ class MachineForm(MachineKeys):
     """A machine in a file."""
 
     name: Name
+    type: Name
 
 
 class RelationForm(Form):

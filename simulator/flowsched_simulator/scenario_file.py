@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from flowsched.cluster.cluster_form import (
     MachineForm,
+    ServiceForm,
     build_gpu_demand,
     build_machines,
     build_relations,
@@ -37,7 +39,7 @@ from flowsched_simulator.arrivals_reader import read_process
 from flowsched_simulator.form_reader import read_form
 from flowsched_simulator.job_fit import check_fit
 from flowsched_simulator.job_form import JobEntry
-from flowsched_simulator.job_reader import KnownNames, read_jobs
+from flowsched_simulator.job_reader import KnownNames, ReadJobs, read_jobs
 from flowsched_simulator.scenario import Objective, Scenario
 from flowsched_simulator.scenario_form import MachineEntryForm, ScenarioForm
 
@@ -132,6 +134,7 @@ class _ScenarioReader:
         several = {f.name for _, f in named_machines if f.copies > 1}
         broken = [name for name in document.names("machines") if name not in several]
         machine_names = tuple(dict.fromkeys([*broken, *(name for _, name in every)]))
+        catalogue = self._with_plain_types(named_machines, catalogue)
         machines = self._machines(named_machines, catalogue)
         by_name = {m.name: m for m in machines}
         services = build_services(problems, document, named_services, by_name, machine_names, catalogue)
@@ -143,9 +146,12 @@ class _ScenarioReader:
         found = len(problems.found)
         jobs = self.entries = self._jobs(checked, form)
         sound = "jobs" not in checked.broken and len(problems.found) == found
+        plain = {name for _, f in named_machines if f.plain_type() is not None for name in f.names()}
+        self._check_plain_services(named_services, plain)
         labels = {m.name: dict(m.labels) for m in machines}
         known = KnownNames(machine_names, labels, document.names("relations"), document.names("task_groups"))
         read = read_jobs(problems, jobs, catalogue, known)
+        self._check_plain_jobs(read, plain)
         # After a mistake in it, whether jobs are drawn is not known.
         known_process = "arrivals" not in checked.broken
         arrivals = read_process(problems, document, form.arrivals, jobs) if known_process else None
@@ -178,13 +184,54 @@ class _ScenarioReader:
             source=document.source,
         )
 
+    def _with_plain_types(self, named: Iterable[tuple[KeyPath, MachineEntryForm]], catalogue: Catalogue) -> Catalogue:
+        """The catalogue with the types of plain machines, which no profile was measured on."""
+        types = dict(catalogue.machine_types)
+        for path, form in named:
+            if form.type is not None and form.cores is not None:
+                message = f"stands beside the type {form.type}, which has its own number of cores"
+                self.problems.add(self.document.problem((*path, "cores"), message, "leave one of them out"))
+            elif form.type is None and form.cores is None:
+                message = "is missing"
+                help = "name a machine type, or give cores and memory of a plain machine"
+                self.problems.add(self.document.problem((*path, "type"), message, help))
+            elif form.type is None and form.memory is None:
+                help = "say how much jobs may ask for, such as memory: 64Gi, or name a type"
+                self.problems.add(self.document.problem((*path, "memory"), "is missing beside cores", help))
+            elif (plain := form.plain_type()) is not None and types.setdefault(plain.name, plain) != plain:
+                message = f"the profiles have a type {plain.name}, which is how machines with these cores are called"
+                self.problems.add(self.document.problem((*path, "cores"), message, f"name it: type: {plain.name}"))
+        return replace(catalogue, machine_types=types)
+
+    def _check_plain_jobs(self, read: ReadJobs, plain: AbstractSet[str]) -> None:
+        """Report jobs with a measured profile that may come to a plain machine: how fast they are there is not known."""
+        seen: set[int] = set()
+        for task, entry in read.tasks:
+            profile = read.catalogue.jobs[task.profile]
+            here = plain if task.machines is None else plain & set(task.machines)
+            if profile.has_given_run_time or not profile.speed or not here or id(entry) in seen:
+                continue
+            seen.add(id(entry))
+            message = f"was not measured on plain machines, and job '{entry.form.name}' may come to {min(here)}"
+            help = "give the job runtime_s, give the machine a type, or keep them apart by machines or machine_labels"
+            self.problems.add(entry.problem("profile", message, help))
+
+    def _check_plain_services(self, named: Iterable[tuple[KeyPath, ServiceForm]], plain: AbstractSet[str]) -> None:
+        """Report latency services on plain machines."""
+        for path, form in named:
+            if form.machine in plain:
+                message = f"{form.machine} is a plain machine, on which no service was measured"
+                self.problems.add(self.document.problem((*path, "machine"), message, "give the machine a type"))
+
     def _machines(self, named: Iterable[tuple[KeyPath, MachineEntryForm]], catalogue: Catalogue) -> list[Machine]:
         """All machines; those of one entry differ by name only, and have their mistakes reported once."""
         machines: list[Machine] = []
         for path, form in named:
             names = form.names()
-            keys = {key: value for key, value in form if key != "copies"}
-            one = MachineForm.model_construct(**{**keys, "name": names[0]})
+            if form.type_name not in catalogue.machine_types and form.type is None:
+                continue  # what it lacks is reported
+            keys = {key: value for key, value in form if key not in ("copies", "cores")}
+            one = MachineForm.model_construct(**{**keys, "name": names[0], "type": form.type_name})
             for machine in build_machines(self.problems, self.document, [(path, one)], catalogue):
                 machines += (replace(machine, name=name) for name in names)
         return machines

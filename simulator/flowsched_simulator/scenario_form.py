@@ -4,27 +4,45 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from flowsched.cluster.cluster_form import GpuDemandForm, MachineKeys, RelationForm, ServiceForm, TaskGroupForm
 from flowsched_models.form import Form, Name, NotNegative, Positive
-from flowsched_models.quantity import QuantityError, shown
+from flowsched_models.machine import MachineType
+from flowsched_models.quantity import QuantityError, format_memory, shown
 from flowsched_simulator.arrivals import DAY_S
 from flowsched_simulator.form_reader import NamedForm
 from flowsched_simulator.job_form import MAX_COPIES, JobForm
 from flowsched_simulator.truth import MAX_SIGMA
 
+MAX_CORES = 100_000
+
 
 class MachineEntryForm(MachineKeys):
-    """A machine of a scenario, or so many equal ones."""
+    """A machine of a scenario, or so many equal ones: of a measured type, or plain ones with so many cores."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["type"]}, {"required": ["cores", "memory"]}]})
 
     name: Name | None = None
+    type: Name | None = None
+    cores: Annotated[int, Field(gt=0, le=MAX_CORES)] | None = None
     copies: Annotated[int, Field(gt=0, le=MAX_COPIES)] = 1
 
     def names(self) -> list[str]:
         """The machines that the entry stands for."""
-        name = self.name or self.type
+        name = self.name or self.type_name
         return [name] if self.copies == 1 else [f"{name}-{k}" for k in range(1, self.copies + 1)]
+
+    @property
+    def type_name(self) -> str:
+        """The machine type: the one that it names, or that of all plain machines with its cores and memory."""
+        return self.type or f"plain-{self.cores}-{format_memory(self.memory or 0)}"
+
+    def plain_type(self) -> MachineType | None:
+        """What a plain machine brings: cores without siblings, each as fast as one of the reference type."""
+        if self.type is not None or self.cores is None or self.memory is None:
+            return None
+        return MachineType(self.type_name, self.cores, self.memory)
 
 
 class ScenarioGroupForm(TaskGroupForm):

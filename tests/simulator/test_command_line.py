@@ -265,3 +265,14 @@ def test_a_scale_out_of_all_proportion_ends_and_is_named(tmp_path: Path, policy:
     told = "simulated time ended after 43200 s (max_time_s, --max-time), before this job"
     assert f"never ended: {policy}: typo: {told}" in done.stderr
     assert len(done.stdout) < 20_000, "equal windows are one"
+
+
+def test_of_many_jobs_that_never_ended_the_first_ten_are_named(tmp_path: Path) -> None:
+    head = "apiVersion: flowsched/v1\nkind: Scenario\nname: late\nmachines: [{cores: 1, memory: 1Gi}]\n"
+    (tmp_path / "late.yaml").write_text(f"{head}jobs: [{{name: j, request: 1, runtime_s: 60, copies: 14}}]\n")
+
+    done = run("simulate", "late.yaml", "--policy", "fcfs", "--max-time", "90s", "--json", cwd=tmp_path)
+
+    assert done.returncode == 3
+    lines = [line for line in done.stderr.splitlines() if line.startswith("never ended: ")]
+    assert len(lines) == 11 and lines[-1] == "never ended: … and 3 more"

@@ -51,6 +51,8 @@ from flowsched_simulator.world import ErrorOf
 
 UNFINISHED = 3
 """Exit code when some job of some run never ended."""
+_TOLD = 10
+"""So many of these jobs have a line each."""
 
 
 @click.command(
@@ -278,9 +280,11 @@ def simulate(
 
 
 def _end(unfinished: Sequence[tuple[str, str, str]]) -> None:
-    """Say which job of which policy never ended, and why; an exit code of its own if there is any."""
-    for policy, job, reason in unfinished:
+    """Say which jobs of which policy never ended, and why, of many the first; an exit code of its own if there is any."""
+    for policy, job, reason in unfinished[:_TOLD]:
         click.echo(f"never ended: {policy}: {job}" + (f": {reason}" if reason else ""), err=True)
+    if len(unfinished) > _TOLD:
+        click.echo(f"never ended: … and {len(unfinished) - _TOLD} more", err=True)
     if unfinished:
         click.get_current_context().exit(UNFINISHED)
 

@@ -183,8 +183,7 @@ def problem_of(snapshot: Snapshot, rules: PlanRules, hosts: HostFactory | None =
     now, delay = snapshot.now_s, snapshot.start_delay
     jobs = []
     for task in snapshot.pending:
-        fresh = task.submit_s >= now
-        wait = delay.at_submission_s if fresh else delay.after_waiting_s
+        wait = delay.at_submission_s if snapshot.is_new(task) else delay.after_waiting_s
         submit = task.submit_s - now
         jobs.append(Job(task, snapshot.catalogue.jobs[task.profile], submit, max(0.0, submit) + wait))
     for running in snapshot.running:

@@ -265,7 +265,7 @@ def test_the_command_says_what_it_does_and_takes_no_step_on_a_dry_run(folder: Pa
     code, text, told = run("--out", str(out), "--dry-run", "--jobs", "1")
     assert (code, text) == (0, "") and not out.exists()
     assert "four-policies: 120 runs (1 scenario x 4 policies x 30 seeds)" in told
-    assert "on 1 core, by a quick run of each policy with 4 jobs" in told
+    assert "on 1 core, by a quick run of each policy with 4 jobs; runs correct it" in told
     code, text, told = run("--out", str(folder / "plain"), "--no-report")
     assert code == 0 and "all 120 runs are done" in told
     assert "tiny: " in text and "30 seeds" in text

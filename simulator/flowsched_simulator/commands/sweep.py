@@ -150,11 +150,15 @@ def _warnings_as_notes() -> Iterator[None]:
 def _tell_estimate(made: Any, folder: Path, until: float | None) -> Any:
     """Say what is going to run, and about how long it takes; the estimate."""
     from flowsched_simulator.drawn import selection_seeds
+    from flowsched_simulator.experiment.offered_load import load_note
 
     plan = made.plan if until is None else replace(made.plan, seeds=tuple(made.first_seeds()))
     every, pending = made.mine(plan.seeds), made.pending(plan.seeds)
     more = "" if until is None else f", and more seeds until intervals are within {100 * until:g} %"
     click.echo(f"{plan.overview().words}{more} -> {folder}", err=True)
+    for case in plan.cases:
+        if note := load_note(case.scenario):
+            click.echo(f"note: {case.name}: {note}", err=True)
     _tell_unused(made, folder, until is not None)
     if not pending:
         click.echo(f"all {counted(len(every), 'run')} are done", err=True)
@@ -171,7 +175,7 @@ def _tell_estimate(made: Any, folder: Path, until: float | None) -> Any:
     done = (
         f"{len(every) - len(pending)} of them are done; the others take" if len(pending) < len(every) else "they take"
     )
-    click.echo(f"{done} about {about} on {counted(cores, 'core')}, by {expected.how}", err=True)
+    click.echo(f"{done} about {about} on {counted(cores, 'core')}, by {expected.how}; runs correct it", err=True)
     return expected
 
 

@@ -25,8 +25,16 @@ def results_text(results: Results) -> str:
             [policy, *(interval_text(results.mean(case, policy, name), name) for name in metrics)]
             for policy in results.policies
         ]
-        lines += [*text_table([heads, *rows]), ""]
+        lines += text_table([heads, *rows])
+        lines += [alike] if (alike := equal_runs_text(results, case)) else []
+        lines.append("")
     return "\n".join((*lines, *verdict(results)))
+
+
+def equal_runs_text(results: Results, case: str) -> str:
+    """Which policies have equal runs, as plots and tables show them; empty where none have."""
+    alike = "; ".join(" = ".join(same) for same in results.equal_runs(case))
+    return f"equal runs: {alike}" if alike else ""
 
 
 def _means_over(results: Results, case: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,8 @@ from flowsched_simulator.experiment.planned_run import PlannedRun, execute
 from flowsched_simulator.experiment.run_store import RunStore
 from flowsched_simulator.scenario import Scenario
 
+_Kind = tuple[str, str, tuple[str, ...]]
+"""Case, policy and settings."""
 _QUICK_SHARE, _LEAST_JOBS = 10, 20
 """A quick run has a tenth of the jobs, and at least so many."""
 
@@ -26,6 +29,51 @@ class Estimate:
     def total_s(self, runs: Iterable[PlannedRun]) -> float:
         """Of all these runs."""
         return sum(self.seconds.get(run.key, 0.0) for run in runs)
+
+
+class TimeLeft:
+    """How long the runs that are left take, learnt from those that are done: the estimate may be far off at first.
+
+    Runs of a kind, which is one policy with its settings on one case, take as long as those of the kind that are done. A
+    kind of which none is done takes as long as expected, times what runs of the same policy, else all runs, took over what
+    was expected of them.
+    """
+
+    def __init__(self, runs: Iterable[PlannedRun], expected: Estimate | None, cores: int) -> None:
+        """``expected``: seconds to begin with; None where all runs are expected to take equally long."""
+        self._cores = cores
+        self._kinds: dict[str, _Kind] = {}
+        self._left: Counter[_Kind] = Counter()
+        self._expected: dict[_Kind, float] = {}
+        self._took: dict[_Kind, list[float]] = {}
+        for run in runs:
+            kind = run.case.name, run.contender.policy, run.contender.settings
+            self._kinds[run.digest] = kind
+            self._left[kind] += 1
+            self._expected.setdefault(kind, 1.0 if expected is None else expected.seconds.get(run.key, 1.0))
+
+    def done(self, digest: str, wall_s: float) -> None:
+        """Take note of a run that is done."""
+        kind = self._kinds[digest]
+        self._left[kind] -= 1
+        self._took.setdefault(kind, []).append(wall_s)
+
+    def seconds(self) -> float | None:
+        """Until all runs are done; None before any is."""
+        if not self._took:
+            return None
+        left = {kind: count for kind, count in self._left.items() if count}
+        whole = sum(count * self._of(kind) for kind, count in left.items())
+        return whole / max(1, min(self._cores, sum(left.values())))
+
+    def _of(self, kind: _Kind) -> float:
+        took = self._took.get(kind)
+        if took:
+            return sum(took) / len(took)
+        alike = [each for each in self._took if each[1:] == kind[1:]] or list(self._took)
+        expected = sum(self._expected[each] for each in alike)
+        means = sum(sum(self._took[each]) / len(self._took[each]) for each in alike)
+        return self._expected[kind] * means / expected if expected else means / len(alike)
 
 
 def estimate(pending: Sequence[PlannedRun], every: Sequence[PlannedRun], store: RunStore) -> Estimate:

@@ -8,6 +8,8 @@ from flowsched.cluster.snapshot import MILLI, Task
 from flowsched_simulator.scenario import Scenario
 
 _SECONDS = 60.0
+_LEAST_JOBS, _MOST_SHARE = 10, 0.5
+"""Of so many jobs at least, none should be more than this share of the work that a load is about."""
 
 
 def offered_load(scenario: Scenario) -> float | None:
@@ -22,12 +24,24 @@ def offered_load(scenario: Scenario) -> float | None:
     cores = sum(len(each) for each in scenario.batch_cores().values())
     if rate is None or not cores:
         return None
-    work_s: dict[str, float] = {}
-    for task in scenario.tasks:
-        work_s[task.job] = work_s.get(task.job, 0.0) + _work_s(scenario, task)
-    weights = {job: scenario.arrivals.mix.get(job, 1.0) for job in work_s}
-    mean_s = sum(weights[job] * work_s[job] for job in work_s) / sum(weights.values())
+    work_s = _work_of_jobs(scenario)
+    mean_s = sum(work_s.values()) / sum(scenario.arrivals.mix.get(job, 1.0) for job in work_s)
     return rate * mean_s / cores
+
+
+def load_note(scenario: Scenario) -> str:
+    """What is odd about the load of a scenario: that one job is most of it. Empty where none is."""
+    now = offered_load(scenario)
+    work_s = _work_of_jobs(scenario)
+    total_s = sum(work_s.values())
+    if now is None or len(work_s) < _LEAST_JOBS or not total_s:
+        return ""
+    job = max(work_s, key=lambda name: work_s[name])
+    share = work_s[job] / total_s
+    if share <= _MOST_SHARE:
+        return ""
+    others = now * (1.0 - share)
+    return f"job '{job}' is {share:.0%} of the work; without it the load would be {others:.2g}, not {now:.2g}"
 
 
 def with_load(scenario: Scenario, load: float) -> Scenario:
@@ -50,6 +64,15 @@ def _arrivals_per_s(scenario: Scenario) -> float | None:
     times = list({task.job: task.submit_s for task in scenario.tasks}.values())
     span_s = max(times, default=0.0) - min(times, default=0.0)
     return (len(times) - 1) / span_s if span_s > 0.0 else None
+
+
+def _work_of_jobs(scenario: Scenario) -> dict[str, float]:
+    """Core-seconds by job, times its weight where jobs are drawn."""
+    found: dict[str, float] = {}
+    for task in scenario.tasks:
+        work_s = _work_s(scenario, task) * scenario.arrivals.mix.get(task.job, 1.0)
+        found[task.job] = found.get(task.job, 0.0) + work_s
+    return found
 
 
 def _work_s(scenario: Scenario, task: Task) -> float:

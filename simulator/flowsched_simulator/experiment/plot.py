@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 import math
 import re
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from flowsched_models.document import InputError
 from flowsched_models.output import make_folder, write_whole_bytes
@@ -24,6 +27,8 @@ _SIZE_IN = (5.2, 3.2)
 _KEY_IN, _LETTER_IN, _ROW_IN = 0.6, 0.07, 0.17
 """Of the legend: a line with what is around it, a letter of its label, a row."""
 _METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+_ACROSS, _UP, _ENTRY = 56, 34, 64
+"""Letters that have room in a line of the title and the x axis, of the y axis, and of the legend."""
 STYLE: Any = {
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
@@ -48,6 +53,22 @@ STYLE: Any = {
 }
 
 
+def _folded(text: str, letters: int) -> str:
+    """A text in lines that are not cut."""
+    return "\n".join(textwrap.wrap(text, letters))
+
+
+def _line(handle: Any) -> Any:
+    """The line of what a legend shows, which may have bars beside it."""
+    return handle if hasattr(handle, "get_xydata") else handle[0]
+
+
+def _points(handle: Any) -> bytes:
+    """What is drawn, the ends of bars too."""
+    bars = () if handle is _line(handle) else (segment for each in handle[2] for segment in each.get_segments())
+    return b"".join(np.ascontiguousarray(points).tobytes() for points in (_line(handle).get_xydata(), *bars))
+
+
 class Plot:
     """One drawing with one pair of axes. ``figure`` is matplotlib's, to change what is not as it should be."""
 
@@ -61,7 +82,7 @@ class Plot:
         with mpl.rc_context(STYLE):
             self.figure: Drawing = Figure(figsize=_SIZE_IN, layout="constrained")
             self.axes: Axes = self.figure.add_subplot()
-            self.axes.set(title=title, xlabel=x, ylabel=y)
+            self.axes.set(title=_folded(title, _ACROSS), xlabel=_folded(x, _ACROSS), ylabel=_folded(y, _UP))
 
     def line_style(self, number: int, own: bool = False) -> dict[str, Any]:
         """How the n-th line is drawn; the reference is wider and on top."""
@@ -74,14 +95,24 @@ class Plot:
         }
 
     def finish(self) -> Plot:
-        """Add the legend when all lines are there: below the axes, where it hides none of them."""
+        """Add the legend when all lines are there: below the axes, where it hides none of them.
+
+        Lines that hide behind each other are one entry, ``easy = conservative``.
+        """
         import matplotlib as mpl
 
-        handles, labels = self.axes.get_legend_handles_labels()
+        alike: dict[bytes, list[tuple[Any, str]]] = {}
+        for handle, label in zip(*self.axes.get_legend_handles_labels(), strict=True):
+            alike.setdefault(_points(handle), []).append((handle, label))
+        # The one that is drawn above the others is seen.
+        handles = [max(same, key=lambda each: _line(each[0]).get_zorder())[0] for same in alike.values()]
+        labels = [_folded(" = ".join(label for _, label in same), _ENTRY) for same in alike.values()]
         if labels:
             width, height = _SIZE_IN
-            columns = max(1, int(width / (_KEY_IN + _LETTER_IN * max(map(len, labels)))))
-            self.figure.set_size_inches(width, height + _ROW_IN * math.ceil(len(labels) / columns))
+            longest = max(len(line) for label in labels for line in label.splitlines())
+            columns = max(1, int(width / (_KEY_IN + _LETTER_IN * longest)))
+            rows = math.ceil(len(labels) / columns) * max(label.count("\n") + 1 for label in labels)
+            self.figure.set_size_inches(width, height + _ROW_IN * (rows + self.axes.get_title(loc="left").count("\n")))
             with mpl.rc_context(STYLE):
                 self.figure.legend(handles, labels, loc="outside lower left", ncols=columns)
         return self

@@ -69,6 +69,17 @@ class Results(ShortRepr):
         self._check("case", case, self.cases)
         return policy not in next(each.get("undrawn", ()) for each in self.about["cases"] if each["case"] == case)
 
+    def equal_runs(self, case: str) -> list[tuple[str, ...]]:
+        """Policies whose runs are equal in every figure of every seed, together."""
+        self._check("case", case, self.cases)
+        runs = self.to_frame()
+        figures = [name for name in METRICS if name in runs]
+        found: dict[str, list[str]] = {}
+        for policy in self.policies:
+            own = runs[(runs["case"] == case) & (runs["policy"] == policy)]
+            found.setdefault(own[["seed", *figures]].to_json(orient="values", double_precision=15), []).append(policy)
+        return [tuple(same) for same in found.values() if len(same) > 1]
+
     def variants_line(self, case: str) -> str:
         """How the variants of a case were chosen; empty where there was nothing to choose."""
         self._check("case", case, self.cases)

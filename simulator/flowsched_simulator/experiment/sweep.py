@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from flowsched_models.document import InputError
 from flowsched_models.text_table import counted
 from flowsched_simulator.comparison import best_variant
 from flowsched_simulator.drawn import selection_seeds
-from flowsched_simulator.experiment.estimate import Estimate, estimate
+from flowsched_simulator.experiment.estimate import Estimate, TimeLeft, estimate
 from flowsched_simulator.experiment.finished_run import RunFailure
 from flowsched_simulator.experiment.gathering import gather
 from flowsched_simulator.experiment.paired import PairedDifference, paired_difference
@@ -174,10 +173,9 @@ class Sweep:
             return []
         failures: list[RunFailure] = []
         trials = self.trials(pending)
-        with workers(self.backend, self.jobs, self.address) as (_, do):
-            began, done_s, count, every = time.monotonic(), 0.0, 0, [*trials, *pending]
-            weights = {run.digest: 1.0 if expected is None else expected.seconds.get(run.key, 1.0) for run in every}
-            total_s = sum(weights.values())
+        with workers(self.backend, self.jobs, self.address) as (cores, do):
+            count, every = 0, [*trials, *pending]
+            time_left = TimeLeft(every, expected, cores)
             self._tell(0, len(every), None)
             for part in (lambda: trials, lambda: self._with_variants(pending, {each.key for each in failures})):
                 for answer in do(part()):
@@ -186,9 +184,8 @@ class Sweep:
                         failures.append(answer)
                     else:
                         self.store.write(answer)
-                        done_s += weights[answer.digest]
-                    left = (time.monotonic() - began) * (total_s / done_s - 1.0) if done_s else None
-                    self._tell(count, len(every), left)
+                        time_left.done(answer.digest, float(answer.timings["wall_s"]))
+                    self._tell(count, len(every), time_left.seconds())
         return sorted(failures, key=lambda failure: failure.key)
 
     def _with_variants(

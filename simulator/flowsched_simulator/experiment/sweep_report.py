@@ -12,7 +12,7 @@ from markupsafe import Markup
 from flowsched_models.output import make_folder, write_whole, write_whole_bytes
 from flowsched_models.page_style import page_template, page_text
 from flowsched_models.text_table import counted, spelt
-from flowsched_simulator.experiment.comparison_text import interval_text
+from flowsched_simulator.experiment.comparison_text import equal_runs_text, interval_text
 from flowsched_simulator.experiment.metric import METRICS
 from flowsched_simulator.experiment.plot import Plot
 from flowsched_simulator.experiment.plots import varied_factors
@@ -104,6 +104,7 @@ def _section(
         "name": case,
         "about": about,
         "chosen": chosen,
+        "alike": equal_runs_text(results, case),
         "zero": zero,
         "differences": rows,
         "means": means,

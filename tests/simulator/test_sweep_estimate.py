@@ -144,7 +144,8 @@ def test_no_label_is_cut(letters: int, lines: int, title: int) -> None:
 
 SKEWED = HEAD + (
     "jobs:\n  - {name: huge, request: 2, runtime_s: 9000, submit_s: 0}\n"
-    "  - {name: a, request: 1, runtime_s: 10, submit_s: 10, copies: 5}\n  - {name: b, request: 1, runtime_s: 10, submit_s: 20, copies: 5}\n"
+    "  - {name: a, request: 1, runtime_s: 10, submit_s: 10, copies: 5}\n"
+    "  - {name: b, request: 1, runtime_s: 10, submit_s: 20, copies: 5}\n"
 )
 
 

@@ -333,7 +333,7 @@ def table_of_joint(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [["experiment", "figure", "seeds", "phases", "joint - phases", "95 % from", "to", "relative %"]]
     known = set(PairedDifference.__dataclass_fields__)
     for row in rows:
-        found = PairedDifference(**{key: row[key] for key in known})
+        found = PairedDifference(**{key: row[key] for key in known if key in row})
         assert found.mean is not None and found.reference_mean is not None
         low, high = found.low or 0.0, found.high or 0.0
         relative = "" if found.relative is None else f"{100 * found.relative:+.1f}"

@@ -587,7 +587,9 @@ def test_people_hear_how_long_ago_or_ahead_something_is_not_what_a_clock_shows()
     (held,) = first.parts[0].reservations
     in_s = check_searched(first, "old")["reservation"]["in_s"]
     assert 0.0 < in_s == held["start_s"] - epoch
-    assert f"predicted to be free in {in_s:g} s; only tasks" in "\n".join(explain(first, "old").lines())
+    assert f"predicted to be free in {in_s:g} s; of the tasks that come after it only" in "\n".join(
+        explain(first, "old").lines()
+    )
     assert "bound 50 s ago. This round" in explain(first, "full").lines()[0]
     assert check_shape(explain(first, "full"))["place"]["bound_s"] == epoch - 50.0
     kept = (Reservation("old", "m1", 4000, epoch - 20.0),)

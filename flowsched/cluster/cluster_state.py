@@ -19,6 +19,7 @@ from flowsched.cluster.events import (
     TaskWithdrawn,
 )
 from flowsched.cluster.gpus import DevicesNow, suits, taken, use_of
+from flowsched.cluster.pending_tasks import PendingTable
 from flowsched.cluster.resource import amount_text, covers, missing, without
 from flowsched.cluster.running_tasks import RunningTable
 from flowsched.cluster.snapshot import (
@@ -91,7 +92,7 @@ class ClusterState:
         self._start_delay = start_delay or StartDelay()
         self._hosts = hosts or HostFactory(catalogue)
         self._nodes: dict[str, _Node] = {}
-        self._pending: dict[str, Task] = {}
+        self._pending = PendingTable()
         self._running: dict[str, Running] = {}
         self._estimates: EstimatedExecutions[str] = EstimatedExecutions(BELIEF_CEILING)
         self._table = RunningTable(catalogue)
@@ -143,7 +144,7 @@ class ClusterState:
                 if task.name in self._pending or task.name in self._running:
                     raise ValueError(f"a task named {task.name} is there already")
                 self._forbid_unknown_names(task)
-                self._pending[task.name] = task
+                self._pending.put(task, self._rounds)
                 self._learn_demand(task)
             case TaskBound():
                 self._bind(event)
@@ -156,13 +157,13 @@ class ClusterState:
             case TaskWithdrawn(name):
                 if name not in self._pending:
                     raise ValueError(f"{name} was withdrawn but does not wait")
-                del self._pending[name]
+                self._pending.drop(name)
                 self._plan.pop(name, None)
             case RoundDecided(plan, reservations, by_choice):
                 self._plan = {p.task: p for p in plan}
                 self._reservations = reservations
                 self._rounds += 1
-                self._pending = {t: p.one_round_later(t in by_choice) for t, p in self._pending.items()}
+                self._pending.postponed(sorted(by_choice))
 
     def snapshot(self, now_s: float) -> Snapshot:
         """The cluster as it is believed to be at ``now_s``."""
@@ -178,7 +179,7 @@ class ClusterState:
             machines=machines,
             services=services,
             running=self._table.at(self._estimates.progress(), machines, self._devices.copy()),
-            pending=tuple(self._pending.values()),
+            pending=self._pending.at(self._rounds),
             plan=tuple(p for t, p in self._plan.items() if t in self._pending),
             reservations=tuple(r for r in self._reservations if r.task in self._pending and r.machine in self._nodes),
             start_delay=self._start_delay,
@@ -191,7 +192,7 @@ class ClusterState:
 
     def _learn_demand(self, task: Task) -> None:
         """Count a task, where machines have GPUs."""
-        if self._learnt is not None and any(node.machine.gpus is not None for node in self._nodes.values()):
+        if self._learnt is not None and self._devices:
             self._learnt.add(task.gpu_shape)
             self._gpu_demand = self._learnt.known
 
@@ -214,14 +215,14 @@ class ClusterState:
         self._fleet = None
 
     def _bind(self, event: TaskBound) -> None:
-        task = self._pending.get(event.task)
+        task = self._pending.get(event.task, self._rounds)
         if task is None:
             raise ValueError(f"{event.task} was bound but does not wait")
         node = self._nodes.get(event.machine)
         if node is None:
             raise ValueError(f"{event.task} was bound to {event.machine}, which is not in the cluster")
         self._forbid_overcommit(node, event.width_milli, task, event.devices)
-        del self._pending[event.task]
+        self._pending.drop(event.task)
         self._plan.pop(event.task, None)
         self._start(
             node,
@@ -281,7 +282,7 @@ class ClusterState:
     def _preempt(self, name: str, keeps_work: bool) -> None:
         running, progress = self._stop(name, "was preempted")
         done = progress if keeps_work and not running.task.endless else 0.0
-        self._pending[name] = replace(running.task, preemptions=running.task.preemptions + 1, done=done)
+        self._pending.put(replace(running.task, preemptions=running.task.preemptions + 1, done=done), self._rounds)
 
     def _move(self, moves: tuple[TaskMove, ...]) -> None:
         for move in moves:

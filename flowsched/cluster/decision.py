@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
 from flowsched.cluster.snapshot import MILLI, PlannedStart, Reservation, Snapshot
+from flowsched.support.late_sequence import LateSequence
 from flowsched_models.short_repr import Overview, ShortRepr
 from flowsched_models.text_table import counted
 
@@ -124,12 +125,31 @@ def gap_words(certificate: Mapping[str, Any]) -> str:
     return f"gap {certificate['gap_absolute']:.4f} ({share})"
 
 
+class LatePostponements(LateSequence[Postponement]):
+    """Postponements whose reasons are put into words when the first is asked for; nothing is planned for any of them, and
+    none is by choice.
+    """
+
+    def __init__(self, count: int, make: Callable[[], Sequence[Postponement]]) -> None:
+        """``make`` gives all of them, whenever it is called."""
+        self._count = count
+        self._make = make
+
+    @cached_property
+    def all(self) -> tuple[Postponement, ...]:
+        """All of them."""
+        return tuple(self._make())
+
+    def __len__(self) -> int:
+        return self._count
+
+
 @dataclass(frozen=True, repr=False)
 class Decisions(ShortRepr):
     """The outcome of one round. Every pending task is in exactly one of placements and postponements."""
 
     placements: tuple[Placement, ...]
-    postponements: tuple[Postponement, ...]
+    postponements: Sequence[Postponement]
     reservations: tuple[Reservation, ...] = ()
     certifier: Callable[[], Certificate | None] | None = field(default=None, repr=False, compare=False)
     """How to work out how far from optimal the round can be; off the decision path."""
@@ -155,6 +175,20 @@ class Decisions(ShortRepr):
         words = f"of a round: {counted(placed, 'placement')}, {counted(postponed, 'postponement')}"
         rows = ((p.task, p.machine, p.width_milli / MILLI, p.threads, p.cost) for p in self.placements)
         return Overview(words, ("task", "machine", "width", "threads", "cost"), rows, len(self.placements))
+
+    @property
+    def plan(self) -> tuple[PlannedStart, ...]:
+        """What tasks wait for, of those that a start is planned for."""
+        if isinstance(self.postponements, LatePostponements):
+            return ()
+        return tuple(p.planned for p in self.postponements if p.planned is not None)
+
+    @property
+    def by_choice(self) -> frozenset[str]:
+        """Names of the tasks that wait by choice."""
+        if isinstance(self.postponements, LatePostponements):
+            return frozenset()
+        return frozenset(p.task for p in self.postponements if p.by_choice)
 
     @cached_property
     def certificate(self) -> Certificate | None:

@@ -6,17 +6,19 @@ snapshot are made when they are asked for, and their numbers are there as arrays
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.change_log import ChangeLog, LogMark
 from flowsched.cluster.gpus import DevicesNow
 from flowsched.cluster.snapshot import Machine, Running, Snapshot
 from flowsched.support.arrays import FloatArray, IntArray
+from flowsched.support.late_sequence import LateSequence
 from flowsched_models.catalogue import Catalogue
 
 _NO_GOAL = -1.0
@@ -76,7 +78,7 @@ def entries_of(running: Sequence[Running]) -> Sequence[Running]:
 
 
 @dataclass(eq=False, repr=False)
-class RunningTasks(Sequence[Running]):
+class RunningTasks(LateSequence[Running]):
     """The tasks that run at one moment, in the order in which they came; each is made when it is asked for."""
 
     entries: Sequence[Running]
@@ -89,6 +91,8 @@ class RunningTasks(Sequence[Running]):
     _catalogue: Catalogue
     devices_now: Mapping[str, DevicesNow]
     """By machine, of those with GPUs."""
+    mark: LogMark[Running]
+    """All that came and went until then."""
 
     def belong_to(self, snapshot: Snapshot) -> bool:
         """Whether the columns are about a snapshot's machines and profiles."""
@@ -112,27 +116,6 @@ class RunningTasks(Sequence[Running]):
     def __len__(self) -> int:
         return len(self.entries)
 
-    @overload
-    def __getitem__(self, index: int) -> Running: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Running, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> Running | tuple[Running, ...]:
-        return self.all[index]
-
-    def __iter__(self) -> Iterator[Running]:
-        return iter(self.all)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RunningTasks | tuple) and self.all == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(self.all)
-
-    def __repr__(self) -> str:
-        return repr(self.all)
-
     def _made(self, rows: IntArray) -> tuple[Running, ...]:
         rows = rows[np.argsort(self._came[rows], kind="stable")]
         entries, progress = self.entries, self.columns.progress[rows].tolist()
@@ -152,6 +135,7 @@ class RunningTable:
         self._came: IntArray = np.full(0, -1, np.int64)
         """[rows] when each task came, counted; -1 in rows that are free."""
         self._count = 0
+        self._log: ChangeLog[Running] = ChangeLog()
 
     def put(self, row: int, running: Running, machine: int) -> None:
         """A task starts to run; ``machine``: its position among the machines of the next snapshot."""
@@ -164,9 +148,11 @@ class RunningTable:
         self._table[row] = (machine, self._profile[running.task.profile], 0.0, *_numbers(running))
         self._came[row] = self._count
         self._count += 1
+        self._log.came(running)
 
     def drop(self, row: int) -> None:
         """The task of a row is gone."""
+        self._log.went(self._entries[row])
         self._entries[row] = None
         self._came[row] = -1
 
@@ -184,7 +170,7 @@ class RunningTable:
         table = self._table[rows]
         table[:, RunningColumns._fields.index("progress")] = progress[rows]
         entries: list[Running] = self._entries[rows].tolist()
-        return RunningTasks(entries, self._came[rows], table, machines, self._catalogue, devices_now)
+        return RunningTasks(entries, self._came[rows], table, machines, self._catalogue, devices_now, self._log.mark())
 
 
 def _columns(table: FloatArray) -> RunningColumns:

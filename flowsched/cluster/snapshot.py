@@ -174,9 +174,9 @@ class Task:
         """The same long-running task, whenever it came and whatever it was asked to reach."""
         return replace(self, submit_s=0.0, goal_s=None, machines=None, min_utility=None, group=None, wishes=())
 
-    def one_round_later(self, by_choice: bool = False) -> Task:
-        """The same after one more round has left it waiting. Quicker than ``replace``, and its ``content`` stays."""
-        return self._with(rounds_waited=self.rounds_waited + 1, postponements=self.postponements + by_choice)
+    def waiting_for(self, rounds: int) -> Task:
+        """The same after so many rounds have left it waiting. Quicker than ``replace``, and its ``content`` stays."""
+        return self if rounds == self.rounds_waited else self._with(rounds_waited=rounds)
 
     def numbered(self, number: int) -> Task:
         """The same with this number. Quicker than ``replace``, too."""
@@ -316,7 +316,7 @@ class Snapshot(ShortRepr):
     machines: tuple[Machine, ...]
     services: tuple[Service, ...] = ()
     running: Sequence[Running] = ()
-    pending: tuple[Task, ...] = ()
+    pending: Sequence[Task] = ()
     plan: tuple[PlannedStart, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     start_delay: StartDelay = field(default_factory=StartDelay)

@@ -25,7 +25,7 @@ def from_flow(problem: Problem, evaluator: Evaluator, decisions: Decisions) -> S
         j = index[placement.task]
         s = sites[placement.machine]
         seated.append((s, mended(problem, s, Seat(j, placement.threads, placement.cores, placement.width_milli))))
-    planned = [p.planned for p in decisions.postponements if p.planned is not None]
+    planned = decisions.plan
     for later in sorted(planned, key=lambda p: (p.slot, p.task)):
         s = sites[later.machine]
         here = _on(problem, s, seated)

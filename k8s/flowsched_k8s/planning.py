@@ -246,7 +246,7 @@ class _Round:
         by_uid = {uid: c for c in classes for uid in c.uids}
         self.chosen += self.measured.take(decisions, snapshot, by_uid)
         self.held += self.measured.held(decisions, by_uid)
-        self.plan += tuple(w.planned for w in decisions.postponements if w.planned is not None)
+        self.plan += decisions.plan
         self.reservations += decisions.reservations
         if decisions.recipe is not None:
             needs = {uid: dict(c.needs) for uid, c in by_uid.items()}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from flowsched.cluster.cluster_state import ClusterState
-from flowsched.cluster.decision import Decisions, Move, Placement, Preemption, Scheduler
+from flowsched.cluster.decision import Decisions, Move, Placement, Postponement, Preemption, Scheduler
 from flowsched.cluster.events import (
     MachineAdded,
     RoundDecided,
@@ -125,9 +126,12 @@ class Simulation:
         self._now_s = 0.0
         self._idle_rounds = 0
         self._look_again_s = _NEVER
-        self._reasons: dict[str, str] = {}
-        self._seen: set[str] = set()
+        self._postponements: Sequence[Postponement] = ()
+        """Those of the last round."""
+        self._unseen: set[str] = set()
+        """Tasks that were submitted after the last round."""
         self._fresh: set[str] = set()
+        """Those of the last round that no round had seen before."""
         self._first_s = self._submissions.next_s() if scenario.tasks else 0.0
         self._next_round_s = self._first_s
         self._time_ended = False
@@ -159,6 +163,7 @@ class Simulation:
             for come in submitted:
                 self._state.apply(TaskSubmitted(come), now)
                 self._tasks[come.name] = come
+                self._unseen.add(come.name)
             changed = bool(ends or submitted) or wake_s <= until_s
             if undelivered and delivery_s <= until_s:
                 self._carry_out(undelivered[1])
@@ -179,8 +184,7 @@ class Simulation:
 
     def _round(self) -> tuple[Decisions, float]:
         snapshot = self._state.snapshot(self._now_s)
-        self._fresh = {t.name for t in snapshot.pending} - self._seen
-        self._seen |= self._fresh
+        self._fresh, self._unseen = self._unseen, set()
         began = self._options.clock()
         decisions = self._scheduler.decide(snapshot)
         self._look_again_s = _NEVER if decisions.look_again_s is None else decisions.look_again_s
@@ -197,7 +201,7 @@ class Simulation:
                 None if decisions.moves is None else len(decisions.moves),
             )
         )
-        self._reasons = {p.task: p.reason for p in decisions.postponements}
+        self._postponements = decisions.postponements
         idle = not (decisions.placements or decisions.preemptions or decisions.moves)
         self._idle_rounds = self._idle_rounds + 1 if idle else 0
         if self._options.keep_records and decisions.record is not None:
@@ -213,9 +217,7 @@ class Simulation:
         places = {p.task: p.machine for p in decisions.placements}
         for placement in decisions.placements:
             self._place(placement, places)
-        plan = tuple(p.planned for p in decisions.postponements if p.planned is not None)
-        by_choice = frozenset(p.task for p in decisions.postponements if p.by_choice)
-        self._state.apply(RoundDecided(plan, decisions.reservations, by_choice), self._now_s)
+        self._state.apply(RoundDecided(decisions.plan, decisions.reservations, decisions.by_choice), self._now_s)
         self._again = bool(decisions.preemptions)
         self._moves = decisions.moves is not None
 
@@ -389,3 +391,8 @@ class Simulation:
         if held := self._submissions.why_held(self._tasks[task]):
             return held
         return "" if task in self._bound else self._reasons.get(task, "")
+
+    @cached_property
+    def _reasons(self) -> dict[str, str]:
+        """Why tasks waited in the last round, asked for at the end of the run."""
+        return {p.task: p.reason for p in self._postponements}

@@ -43,18 +43,14 @@ class AllAtOnce(Baseline):
         """Never."""
         return False
 
-    def width_milli(self, task: Task, this: Round) -> int:
+    def request_milli(self, task: Task) -> int:  # noqa: ARG002
         """The same for all."""
-        return this.width_milli(task, EQUAL_WIDTH_MILLI)
+        return EQUAL_WIDTH_MILLI
 
-    def order(self, this: Round) -> Sequence[Task]:
+    def rank(self, task: Task, this: Round) -> tuple[int, float, tuple[int, tuple[float, int, str, str]]]:
         """By priority, then the most work first."""
-        catalogue = this.snapshot.catalogue
-
-        def key(task: Task) -> tuple[int, float, tuple[int, tuple[float, int, str, str]]]:
-            return -task.priority, -catalogue.jobs[task.profile].work_s * task.scale, by_arrival(task)
-
-        return sorted(this.snapshot.pending, key=key)
+        work_s = this.snapshot.catalogue.jobs[task.profile].work_s
+        return -task.priority, -work_s * task.scale, by_arrival(task)
 
     def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:  # noqa: ARG002
         """The machine that would run empty first, with the task on it."""

@@ -15,6 +15,8 @@ from flowsched_models.execution import INSTANT_S
 
 MOST_ARRANGEMENTS = 200
 """Choices of devices that are tried for one task beside the reservations of a machine."""
+_MARGIN_S = 1e-3
+"""By how much a bound on time is higher than what it bounds, so that no rounding makes it lower."""
 
 
 @dataclass
@@ -131,6 +133,12 @@ class Availability:
     def give_back_gpus(self, row: int) -> None:
         """Undo the last reservation of GPUs of a machine."""
         self._take_gpus(row, self._reserved[row].pop(), -1)
+
+    def most_s(self, need: IntArray) -> float:
+        """No task that needs [R + D], GPUs apart, could run longer than this from the grid's first time on, anywhere."""
+        enough = self._enough(self.free, need)
+        short = np.where(enough.all(axis=0), np.inf, self.times[enough.argmin(axis=0)])
+        return float(short.max(initial=-np.inf) - self.times[0]) + _MARGIN_S
 
     def take(self, row: int, need: IntArray, start_s: float, lasting_s: float) -> None:
         """Let a task have its amounts [R + D] of a machine for a while."""

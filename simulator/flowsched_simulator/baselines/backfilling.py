@@ -106,6 +106,10 @@ class BackfillingRound(Round):
                 return
             steps -= search.steps
 
+    def most_s(self, task: Task, width_milli: int) -> float:
+        """How long a task could run at most, on any machine, if it started now and delayed no reservation."""
+        return np.inf if self._availability is None else self._availability.most_s(self._need(task, width_milli))
+
     def shortage(self, task: Task, width_milli: int) -> str:
         """Say why the task does not start now."""
         could = super().candidates(task, width_milli)
@@ -273,6 +277,21 @@ class Backfilling(Baseline):
     def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:
         """The machine that would end it first; of equals, the first by name."""
         return min(rooms, key=lambda r: (this.told_s(task, width_milli, r), r.name))
+
+    def passes(self, this: Round) -> bool:
+        """As soon as all reservations are made."""
+        assert isinstance(this, BackfillingRound)
+        kept = type(self).held_up is Backfilling.held_up
+        return kept and self.depth is not None and this.reservations >= self.depth
+
+    def least_s(self, task: Task, this: Round) -> float:
+        """Its estimate on the machine where that is shortest."""
+        return this.fastest_s(task, self.width_milli(task, this))
+
+    def most_s(self, this: Round, task: Task, width_milli: int) -> float:
+        """Until the last machine with room is needed for a reservation."""
+        assert isinstance(this, BackfillingRound)
+        return this.most_s(task, width_milli)
 
     def held_up(self, tasks: Sequence[Task], needed: int, group: str | None, this: Round) -> str:  # noqa: ARG002
         """Reserve the earliest start, unless enough others have one. Those behind wait for nothing else."""

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
-from flowsched.cluster.decision import Decisions
+from flowsched.cluster.decision import Decisions, LatePostponements, Postponement
 from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.snapshot import Snapshot, Task
 from flowsched.relations.domain_counts import DomainCounts
@@ -15,6 +19,7 @@ from flowsched_simulator.baselines.gang_search import GangSearch, Places, alike
 from flowsched_simulator.baselines.granting import Granting
 from flowsched_simulator.baselines.greedy_round import Round, cores_text
 from flowsched_simulator.baselines.room import Room, RoomLayout
+from flowsched_simulator.baselines.waiting import Waiting
 
 
 class Baseline(ABC):
@@ -44,22 +49,63 @@ class Baseline(ABC):
         self.granting = granting
         self.seed = seed
 
+    waiting: Waiting | None = None
+    """What the last round left waiting, where that is kept."""
+
     def decide(self, snapshot: Snapshot) -> Decisions:
         """One round over all pending tasks."""
         this = self.round_of(snapshot)
         self.layout = this.layout
+        if not self._keeps_its_queue():
+            order = self.order(this)
+            settled = self._give_turns(self.turns(order, this), order, this)
+            if missed := sorted(t.name for t in snapshot.pending if t.name not in settled):
+                raise ValueError(f"order and turns leave out {missed[0]}; they must have every task that waits, once")
+            return this.decisions()
+        if self.waiting is None:
+            self.waiting = Waiting(self.rank, self.width_milli, self.least_s)
+        self.waiting.catch_up(this)
+        this.explains = False
+        turns = self.waiting.in_turn(this, partial(self.passes, this), partial(self.most_s, this))
+        self._give_turns(turns, self.waiting.grouped(snapshot.round), this)
+        decided = this.decisions()
+        count = len(snapshot.pending) - len(decided.placements)
+        late = LatePostponements(count, partial(self._postponements, snapshot))
+        return replace(decided, postponements=late)
+
+    def _keeps_its_queue(self) -> bool:
+        """Whether a task's place in the queue and its request are the same in each round, and only machines where it fits
+        are of use to it: then a round need not look at all that waits.
+        """
+        own = ("order", "turns", "width_milli", "rooms_for")
+        return all(getattr(type(self), name) is getattr(Baseline, name) for name in own)
+
+    def _postponements(self, snapshot: Snapshot) -> Sequence[Postponement]:
+        """Why each task waits: the round gone through again, which decides the same, with a turn for each task."""
+        other = copy(self)
+        other.layout = None
+        this = other.round_of(snapshot)
+        order = other.order(this)
+        other._give_turns(order, order, this)
+        return this.decisions().postponements
+
+    def _give_turns(self, turns: Iterable[Task], tasks: Sequence[Task], this: Round) -> set[str]:
+        """Place tasks, or let them wait, one after the other; the names of these. ``tasks``: at least all members of task
+        groups, in the order of the queue.
+        """
         blocking = ""
-        order = self.order(this)
-        gangs = gangs_of(snapshot, order)
-        gang_of = {order[m].name: gang for gang in gangs for m in gang.members}
+        gangs = gangs_of(this.snapshot, tasks)
+        gang_of = {tasks[m].name: gang for gang in gangs for m in gang.members}
         settled: set[str] = set()
-        for task in self.turns(order, this):
+        for task in turns:
             if task.name in settled:
                 continue
+            if blocking and not this.explains:
+                break
             if task.name in gang_of:
                 # The whole group is placed, or waits, when the turn of any of its members comes.
                 gang = gang_of[task.name]
-                members = [order[m] for m in gang.members]
+                members = [tasks[m] for m in gang.members]
                 settled.update(t.name for t in members)
                 blocking = self._settle_gang(gang, members, this, blocking)
                 continue
@@ -72,11 +118,10 @@ class Baseline(ABC):
             # A task that no machine could ever take holds up no other; it would do so forever.
             holds_up = not blocking and this.is_possible(task, width)
             behind = self.held_up([task], 1, None, this) if holds_up else ""
-            this.postpone(task, blocking or self.why_waits(task, width, this))
+            if this.explains:
+                this.postpone(task, blocking or self.why_waits(task, width, this))
             blocking = blocking or behind
-        if missed := sorted(t.name for t in snapshot.pending if t.name not in settled):
-            raise ValueError(f"order and turns leave out {missed[0]}; they must have every task that waits, once")
-        return this.decisions()
+        return settled
 
     def _settle_gang(self, gang: Gang[tuple[int, ...]], members: Sequence[Task], this: Round, blocking: str) -> str:
         """Place as many members of a task group as fit if they are enough, else none; which task blocks the queue now."""
@@ -109,11 +154,32 @@ class Baseline(ABC):
 
     def width_milli(self, task: Task, this: Round) -> int:
         """The request that the task is placed with."""
-        return this.width_milli(task, self.granting.request_milli(task))
+        return this.width_milli(task, self.request_milli(task))
+
+    def request_milli(self, task: Task) -> int:
+        """What the task is to be granted, before it is compared with what machines have; the same in each round."""
+        return self.granting.request_milli(task)
+
+    def rank(self, task: Task, this: Round) -> Any:  # noqa: ARG002
+        """Sort key of a task in the queue, the same in each round: by priority, then by arrival."""
+        return by_arrival(task)
 
     def order(self, this: Round) -> Sequence[Task]:
-        """The queue: by priority, then by arrival."""
-        return sorted(this.snapshot.pending, key=by_arrival)
+        """The queue, by :meth:`rank`."""
+        ranks = {t.name: self.rank(t, this) for t in this.snapshot.pending}
+        return sorted(this.snapshot.pending, key=lambda t: (ranks[t.name], t.name))
+
+    def passes(self, this: Round) -> bool:  # noqa: ARG002
+        """Whether, from now on in the round, nothing depends on the turn of a task that does not fit."""
+        return not self.head_blocks and type(self).held_up is Baseline.held_up
+
+    def least_s(self, task: Task, this: Round) -> float:  # noqa: ARG002
+        """How long a task would last at least, the same in each round; of use where :meth:`most_s` is finite."""
+        return 0.0
+
+    def most_s(self, this: Round, task: Task, width_milli: int) -> float:  # noqa: ARG002
+        """How long a task that asks for the same as one that waits may last at most to start in the round."""
+        return float("inf")
 
     def turns(self, waiting: Sequence[Task], this: Round) -> Iterable[Task]:  # noqa: ARG002
         """The same tasks, each once, in the order in which they get their turn.
@@ -145,7 +211,7 @@ class Baseline(ABC):
         if group is not None:
             return f"waits behind task group {group} (first come, first served)"
         (task,) = tasks
-        needs = self._needs(task, self.width_milli(task, this), this)
+        needs = self._needs(task, self.width_milli(task, this), this) if this.explains else "more"
         return f"waits behind {task.name}, which needs {needs} (first come, first served)"
 
     def chosen(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:

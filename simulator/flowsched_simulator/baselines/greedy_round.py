@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,18 @@ from flowsched_simulator.baselines.room import (
 )
 
 PickDevices = Callable[[Room, Task], tuple[int, ...]]
+
+
+class Demand(NamedTuple):
+    """What tasks share that fit on the same machines, relations aside."""
+
+    shares_cores: bool
+    """Whether they may be on cores of others: those with a given run time."""
+    width_milli: int
+    memory_mib: int
+    resources: tuple[tuple[str, int], ...]
+    machines: tuple[str, ...] | None
+    gpus: TaskGpus | None
 
 
 class Round:
@@ -59,9 +72,11 @@ class Round:
         self._preempted: set[str] = set()
         self._told_s: dict[tuple[object, ...], float] = {}
         self._loads_s: dict[str, float] | None = None
-        self._nowhere: set[tuple[object, ...]] = set()
+        self.nowhere: set[Demand] = set()
         """Demands that no machine has room for, whatever else is placed."""
-        self._shortages: dict[tuple[object, ...], str] = {}
+        self.explains = True
+        """Whether the words are of use in which a task is told why it waits."""
+        self._shortages: dict[Demand, str] = {}
         """What is short for a demand, until something is placed."""
         self._has_cores = self.layout.capacity[:, 2] > 0
         self.pick_devices: PickDevices = fullest_devices
@@ -113,6 +128,11 @@ class Round:
         """Whether the task takes as long on any cores."""
         return self.snapshot.catalogue.jobs[task.profile].has_given_run_time
 
+    def demand_of(self, task: Task, width_milli: int) -> Demand:
+        """The demand of a task that is granted so much CPU."""
+        shares = self.own_cores and self.has_given_run_time(task)
+        return Demand(shares, width_milli, task.memory_mib, task.resources, task.machines, task.gpus)
+
     def allowed(self, task: Task) -> list[Room]:
         """Machines that the task may run on, by name."""
         return self._among(task, None)
@@ -128,8 +148,8 @@ class Round:
 
     def candidates(self, task: Task, width_milli: int) -> list[Room]:
         """Machines where the task fits now, by name."""
-        demand = _demand(task, width_milli)
-        if demand in self._nowhere:
+        demand = self.demand_of(task, width_milli)
+        if demand in self.nowhere:
             return []
         enough = self._enough(self.layout.free, task, width_milli)
         if task.gpus is not None:
@@ -140,7 +160,7 @@ class Round:
         if task.gpus is not None and task.gpus.models:
             found = [r for r in found if _suits(r, task)]
         if not found:
-            self._nowhere.add(demand)
+            self.nowhere.add(demand)
         if not self.domain_counts.concerns(task):
             return found
         return [r for r in found if self.domain_counts.refusal(task, r.name) is None]
@@ -250,7 +270,7 @@ class Round:
         room.busy = self._held(room, ())
         self.layout.handed_out(room)
         self.version += 1
-        self._nowhere.clear()
+        self.nowhere.clear()
         self._shortages.clear()
 
     def left_by(self, room: Room, gone: Sequence[Running]) -> Room:
@@ -283,12 +303,17 @@ class Round:
         self.layout.handed_out(room)
         self.version += 1
         self.domain_counts.remove(self._tasks[placement.task], placement.machine)
-        self._nowhere.clear()
+        self.nowhere.clear()
         self._shortages.clear()
         if self._loads_s is not None and load_s is not None:
             self._loads_s[room.name] = load_s
         else:
             self._loads_s = None
+
+    @property
+    def placed(self) -> int:
+        """Placements so far."""
+        return len(self._placements)
 
     def postpone(self, task: Task, reason: str) -> None:
         """Let the task wait."""
@@ -299,7 +324,7 @@ class Round:
         """Say why the task fits nowhere now, with numbers."""
         if self.domain_counts.concerns(task):
             return self._shortage(task, width_milli)
-        demand = _demand(task, width_milli)
+        demand = self.demand_of(task, width_milli)
         if demand not in self._shortages:
             self._shortages[demand] = self._shortage(task, width_milli)
         return self._shortages[demand]
@@ -399,11 +424,6 @@ class Round:
 
     def _capacity_milli(self, room: Room) -> int:
         return min(room.capacity_milli, len(room.batch_cores) * MILLI) if self.own_cores else room.capacity_milli
-
-
-def _demand(task: Task, width_milli: int) -> tuple[object, ...]:
-    """What tasks share that fit on the same machines, relations aside."""
-    return task.profile, width_milli, task.memory_mib, task.resources, task.machines, task.gpus
 
 
 def _suits(room: Room, task: Task) -> bool:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from flowsched.cluster.change_log import LogMark
 from flowsched.cluster.gpus import GpuJob, TaskGpus, fullest, given_back, has_devices, suits, taken, untouched
 from flowsched.cluster.resource import without
-from flowsched.cluster.running_tasks import entries_of
+from flowsched.cluster.running_tasks import RunningTasks, entries_of
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Service, Snapshot, Task, cores_beside
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.machine import MachineType
@@ -115,8 +116,12 @@ def vacate(room: Room, running: Running, *, given: bool) -> None:
 def _share_cores(room: Room, width_milli: int, cores: Collection[int], sign: int) -> None:
     """Count a task with a given run time on its cores, or no more."""
     each = width_milli // len(cores)
-    room.given = {**room.given, **{c: room.given.get(c, 0) + sign * each for c in cores}}
-    room.given = {c: milli for c, milli in room.given.items() if milli > 0}
+    given = dict(room.given)
+    for core in cores:
+        given[core] = given.get(core, 0) + sign * each
+        if given[core] <= 0:
+            del given[core]
+    room.given = given
     room.given_milli += sign * width_milli
 
 
@@ -182,8 +187,8 @@ class RoomLayout:
         self._rooms = [_copied(room) for room in self._idle]
         self._here: list[dict[int, Running]] = [{} for _ in self._idle]
         """[machines] what runs there, by identity."""
-        self._running: dict[int, Running] = {}
-        """By identity; they are kept, so that no other one gets the same."""
+        self._mark: LogMark[Running] | None = None
+        """What of all that came and went ``_here`` has."""
         self._handed: set[int] = set()
         count = len(self._idle)
         self.free = np.zeros((count, 4), np.int64)
@@ -206,20 +211,26 @@ class RoomLayout:
 
     def rooms(self, snapshot: Snapshot) -> tuple[Room, ...]:
         """The rooms of a snapshot, for one round to hand out."""
-        running = {id(r): r for r in entries_of(snapshot.running)}
-        changed = self._handed
-        for key in self._running.keys() - running.keys():
-            row = self._row[self._running[key].machine]
-            del self._here[row][key]
-            changed.add(row)
-        for key in running.keys() - self._running.keys():
-            row = self._row[running[key].machine]
-            self._here[row][key] = running[key]
-            changed.add(row)
-        for row in changed:
+        running = snapshot.running
+        mark = running.mark if isinstance(running, RunningTasks) else None
+        changes = None if mark is None else mark.since(self._mark)
+        if changes is None:
+            for here in self._here:
+                here.clear()
+            self._handed.update(range(len(self._here)))
+            changes = [(r, True) for r in entries_of(running)]
+        for r, came in changes:
+            row = self._row[r.machine]
+            if came:
+                self._here[row][id(r)] = r
+            else:
+                del self._here[row][id(r)]
+            self._handed.add(row)
+        for row in self._handed:
             self._rooms[row] = room = _beside(self._idle[row], self._here[row].values(), snapshot.catalogue)
             self._note(row, room)
-        self._running, self._handed = running, set()
+        self._mark = mark
+        self._handed.clear()
         return tuple(self._rooms)
 
     def row(self, name: str) -> int:

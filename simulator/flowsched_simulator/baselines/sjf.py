@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.snapshot import Task
 from flowsched_simulator.baselines.baseline import MostFreeFirst, by_arrival
@@ -27,7 +25,6 @@ class ShortestJobFirst(MostFreeFirst):
     sign = 1.0
     """-1 for the longest first."""
 
-    def order(self, this: Round) -> Sequence[Task]:
+    def rank(self, task: Task, this: Round) -> tuple[int, float, tuple[int, tuple[float, int, str, str]]]:
         """By priority, then by length."""
-        length = {t.name: self.sign * this.fastest_s(t, self.width_milli(t, this)) for t in this.snapshot.pending}
-        return sorted(this.snapshot.pending, key=lambda t: (-t.priority, length[t.name], by_arrival(t)))
+        return -task.priority, self.sign * this.fastest_s(task, self.width_milli(task, this)), by_arrival(task)

@@ -1,0 +1,161 @@
+"""What a round costs that leaves many tasks waiting, and that nothing but its cost changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import CATALOGUE, SCALING, any_of, few_idle_rounds, lasting, machine, some_of, task
+from flowsched.cluster.cluster_state import ClusterState
+from flowsched.cluster.decision import Decisions, Scheduler
+from flowsched.cluster.events import MachineAdded, RoundDecided, TaskBound, TaskSubmitted
+from flowsched.cluster.snapshot import Snapshot, Task
+from flowsched.relations.relation import Relation, RelationKind, TaskGroup
+from flowsched_simulator.baselines import Granting
+from flowsched_simulator.baselines.greedy_round import Round
+from flowsched_simulator.baselines.registry import BASELINES
+from flowsched_simulator.baselines.room import RoomLayout
+from flowsched_simulator.fixed_run_time import fixed_profile
+from flowsched_simulator.scenario import Scenario
+from flowsched_simulator.simulation import Simulation
+
+OWN, SHARED = Granting("declared", "own"), Granting("declared", "shared")
+QUEUES = ("fcfs", "best-fit", "sjf", "lpt", "kube-default", "all-at-once", "easy", "conservative", "topo-best-fit")
+"""Rules that keep their queue from round to round."""
+FIXED = fixed_profile(CATALOGUE, None)
+
+idle_rounds = few_idle_rounds(3)
+
+
+class Watched:
+    """A baseline, and all that it decided."""
+
+    def __init__(self, baseline: Scheduler) -> None:
+        self.name = baseline.name
+        self.baseline = baseline
+        self.decided: list[tuple[Any, ...]] = []
+
+    def decide(self, snapshot: Snapshot) -> Decisions:
+        decisions = self.baseline.decide(snapshot)
+        assert len(decisions.postponements) == len(snapshot.pending) - len(decisions.placements)
+        self.decided.append((snapshot.now_s, decisions.placements, tuple(decisions.postponements)))
+        return decisions
+
+
+def turn_for_each(name: str, granting: Granting) -> Scheduler:
+    """The same rule as a plug-in with an order of its own: each waiting task has its turn in each round."""
+    base: Any = BASELINES[name]
+
+    def order(self: Any, this: Round) -> Sequence[Task]:
+        return [*base.order(self, this)]
+
+    scheduler: Scheduler = type(base.__name__, (base,), {"order": order})(granting, 0)
+    return scheduler
+
+
+def scenario(tasks: Sequence[Task], **changes: Any) -> Scenario:
+    catalogue = replace(CATALOGUE, jobs={**CATALOGUE.jobs, FIXED.name: FIXED})
+    large = machine("b", cpu_milli=8000, vcpus=8, resources=(("licence", 2),), labels=(("rack", "r"),))
+    machines = (machine("a", labels=(("rack", "q"),)), large)
+    return Scenario("queue", "", catalogue, machines, (), tuple(tasks), **changes)
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> Scenario:
+    """Queues of tasks with few or many demands, some impossible, bound by relations or in groups."""
+    tasks = []
+    for i in range(draw(st.integers(5, 18))):
+        cpu = draw(st.sampled_from((0, 500, 1000, 2000, 4000, 8000, 9000)))
+        changes: dict[str, Any] = {
+            "memory_mib": draw(any_of(100, 101, 9000)),
+            "priority": draw(any_of(0, 0, 3)),
+            "machines": draw(any_of(None, None, ("a",), ())),
+            "resources": draw(any_of((), (), (("licence", 1),), (("licence", 3),))),
+            "group": draw(any_of(None, None, None, "g")),
+            "holds": draw(some_of(("apart",), most=1)),
+            "joins": draw(some_of(("apart",), most=1)),
+        }
+        seconds, at = draw(st.integers(1, 40)), draw(st.integers(0, 30))
+        tasks.append(
+            replace(
+                task(f"t{i}", SCALING, scale=float(seconds), submit_s=float(at), **changes),
+                profile=FIXED.name,
+                request_milli=cpu,
+                widths_milli=(max(1, cpu),),
+            )
+        )
+    apart = Relation("apart", RelationKind.APART, "rack")
+    group = TaskGroup("g", draw(st.integers(1, 3)))
+    return scenario(tasks, relations=(apart,), task_groups=(group,))
+
+
+@settings(max_examples=12, deadline=None)
+@given(scenarios(), st.sampled_from(QUEUES), st.sampled_from((OWN, SHARED)))
+def test_a_kept_queue_decides_and_explains_as_a_turn_for_each_task_does(
+    given_: Scenario, name: str, granting: Granting
+) -> None:
+    kept, each = Watched(BASELINES[name](granting, 0)), Watched(turn_for_each(name, granting))
+    assert Simulation(given_, kept).run().jobs == Simulation(given_, each).run().jobs
+    assert kept.decided == each.decided
+
+
+def calls_of(count: int, name: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Calls that a run of so many tasks makes of what is done for a task, or for a machine, of a round."""
+    calls = 0
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return function(*args, **kwargs)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for owner, method in (
+            (Task, "waiting_for"),
+            (Round, "candidates"),
+            (Round, "width_milli"),
+            (Round, "postpone"),
+            (RoomLayout, "_note"),
+        ):
+            patch.setattr(owner, method, counted(getattr(owner, method)))
+        tasks = [replace(lasting(f"t{i}", 1 + i % 3, 5.0 + i % 7, at=i / 2), scale=5.0 + i % 7) for i in range(count)]
+        tasks = [replace(t, profile=FIXED.name) for t in tasks]
+        run = Simulation(scenario(tasks), BASELINES[name](OWN, 0)).run()
+    assert all(job.end_s is not None for job in run.jobs)
+    assert max(r.pending for r in run.rounds) > count / 4
+    return calls
+
+
+@pytest.mark.parametrize("name", ["fcfs", "best-fit", "sjf", "kube-default", "easy"])
+def test_a_run_costs_what_happens_and_not_that_times_what_waits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    once, twice = calls_of(60, name, monkeypatch), calls_of(120, name, monkeypatch)
+    assert twice < 2.3 * once
+
+
+def test_rounds_that_a_task_waited_are_counted_from_its_first_and_a_snapshot_keeps_its_own() -> None:
+    state = ClusterState(CATALOGUE)
+    state.apply(MachineAdded(machine("m")), 0.0)
+    state.apply(TaskSubmitted(task("old", rounds_waited=5)), 0.0)
+    views = []
+    for number in range(3):
+        state.apply(TaskSubmitted(task(f"new-{number}")), float(number))
+        views.append(state.snapshot(float(number)))
+        state.apply(RoundDecided((), (), frozenset({"new-0"})), float(number))
+    state.apply(TaskBound("old", "m", 1000, 1, (0,), 3.0), 3.0)
+    views.append(state.snapshot(3.0))
+    waited = [{t.name: (t.rounds_waited, t.postponements) for t in view.pending} for view in views]
+    assert waited == [
+        {"old": (5, 0), "new-0": (0, 0)},
+        {"old": (6, 0), "new-0": (1, 1), "new-1": (0, 0)},
+        {"old": (7, 0), "new-0": (2, 2), "new-1": (1, 0), "new-2": (0, 0)},
+        {"new-0": (3, 3), "new-1": (2, 0), "new-2": (1, 0)},
+    ]
+    assert [r.task.rounds_waited for r in views[-1].running] == [8]
+    assert views[1].pending == tuple(views[1].pending)

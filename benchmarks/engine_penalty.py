@@ -117,15 +117,16 @@ class Yardstick:
         residents = [
             Resident(
                 r.task.profile,
-                r.task.scale,
+                work.scale,
                 r.threads,
                 r.cores,
                 r.width_milli / MILLI,
                 r.task.memory_mib,
-                r.progress,
+                work.done,
                 max(0.0, r.start_s - snapshot.now_s),
             )
             for r in self._running[machine]
+            for work in [snapshot.estimate(r.task, r.progress)]
         ]
         started = list(started)
         return forecast(
@@ -174,7 +175,8 @@ class Yardstick:
         catalogue = self._snapshot.catalogue
         work_s = sum(catalogue.jobs[t.profile].work_s * t.scale for t in self._snapshot.pending)
         for r in self._snapshot.running:
-            work_s += catalogue.jobs[r.task.profile].work_s * r.task.scale * (1.0 - r.progress)
+            work = self._snapshot.estimate(r.task, r.progress)
+            work_s += catalogue.jobs[r.task.profile].work_s * work.scale * (1.0 - work.done)
         return work_s / max(1, sum(len(cores) for cores in self._cores.values()))
 
     def _host(self, machine: Machine, hosts: HostFactory) -> Host:

@@ -4,6 +4,10 @@ Two presets, one table each; results are kept as JSON under benchmarks/results.
 
     python -m benchmarks.policies --preset bundled
     python -m benchmarks.policies --preset random
+    python -m benchmarks.policies --preset random --policies flow --no-keep --json > after.json
+    python -m benchmarks.policies --preset random --policies flow --no-keep --against before.json
+
+The last two show what a change of the engine does: `before.json` was written by the tree before it.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, TextIO, get_args
 
 import click
 import numpy as np
@@ -27,6 +31,7 @@ from flowsched.cluster.settings import Settings
 from flowsched_models.profiles import load_catalogue
 from flowsched_models.text_table import text_table
 from flowsched_simulator import POLICIES, EngineOptions, Options, Run, load_scenario, load_schedule, replay, simulate
+from flowsched_simulator.policies import check_policies
 from flowsched_simulator.world import ErrorOf
 
 RESULTS = Path(__file__).parent / "results"
@@ -36,31 +41,61 @@ ENGINE = EngineOptions(Settings(exact_limit=0))
 METRICS = ("mean_completion_s", "p95_completion_s", "makespan_s", "slo_violation_percent")
 
 
+class Cell(NamedTuple):
+    """One random scenario, and what runs on it."""
+
+    seed: int
+    load: float
+    model_error: float
+    error_of: ErrorOf
+    policies: tuple[str, ...]
+
+
 @click.command()
 @click.option("--preset", type=click.Choice(["bundled", "random"]), default="bundled", show_default=True)
 @click.option("--scenarios", default=20, show_default=True, help="Random scenarios per load and model error.")
 @click.option("--loads", default="0.5,0.8,1.1", show_default=True)
 @click.option("--model-errors", default="0,0.1,0.2,0.4", show_default=True)
 @click.option("--error-of", type=click.Choice(get_args(ErrorOf)), default="job", show_default=True)
+@click.option("--policies", default=",".join(POLICIES), show_default=True, help="Of the preset random.")
+@click.option("--against", type=click.File(), help="Also compare each policy with its kept --json of another tree.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead of a table.")
 @click.option("--keep/--no-keep", default=True, help="Keep the result under benchmarks/results.")
 def main(
-    preset: str, scenarios: int, loads: str, model_errors: str, error_of: ErrorOf, as_json: bool, keep: bool
+    preset: str,
+    scenarios: int,
+    loads: str,
+    model_errors: str,
+    error_of: ErrorOf,
+    policies: str,
+    against: TextIO | None,
+    as_json: bool,
+    keep: bool,
 ) -> None:
     """Run one preset and print its table."""
     began = time.perf_counter()
+    chosen = tuple(policies.split(","))
+    check_policies(chosen, "--policies")
+    if keep and {*chosen} != {*POLICIES}:
+        raise click.UsageError("the kept results are of all policies; --policies with fewer needs --no-keep")
+    before = None if against is None else json.load(against)
+    if before is not None and before.get("error_of") != error_of:
+        kind = before.get("error_of", "none")
+        raise click.UsageError(f"--against is a file with --error-of {kind}, and this run has {error_of}")
     if preset == "bundled":
         outcome: dict[str, Any] = {"preset": preset, "rows": list(bundled())}
         text = bundled_table(outcome["rows"])
     else:
         cells = [
-            (seed, float(load), float(error), error_of)
+            Cell(seed, float(load), float(error), error_of, chosen)
             for error in model_errors.split(",")
             for load in loads.split(",")
             for seed in range(scenarios)
         ]
         outcome = {"preset": preset, "scenarios": scenarios, "error_of": error_of, "rows": list(at_random(cells))}
-        text = random_table(outcome["rows"])
+        text = random_table(outcome["rows"]) if {"flow", *BASELINES} <= {*chosen} else ""
+        if before is not None:
+            text = "\n\n".join(filter(None, [text, against_table(outcome["rows"], before["rows"])]))
     outcome["machine"] = describe_machine()
     outcome["seconds"] = round(time.perf_counter() - began, 1)
     if keep:
@@ -111,7 +146,7 @@ def bundled_table(rows: list[dict[str, Any]]) -> str:
     return f"published plan of group 048, replayed: {plan:.2f} s\n\n" + _aligned(lines)
 
 
-def at_random(cells: list[tuple[int, float, float, ErrorOf]]) -> Iterator[dict[str, Any]]:
+def at_random(cells: list[Cell]) -> Iterator[dict[str, Any]]:
     """One row per scenario, load and model error, with the figures of every policy."""
     with multiprocessing.Pool() as pool:
         for i, row in enumerate(pool.imap(_random_row, cells)):
@@ -120,12 +155,11 @@ def at_random(cells: list[tuple[int, float, float, ErrorOf]]) -> Iterator[dict[s
             yield row
 
 
-def _random_row(cell: tuple[int, float, float, ErrorOf]) -> dict[str, Any]:
-    seed, load, error, error_of = cell
-    scenario = random_scenario(load_catalogue(), seed, Recipe(load=load))
-    options = Options(seed=seed, model_error=error, error_of=error_of)
-    figures = {name: _figures(simulate(scenario, name, options=options, engine=ENGINE)) for name in POLICIES}
-    return {"seed": seed, "load": load, "model_error": error, "figures": figures}
+def _random_row(cell: Cell) -> dict[str, Any]:
+    scenario = random_scenario(load_catalogue(), cell.seed, Recipe(load=cell.load))
+    options = Options(seed=cell.seed, model_error=cell.model_error, error_of=cell.error_of)
+    figures = {name: _figures(simulate(scenario, name, options=options, engine=ENGINE)) for name in cell.policies}
+    return {"seed": cell.seed, "load": cell.load, "model_error": cell.model_error, "figures": figures}
 
 
 def _figures(run: Run) -> dict[str, float]:
@@ -175,6 +209,22 @@ def random_table(rows: list[dict[str, Any]]) -> str:
         "flow minus baseline in % of the baseline (less is better), mean [95 % bootstrap interval], wins of flow;\n"
         "SLO violations: flow / baseline\n\n" + _aligned(lines)
     )
+
+
+def against_table(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> str:
+    """By model error and policy: each figure as a ratio to that of other rows on the same scenario, mean and interval."""
+    same = ("seed", "load", "model_error")
+    known = {tuple(row[key] for key in same): row["figures"] for row in before}
+    lines = [["error", "policy", "scenarios", "mean completion", "p95 completion", "makespan"]]
+    for error in sorted({row["model_error"] for row in rows}):
+        found = [(r["figures"], known.get(tuple(r[k] for k in same), {})) for r in rows if r["model_error"] == error]
+        for name in rows[0]["figures"]:
+            pairs = [(now[name], then[name]) for now, then in found if name in then]
+            if pairs:
+                ratios = (interval(np.array([now[m] / then[m] for now, then in pairs])) for m in METRICS[:3])
+                cells = (f"{mean:.3f} [{low:.3f}, {high:.3f}]" for mean, low, high in ratios)
+                lines.append([f"{error:g}", name, str(len(pairs)), *cells])
+    return "now over before (less is better), mean [95 % bootstrap interval]\n\n" + _aligned(lines)
 
 
 def interval(values: np.ndarray[Any, Any], draws: int = 10_000) -> tuple[float, float, float]:

@@ -21,9 +21,11 @@ from flowsched.cluster.events import (
 from flowsched.cluster.gpus import DevicesNow, suits, taken, use_of
 from flowsched.cluster.pending_tasks import PendingTable
 from flowsched.cluster.resource import amount_text, covers, missing, without
+from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.running_tasks import RunningTable
 from flowsched.cluster.snapshot import (
     MILLI,
+    MOST_KEPT,
     Machine,
     PlannedStart,
     Reservation,
@@ -40,10 +42,6 @@ from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.estimated_executions import EstimatedExecutions
 from flowsched_models.runtime import HostFactory, Resident, ServiceLoad
-
-BELIEF_CEILING = 0.95
-"""A task that should be done by the models and is not: at least 5 % of its work is believed to be left. (Correcting a
-prediction that ran out, as in Tsafrir, Etsion, Feitelson: Backfilling Using System-Generated Predictions, 2007.)"""
 
 
 def service_load(service: Service) -> ServiceLoad:
@@ -94,7 +92,7 @@ class ClusterState:
         self._nodes: dict[str, _Node] = {}
         self._pending = PendingTable()
         self._running: dict[str, Running] = {}
-        self._estimates: EstimatedExecutions[str] = EstimatedExecutions(BELIEF_CEILING)
+        self._estimates: EstimatedExecutions[str] = EstimatedExecutions()
         self._table = RunningTable(catalogue)
         self._devices: dict[str, DevicesNow] = {}
         """Of machines with GPUs."""
@@ -113,6 +111,9 @@ class ClusterState:
         self._gpu_demand = tuple(gpu_demand)
         self._learnt: LearntDemand | None = None if self._gpu_demand else LearntDemand()
         """None where the demand is declared."""
+        self._errors = RunTimeErrors()
+        self._coupled: set[str] = set()
+        """Tasks that end only with others, which use their GPUs or the other way round."""
         self._now_s = 0.0
         self._rounds = 0
 
@@ -145,6 +146,8 @@ class ClusterState:
                     raise ValueError(f"a task named {task.name} is there already")
                 self._forbid_unknown_names(task)
                 self._pending.put(task, self._rounds)
+                if task.gpus_for:
+                    self._coupled.add(task.gpus_for)
                 self._learn_demand(task)
             case TaskBound():
                 self._bind(event)
@@ -188,6 +191,7 @@ class ClusterState:
             task_groups=tuple(self._task_groups.values()),
             share_service_cores=self._share_service_cores,
             gpu_demand=self._gpu_demand,
+            run_time_errors=self._errors,
         )
 
     def _learn_demand(self, task: Task) -> None:
@@ -281,7 +285,7 @@ class ClusterState:
 
     def _preempt(self, name: str, keeps_work: bool) -> None:
         running, progress = self._stop(name, "was preempted")
-        done = progress if keeps_work and not running.task.endless else 0.0
+        done = min(progress, MOST_KEPT) if keeps_work and not running.task.endless else 0.0
         self._pending.put(replace(running.task, preemptions=running.task.preemptions + 1, done=done), self._rounds)
 
     def _move(self, moves: tuple[TaskMove, ...]) -> None:
@@ -296,14 +300,16 @@ class ClusterState:
             node = self._nodes[move.machine]
             self._forbid_overcommit(node, move.width_milli, running.task, move.devices)
             progress = progress if move.keeps_work else 0.0
-            done = 0.0 if running.task.endless else progress
+            done = 0.0 if running.task.endless else min(progress, MOST_KEPT)
             place = move.machine, move.width_milli, move.threads, move.cores
             task = replace(running.task, done=done)
             moved = Running(task, *place, running.bound_s, move.start_s, moved_s=self._now_s, devices=move.devices)
             self._start(node, moved, progress)
 
     def _finish(self, name: str) -> None:
-        running, _ = self._stop(name, "finished")
+        running, progress = self._stop(name, "finished")
+        if progress > 0.0 and not (running.task.endless or running.task.gpus_for or name in self._coupled):
+            self._errors = self._errors.with_end(progress)
         if running.task.group is not None:
             group = self._task_groups[running.task.group]
             self._task_groups[group.name] = replace(group, minimum=max(1, group.minimum - 1))

@@ -416,14 +416,15 @@ def _running_order(r: Running, now_s: float) -> tuple[object, ...]:
 
 def _resident(r: Running, snapshot: Snapshot, machine: Machine) -> Resident:
     ready_s = max(0.0, round(r.start_s - snapshot.now_s, 6))
+    estimate = snapshot.estimate(r.task, r.progress)
     resident = Resident(
         r.task.profile,
-        r.task.scale,
+        estimate.scale,
         r.threads,
         r.cores,
         cpu_weight(r.width_milli),
         r.task.memory_mib,
-        r.progress,
+        estimate.done,
         ready_s,
         gpus=use_of(snapshot.catalogue, r.task.profile, machine.gpus, r.task.gpus, r.devices, r.remote),
     )

@@ -56,6 +56,15 @@ def columns_of(snapshot: Snapshot) -> RunningColumns:
     return _columns(np.array(rows, np.float64).reshape(len(rows), len(RunningColumns._fields)))
 
 
+def lengths(snapshot: Snapshot, columns: RunningColumns) -> FloatArray:
+    """[tasks] estimated over forecast run time of each, given that it still runs; 1 where it has no end."""
+    if snapshot.run_time_errors is None:
+        return np.ones(len(columns.progress))
+    errors = np.array([profile.error for profile in snapshot.catalogue.jobs.values()])
+    found = snapshot.run_time_errors.lengths(columns.progress, errors[columns.profile])
+    return np.where(columns.endless > 0.0, 1.0, found)
+
+
 def in_columns(snapshot: Snapshot) -> Sequence[Running]:
     """All that runs, of any progress, in the order of :func:`columns_of`."""
     running = snapshot.running

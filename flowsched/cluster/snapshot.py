@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from flowsched.cluster.gpus import DevicesNow, MachineGpus, TaskGpus
 from flowsched.cluster.resource import without
+from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_models.catalogue import Catalogue
@@ -20,6 +21,8 @@ from flowsched_models.text_table import counted
 
 SNAPSHOT_VERSION = "flowsched/v1"
 MILLI = 1000
+MOST_KEPT = 0.95
+"""Most of its forecast work that a task which is preempted or moved has done: it has not ended."""
 _NO_GPUS = TaskGpus()
 """Stands for none where tasks are compared, beside what says that there is none."""
 
@@ -205,7 +208,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Running:
-    """A task that is bound. ``progress`` is estimated from its start time and the models: it is not measured."""
+    """A task that is bound."""
 
     task: Task
     machine: str
@@ -216,6 +219,8 @@ class Running:
     start_s: float
     """When its program starts or started (a container takes a moment); it uses no CPU before."""
     progress: float = 0.0
+    """Work done, relative to all its work as it was forecast. Estimated from its start time and the models, not measured:
+    a task that takes longer than forecast goes beyond 1 (:meth:`Snapshot.estimate`)."""
     moved_s: float | None = None
     """When it was last moved here from another machine."""
     devices: tuple[int, ...] = ()
@@ -307,6 +312,15 @@ def cores_beside(machine: Machine, services: Iterable[Service]) -> tuple[int, ..
     return tuple([c for c in range(machine.vcpus) if c not in taken]) if taken else tuple(range(machine.vcpus))
 
 
+class Estimate(NamedTuple):
+    """What is estimated of the work of a task that has begun, given that it has not ended."""
+
+    scale: float
+    """All of it, relative to the profile's."""
+    done: float
+    """The share of it that is done, 0 to 1."""
+
+
 @dataclass(frozen=True, repr=False)
 class Snapshot(ShortRepr):
     """What one round decides on. Order of machines, running and pending tasks carries no meaning."""
@@ -330,6 +344,8 @@ class Snapshot(ShortRepr):
     gpu_demand: tuple[tuple[GpuShape, int], ...] = ()
     """How many tasks of each shape came so far, or are declared to come, where machines have GPUs: what places are kept
     for. Empty: what runs and waits."""
+    run_time_errors: RunTimeErrors | None = None
+    """What is known of how long tasks run in truth. None: as long as was forecast, so that no progress is above 1."""
 
     def overview(self) -> Overview:
         """Machines and tasks in numbers; a row per pending task."""
@@ -347,6 +363,13 @@ class Snapshot(ShortRepr):
     def is_new(self, task: Task) -> bool:
         """Whether a task was submitted in this very instant."""
         return self.age_s(task) <= INSTANT_S
+
+    def estimate(self, task: Task, done: float) -> Estimate:
+        """The work of a task that has done so much, relative to its forecast work, and has not ended."""
+        length = 1.0
+        if self.run_time_errors is not None and done > 0.0 and not task.endless:
+            length = self.run_time_errors.length(done, self.catalogue.jobs[task.profile].error)
+        return Estimate(task.scale * length, done / length)
 
     def service_cores(self, machine: str) -> frozenset[int]:
         """Virtual CPUs of a machine that belong to its services."""

@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from flowsched.cluster.gpus import MachineGpus, TaskGpus, profiles_of_worst
+from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.snapshot import (
     SNAPSHOT_VERSION,
     Machine,
@@ -221,7 +222,7 @@ RELATION_COUNT = PlainForm(RelationCount, "machine relation", "members holders")
 _SNAPSHOT = PlainForm(
     Snapshot,
     "now_s round machines services running pending plan reservations start_delay",
-    "relations task_groups relation_counts share_service_cores gpu_demand",
+    "relations task_groups relation_counts share_service_cores gpu_demand run_time_errors",
     machines=_each(_MACHINE),
     services=_each(SERVICE),
     running=_each(RUNNING),
@@ -233,6 +234,10 @@ _SNAPSHOT = PlainForm(
     task_groups=_each(TASK_GROUP),
     relation_counts=_each(RELATION_COUNT),
     gpu_demand=_listed(_dump_demand, _read_demand),
+    run_time_errors=Kind(
+        lambda errors: {"ends": errors.ends, "log_squares": errors.log_squares},
+        lambda plain: RunTimeErrors.of(plain["ends"], plain["log_squares"]),
+    ),
 )
 
 

@@ -31,6 +31,7 @@ from flowsched.cluster.cluster_form import (
     unique,
 )
 from flowsched.cluster.gpus import WHOLE_MILLI, suits, taken, untouched
+from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.snapshot import SNAPSHOT_VERSION, Machine, Running, Service, Snapshot, StartDelay, Task
 from flowsched.cluster.snapshot_dump import (
     PLANNED,
@@ -44,6 +45,7 @@ from flowsched.cluster.snapshot_dump import (
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import Document, InputError, KeyPath, Problems, read_document
 from flowsched_models.form import (
+    LARGEST,
     Checked,
     CoreSet,
     Count,
@@ -123,7 +125,7 @@ class RunningForm(Form):
     cores: CoreSet
     bound_s: Moment
     start_s: Moment
-    progress: Annotated[float, Field(ge=0, le=1)] = 0.0
+    progress: NotNegative = 0.0
     moved_s: Moment | None = None
     devices: list[Count] = Field(default_factory=list)
     remote: bool = False
@@ -164,6 +166,13 @@ class StartDelayForm(Form):
     after_waiting_s: NotNegative = 0.0
 
 
+class RunTimeErrorsForm(Form):
+    """How far run times were from their forecasts so far."""
+
+    ends: Annotated[int, Field(ge=0, le=LARGEST)] = 0
+    log_squares: NotNegative = 0.0
+
+
 class SnapshotForm(Form):
     """A snapshot file."""
 
@@ -185,6 +194,7 @@ class SnapshotForm(Form):
     relation_counts: list[RelationCountForm] = Field(default_factory=list)
     share_service_cores: bool = False
     gpu_demand: list[GpuDemandForm] = Field(default_factory=list)
+    run_time_errors: RunTimeErrorsForm | None = None
 
 
 def load_snapshot(path: str | Path) -> Snapshot:
@@ -252,6 +262,7 @@ def _build(
     named_services = list(checked.items("services", form.services))
     named_running = list(checked.items("running", form.running))
     named_pending = list(checked.items("pending", form.pending))
+    errors = form.run_time_errors
     unique(problems, document, (((*p, "name"), f.name) for p, f in named_machines))
     unique(problems, document, (((*p, "name"), f.name) for p, f in named_services))
     all_tasks = [((*p, "task"), f.task) for p, f in named_running] + named_pending
@@ -281,6 +292,11 @@ def _build(
     for path, bound in named_running:
         task = tasks[(*path, "task")]
         known = refer(problems, document, (*path, "machine"), "machine", bound.machine, names)
+        if errors is None and bound.progress > 1.0:
+            message = f"must be at most 1, but is {bound.progress:g}"
+            help = "a task runs longer than forecast only where run_time_errors says how far forecasts may be wrong"
+            problems.add(document.problem((*path, "progress"), message, help))
+            continue
         if known and task is not None and bound.machine in by_name:
             running.append(RUNNING.of(bound, task=task, devices=tuple(sorted(bound.devices))))
             places.append(path)
@@ -322,6 +338,7 @@ def _build(
         relation_counts=tuple(map(RELATION_COUNT.of, form.relation_counts)),
         share_service_cores=form.share_service_cores,
         gpu_demand=build_gpu_demand(problems, document, checked.items("gpu_demand", form.gpu_demand), machines),
+        run_time_errors=None if errors is None else RunTimeErrors.of(errors.ends, errors.log_squares),
     )
 
 

@@ -193,6 +193,7 @@ def _running(recorded: RecordView, part: Part, name: str) -> dict[str, Any] | No
     running = next(r for r in view.snapshot.running if r.task.name == name)
     names = [r.task.name for r in opened.residents(running.machine)]
     group, colocation = opened.group_number[running.machine], opened.colocation(running.machine)
+    share = view.snapshot.estimate(running.task, running.progress).done
     predicted = None if running.task.endless else opened.model.prices.forecast(group, colocation)
     return {
         "models": True,
@@ -204,7 +205,7 @@ def _running(recorded: RecordView, part: Part, name: str) -> dict[str, Any] | No
             "cores": list(running.cores),
             "bound_s": running.bound_s,
             "since_s": view.snapshot.now_s - running.bound_s,
-            "progress_percent": None if running.task.endless else 100.0 * running.progress,
+            "progress_percent": None if running.task.endless else 100.0 * share,
             "end_s": None if predicted is None else predicted.residents_s[names.index(name)],
         },
         "shared": shared_services(part, opened, running.machine, running.cores),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -191,7 +191,9 @@ def problem_of(snapshot: Snapshot, rules: PlanRules, hosts: HostFactory | None =
         profile = snapshot.catalogue.jobs[running.task.profile]
         ready = max(0.0, running.start_s - now)
         submit = min(0.0, running.task.submit_s - now)
-        jobs.append(Job(running.task, profile, submit, ready, running.progress, index[running.machine], seat))
+        estimate = snapshot.estimate(running.task, running.progress)
+        task = replace(running.task, scale=estimate.scale)
+        jobs.append(Job(task, profile, submit, ready, estimate.done, index[running.machine], seat))
     return Problem(now, snapshot.catalogue, sites, tuple(jobs), delay, rules)
 
 

@@ -181,7 +181,7 @@ class ForecastCache:
         if not task.done:
             return self.task_alone_s(host, cores, task)
         threads = task.threads_on(len(cores), self.view.snapshot.catalogue.jobs[task.profile])
-        return host.alone_s(task.profile, threads, cores, task.scale, task.done)
+        return host.alone_s(task.profile, threads, cores, *self.view.snapshot.estimate(task, task.done))
 
     def alone_s(self, host: Host, cores: tuple[int, ...], profile: str, scale: float) -> float:
         """Run time on these cores alone, in seconds, with as many threads as the program takes there."""
@@ -277,7 +277,8 @@ class ForecastCache:
             key = (task.profile, task.scale, *asked)
             if key not in known:
                 known[key] = self.remembered(c, ("one core", *key), partial(self._on_one_core_s, c))
-            total += len(cls.members) * (1.0 - task.done) * known[key]
+            estimate = view.snapshot.estimate(task, task.done)
+            total += len(cls.members) * (1.0 - estimate.done) * estimate.scale / task.scale * known[key]
         if view.candidates is not None:
             return (total + view.candidates.work_s) / max(1, view.candidates.batch_cores)
         for group in view.groups:
@@ -322,7 +323,8 @@ class ForecastCache:
         cores, threads = self.place(group, arrival)
         weight = arrival.width_milli / MILLI
         gpus = use_of(self.view.snapshot.catalogue, task.profile, self.view.groups[group].machine.gpus, task.gpus)
-        resident = Resident(task.profile, task.scale, threads, cores, weight, task.memory_mib, task.done, gpus=gpus)
+        scale, done = self.view.snapshot.estimate(task, task.done)
+        resident = Resident(task.profile, scale, threads, cores, weight, task.memory_mib, done, gpus=gpus)
         return long_running_resident(resident, self.view.snapshot) if task.endless else resident
 
     def possible(self, group: int, colocation: Colocation) -> bool:

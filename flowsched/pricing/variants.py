@@ -80,7 +80,8 @@ class VariantBuilder:
             fresh = view.snapshot.is_new(t)
             # Where GPUs make a difference to its speed, how many it asks for does too.
             gpus = None if view.snapshot.catalogue.jobs[t.profile].gpus is NO_GPU_PROFILE else t.gpus
-            job = (t.profile, t.scale, t.widths_milli, t.memory_mib, t.threads, t.endless, t.machines, t.done)
+            work = t.scale, *view.snapshot.estimate(t, t.done)
+            job = (t.profile, *work, t.widths_milli, t.memory_mib, t.threads, t.endless, t.machines)
             key = (*job, fresh, gpus)
             if key not in number:
                 number[key] = len(parts)
@@ -126,7 +127,8 @@ class VariantBuilder:
         now = self.forecasts.view.snapshot
         delay_s = self.forecasts.delay_s(task_class, 0)
         allowed = self.forecasts.view.allowed(task_class, here.members[0])
-        job = (t.profile, t.scale, t.widths_milli, t.memory_mib, t.threads, t.done, delay_s, allowed)
+        work = t.scale, *now.estimate(t, t.done)
+        job = (t.profile, *work, t.widths_milli, t.memory_mib, t.threads, delay_s, allowed)
         goals = tuple(s.slo_us for s in here.services)
         reference = self.goals.whole_run_s[task_class] if t.endless else 0.0
         place = (int(self.forecasts.hosts[group]), here.batch_cores, here.machine.vcpus, goals, now.share_service_cores)

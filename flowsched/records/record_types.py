@@ -219,6 +219,13 @@ class RecordedGpuDemand(TypedDict):
     gpus: NotRequired[RecordedTaskGpus]
 
 
+class RecordedRunTimeErrors(TypedDict):
+    """How far run times were from their forecasts before the round."""
+
+    ends: Whole
+    log_squares: Number
+
+
 class RecordedSnapshot(TypedDict):
     """The snapshot that a part decided on, with the profiles that it uses."""
 
@@ -237,6 +244,7 @@ class RecordedSnapshot(TypedDict):
     relation_counts: NotRequired[list[RecordedRelationCount]]
     share_service_cores: NotRequired[Flag]
     gpu_demand: NotRequired[list[RecordedGpuDemand]]
+    run_time_errors: NotRequired[RecordedRunTimeErrors]
 
 
 # Both kinds of parts

@@ -204,7 +204,8 @@ class _Draw:
         arrival = np.array([waited_s, goal_s, importance, delay_s, task.memory_mib, *pressure])
         numbers = np.array([settings.eps, settings.beta, 0.0, 0.0, 0.0, delay.after_waiting_s])
         shapes = np.arange(profiles.alone_s.shape[1])
-        jobs, left = np.full(len(shapes), job), np.full(len(shapes), 1.0 - task.done)
+        work = self.snapshot.estimate(task, task.done)
+        jobs, left = np.full(len(shapes), job), np.full(len(shapes), 1.0 - work.done)
         alone_s, _ = profiles.rest(jobs, shapes, left)
         demand = profiles.demand(jobs, shapes, left, alone_s)
         alone_s[np.isinf(profiles.alone_s[job])] = np.inf
@@ -216,7 +217,7 @@ class _Draw:
             cluster.free.milli / MILLI,
             cluster.free.memory_mib.astype(np.float64),
             cluster.batch_cores,
-            alone_s[cluster.shape] * task.scale,
+            alone_s[cluster.shape] * work.scale,
             demand[cluster.shape],
             arrival,
             np.array(task.widths_milli) / MILLI,

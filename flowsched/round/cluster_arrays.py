@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.gpus import TaskGpus, suits
-from flowsched.cluster.running_tasks import RunningColumns, columns_of, in_columns
+from flowsched.cluster.running_tasks import RunningColumns, columns_of, in_columns, lengths
 from flowsched.cluster.settings import WORTH, Settings
 from flowsched.cluster.snapshot import MILLI, Snapshot, Task
 from flowsched.gpu.shapes import GpuShape
@@ -215,7 +215,10 @@ class ClusterArrays:
         now = self.snapshot.now_s
         self._at: IntArray = self._layout.row[running.machine]
         width, memory, scale, weight = running.width_milli, running.memory_mib, running.scale, running.weight
-        left, goal_s, waited_s = 1.0 - running.progress, running.goal_s, np.round(now - running.submit_s, 6)
+        goal_s, waited_s = running.goal_s, np.round(now - running.submit_s, 6)
+        # What a task has left follows from its estimated length, its goal and importance from its forecast one.
+        length = lengths(self.snapshot, running)
+        left, length_scale = np.where(running.endless > 0.0, 1.0, 1.0 - running.progress / length), length * scale
         self._milli, self._memory_mib = width.astype(np.int64), memory.astype(np.int64)
         self._task_units = self._running_units()
         self._priority: IntArray = running.priority.astype(np.int64)
@@ -230,8 +233,8 @@ class ClusterArrays:
         demand = profiles.demand(job, shape, left, left_s)
         parallel = np.minimum(left, 1.0 - profiles.serial[job])
         parallel_demand = profiles.demand(job, shape, parallel, left_s - serial_s)
-        left_s = np.where(endless, np.inf, left_s * scale)
-        serial_s = np.where(endless, 0.0, serial_s * scale)
+        left_s = np.where(endless, np.inf, left_s * length_scale)
+        serial_s = np.where(endless, 0.0, serial_s * length_scale)
         best_s = np.where(endless, REFERENCE_RUN_S, profiles.alone_s.min(axis=1, initial=np.inf)[job] * scale)
         goal_s = np.where(goal_s >= 0.0, goal_s, settings.goal_factor * best_s)
         importance = weight * np.where(endless, 1.0, (best_s / REFERENCE_RUN_S) ** settings.length_weight)
@@ -250,7 +253,7 @@ class ClusterArrays:
         self.running: FloatArray = np.zeros((len(self.names), int(self.count.max(initial=0)), RUNNING_NUMBERS))
         """[machines, most running, RUNNING_NUMBERS] by work left, the least first."""
         self.running[here, place] = np.stack(numbers, axis=1)[order]
-        work_s = profiles.one_core_s[job, shape] * scale * left
+        work_s = profiles.one_core_s[job, shape] * length_scale * left
         self.work_s = math.fsum(work_s[~endless].tolist())
         """Seconds that all running tasks with an end still need on one core each."""
         self.completes = not bool(endless.all())

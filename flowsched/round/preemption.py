@@ -25,7 +25,7 @@ import numpy as np
 
 from flowsched.cluster.decision import Placement, Preemption
 from flowsched.cluster.settings import Settings
-from flowsched.cluster.snapshot import Reservation, Running, Snapshot, Task, by_machine
+from flowsched.cluster.snapshot import MOST_KEPT, Reservation, Running, Snapshot, Task, by_machine
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.pricing.trial_machines import Trial, TrialMachines
 from flowsched.round.room import MachineRoom
@@ -203,7 +203,8 @@ class _Work:
     def _again(self, victim: Running) -> Task:
         """A victim as it would wait."""
         kept = self._settings.keeps_work and not victim.task.endless
-        done = victim.progress if kept else victim.task.done if victim.task.name in self._state.placements else 0.0
+        progress = min(victim.progress, MOST_KEPT)
+        done = progress if kept else victim.task.done if victim.task.name in self._state.placements else 0.0
         return replace(victim.task, done=done)
 
     def _cheapest(self, task: Task, choices: Sequence[_Choice]) -> tuple[_Choice, TrialMachines, int] | None:

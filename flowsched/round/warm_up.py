@@ -6,6 +6,7 @@ from functools import cache
 
 from flowsched.cluster.compaction import compact
 from flowsched.cluster.gpus import MachineGpus, TaskGpus
+from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, Running, Snapshot, Task
 from flowsched.round.scheduler import FlowScheduler, begin_round, decide
@@ -48,4 +49,5 @@ def _small_cluster(gpus: MachineGpus | None, asked: tuple[TaskGpus | None, ...])
         machines=(Machine("any", "any", 1000 + 1000 * vcpus, 16, vcpus, gpus=gpus),),
         running=(Running(task("a"), "any", 1000, 1, (0,), 0.0, 0.0),) if gpus is None else (),
         pending=tuple(task(f"b-{i}", wanted) for i, wanted in enumerate(asked)),
+        run_time_errors=RunTimeErrors(),
     )

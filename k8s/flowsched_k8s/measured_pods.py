@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from flowsched.cluster.decision import Decisions, Postponement
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.gpus import MachineGpus, TaskGpus
+from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.snapshot import Machine, RelationCount, Running, Snapshot, Task
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched.scale.policy import labels_of
@@ -71,6 +72,7 @@ class MeasuredPods:
             task_groups=self._groups(classes),
             relation_counts=self._counts(relations, running),
             gpu_demand=given.gpus.demand if given.gpus.nodes else (),
+            run_time_errors=RunTimeErrors(),
         )
 
     def _machines(

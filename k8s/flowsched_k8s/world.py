@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flowsched.cluster.cluster_state import BELIEF_CEILING, service_load
+from flowsched.cluster.cluster_state import service_load
 from flowsched.cluster.snapshot import MILLI, PlannedStart, Reservation, Running, Service, Task
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.entries import PodEntry
@@ -64,7 +64,7 @@ class ProgressEstimates:
             _advance(estimate.execution, now_s)
             before = {uid: estimate.execution.progress(uid) for uid in estimate.members if uid in members}
         first = min((start for uid, (_, start) in members.items() if uid not in before), default=now_s)
-        execution: Execution[str] = Execution(host, now_s if before else min(first, now_s), BELIEF_CEILING)
+        execution: Execution[str] = Execution(host, now_s if before else min(first, now_s), ends=False)
         for uid, (resident, start) in sorted(members.items(), key=lambda item: (item[1][1], item[0])):
             if uid in before:
                 execution.start(uid, replace(resident, progress=before[uid]))
@@ -82,7 +82,7 @@ class ProgressEstimates:
 
     def resume(self, known: KnownNode, progress: Mapping[str, float], now_s: float) -> None:
         """Believe this progress of a node's jobs at ``now_s``, however it came about."""
-        execution: Execution[str] = Execution(self._host(known.view), now_s, BELIEF_CEILING)
+        execution: Execution[str] = Execution(self._host(known.view), now_s, ends=False)
         residents = {uid: resident for uid, (resident, _) in known.members.items()}
         for uid in sorted(residents):
             execution.start(uid, replace(residents[uid], progress=progress[uid]))

@@ -26,14 +26,11 @@ _NEVER = float("inf")
 class EstimatedExecutions(Generic[Key]):
     """Machines by name and the jobs on them by key, each with a *row* of arrays for as long as it is there.
 
-    For estimates alone: no job ends by itself, it stays at the ceiling.
+    For estimates alone: no job ends by itself; one that should have ended goes on beyond a progress of 1.
     """
 
-    def __init__(self, ceiling: float, now_s: float = 0.0) -> None:
-        """No machines. ``ceiling``: the most progress that a job is held to have made, below 1."""
-        if not ceiling < 1.0:
-            raise ValueError(f"ceiling must be below 1, got {ceiling}: estimated jobs do not end by themselves")
-        self._ceiling = ceiling
+    def __init__(self, now_s: float = 0.0) -> None:
+        """No machines."""
         self.now_s = now_s
         self._machines: dict[str, Execution[Key]] = {}
         self._next_s: dict[str, float] = {}
@@ -52,7 +49,7 @@ class EstimatedExecutions(Generic[Key]):
 
     def add(self, name: str, host: Host) -> None:
         """A machine without jobs."""
-        self._machines[name] = Execution(host, self.now_s, self._ceiling)
+        self._machines[name] = Execution(host, self.now_s, ends=False)
         self._next_s[name] = _NEVER
         self._apart[name] = None
 

@@ -35,8 +35,10 @@ class _Entry:
 
     __slots__ = ("at_s", "done", "later", "mark", "now", "pace", "rate", "ready_s", "scale", "serial_until", "since_s")
 
-    def __init__(self, host: Host, resident: Resident, slowdown: float) -> None:
+    def __init__(self, host: Host, resident: Resident, slowdown: float, ends: bool) -> None:
         first, self.later, self.serial_until = host.course(resident)
+        if not ends and self.serial_until > 1.0 - _TINY:
+            self.serial_until = _NEVER  # all its work is serial, however much that turns out to be
         self.done = resident.progress
         self.now = first if resident.progress < self.serial_until - _TINY else self.later
         self.ready_s = resident.ready_s
@@ -72,15 +74,15 @@ class _Entry:
 class Execution(Generic[Key]):
     """The jobs on one machine and how far they are, at one moment that only moves forward.
 
-    ``ceiling`` < 1 is for beliefs: no job is held to be done before its end is reported; a job that should be done by now
-    stays at the ceiling and goes on using its cores.
+    Without ``ends`` it is for estimates: a job ends when that is reported. One that should have ended by now goes on in its
+    last phase, and its progress, which counts what was forecast as 1, goes beyond that.
     """
 
-    def __init__(self, host: Host, now_s: float = 0.0, ceiling: float = 1.0) -> None:
+    def __init__(self, host: Host, now_s: float = 0.0, *, ends: bool = True) -> None:
         """An empty machine at ``now_s``."""
         self.host = host
         self.now_s = now_s
-        self._ceiling = ceiling
+        self._ends = ends
         self._entries: dict[Key, _Entry] = {}
         self._settled = False
         """Whether all jobs have the rates that they have beside each other."""
@@ -89,7 +91,7 @@ class Execution(Generic[Key]):
 
     def start(self, key: Key, resident: Resident, slowdown: float = 1.0) -> None:
         """Put a job on the machine. ``slowdown`` multiplies its work beyond what its profile says."""
-        self._entries[key] = _Entry(self.host, resident, slowdown)
+        self._entries[key] = _Entry(self.host, resident, slowdown, self._ends)
         self._settled = False
 
     def stop(self, key: Key) -> None:
@@ -143,9 +145,9 @@ class Execution(Generic[Key]):
                 continue
             mark = entry.mark
             entry.halt(to_s, mark)
-            if mark < self._ceiling:
+            if mark < 1.0:
                 entry.now = entry.later
-            elif self._ceiling >= 1.0:
+            else:
                 finished.append(key)
         for key in finished:
             del self._entries[key]
@@ -166,11 +168,9 @@ class Execution(Generic[Key]):
         soonest = _NEVER
         if len(running) < len(self._entries):
             soonest = min(e.ready_s for e in self._entries.values() if e.ready_s > self.now_s + _TINY)
+        last = 1.0 if self._ends else _NEVER
         for entry in running:
-            if self._ceiling < 1.0 and entry.done >= self._ceiling:
-                continue
-            mark = self._ceiling if entry.now is entry.later else min(entry.serial_until, self._ceiling)
-            entry.go(self.now_s, rates.progress[entry.now], mark)
+            entry.go(self.now_s, rates.progress[entry.now], last if entry.now is entry.later else entry.serial_until)
             soonest = min(soonest, entry.at_s)
         self._next_s = soonest
 

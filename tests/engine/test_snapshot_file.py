@@ -203,7 +203,8 @@ plan:
     assert problems(tmp_path, content) == [
         "now.yaml:3: now_s: must be a number, but is 'soon'",
         "now.yaml:14: running[0].cores: cores 8-9 do not exist on c, which has 0-7",
-        "now.yaml:24: running[1].progress: must be at most 1, but is 1.5",
+        "now.yaml:24: running[1].progress: must be at most 1, but is 1.5; a task runs longer than forecast only where "
+        "run_time_errors says how far forecasts may be wrong",
         "now.yaml:25: running[2].task.name: the name 'x' stands twice (first on line 10)",
         "now.yaml:25: running[2].width: requests on c exceed its 8 cores by 1",
         "now.yaml:26: running[3].cores: core 1 of a belongs to m; share_service_cores: true lets tasks use it",

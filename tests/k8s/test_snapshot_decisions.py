@@ -13,6 +13,7 @@ import yaml
 from model_scheduler import SOLVER, ModelScheduler
 from test_state import scheduler
 
+from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.cluster.snapshot_dump import dump_snapshot
 from flowsched.cluster.snapshot_file import load_snapshot
@@ -146,6 +147,24 @@ def test_an_exported_snapshot_gives_the_decisions_of_the_next_round(situation: s
     offered, decided, _ = both(running, tmp_path)
     assert offered == decided
     assert offered
+
+
+def test_a_pod_that_runs_longer_than_forecast_is_estimated_by_the_stated_error(tmp_path: Path) -> None:
+    running = scheduler(*nodes(2))
+    running.create(*(job(f"j{i}", i) for i in range(2)))
+    running.round()
+    running.answer_all()
+    running.server.now += 5000.0
+    running.create(*(job(f"late-{i}", i) for i in range(4)))
+    running.state.queue.wake(Wake.ANY, running.now)
+    snapshot, _ = snapshot_of(running.state, running.now)
+    offered, decided, _ = both(running, tmp_path)
+
+    assert offered == decided and offered
+    assert len(snapshot.running) == 2 and snapshot.run_time_errors == RunTimeErrors()
+    for r in snapshot.running:
+        length = RunTimeErrors().length(r.progress, snapshot.catalogue.jobs[r.task.profile].error)
+        assert r.progress > 2.0 and snapshot.estimate(r.task, r.progress).done == pytest.approx(r.progress / length)
 
 
 def test_relations_groups_and_resources_hold_in_what_the_engine_decides() -> None:

@@ -13,6 +13,7 @@ from builders import CATALOGUE, LARGE, SMALL, any_of, profiles
 from flowsched_models.estimated_executions import EstimatedExecutions
 from flowsched_models.execution import Execution
 from flowsched_models.forecast import Waiting, forecast
+from flowsched_models.profile import PhaseOrder
 from flowsched_models.runtime import Host, HostFactory, Resident, ServiceLoad
 
 HOSTS = HostFactory(CATALOGUE)
@@ -190,24 +191,44 @@ def test_no_task_moves_past_an_event() -> None:
         machine.advance(26.0)
 
 
-def test_a_believed_task_stays_at_the_ceiling_and_goes_on_using_its_cores() -> None:
-    machine: Execution[str] = Execution(small(), 0.0, 0.95)
+def test_an_estimated_task_goes_on_beyond_its_forecast_and_uses_its_cores() -> None:
+    """Each goes on at the pace of its last phase; one whose work is all serial stays in that."""
+    machine: Execution[str] = Execution(small(), 0.0, ends=False)
     machine.start("a", ALONE)
     machine.start("b", Resident("serial", 3.0, 4, ALL, 1.0))
     while machine.next_event_s() < 1e6:
         assert machine.advance(machine.next_event_s()) == []
-    machine.advance(1e6)
+    begin = machine.now_s
+    before = dict(machine.progresses())
+    machine.advance(begin + 1e6)
+    first = dict(machine.progresses())
+    machine.advance(begin + 2e6)
 
-    assert machine.progress("a") == machine.progress("b") == 0.95
+    for name, done in machine.progresses():
+        assert first[name] > 1e3 and done - first[name] == pytest.approx(first[name] - before[name])
     assert set(busy_cpus(machine)) == {"a", "b"}
 
 
+def test_a_wholly_serial_estimate_stays_on_one_core_beyond_its_forecast() -> None:
+    serial = replace(CATALOGUE.jobs["serial"], serial_fraction=1.0 - 2.0**-40, phase_order=PhaseOrder.SERIAL_FIRST)
+    host = HostFactory(replace(CATALOGUE, jobs={"fixed": replace(serial, name="fixed")})).host("small")
+    machine: Execution[str] = Execution(host, 0.0, ends=False)
+    machine.start("a", Resident("fixed", 1.0, 4, ALL, 1.0))
+    whole_s = host.alone_s("fixed", 4, ALL)
+    machine.advance(5.0 * whole_s)
+    again: Execution[str] = Execution(host, 0.0, ends=False)
+    again.start("a", Resident("fixed", 1.0, 4, ALL, 1.0, progress=machine.progress("a")))
+    again.advance(whole_s)
+
+    assert machine.progress("a") == pytest.approx(5.0) and again.progress("a") == pytest.approx(6.0)
+
+
 @pytest.mark.parametrize("begin", [0.0, 1e6, 1.7e9])
-@pytest.mark.parametrize("ceiling", [1.0, 0.95])
-def test_clocks_may_start_anywhere(begin: float, ceiling: float) -> None:
+@pytest.mark.parametrize("ends", [True, False])
+def test_clocks_may_start_anywhere(begin: float, ends: bool) -> None:
     """Seconds since 1970 leave 0.2 microseconds to a float: every event must still be passed."""
     begin += 0.123
-    machine: Execution[int] = Execution(small(), begin, ceiling)
+    machine: Execution[int] = Execution(small(), begin, ends=ends)
     for k in range(3):
         resident = Resident("serial", 0.37 + 0.11 * k, 4, ALL, 1.0, ready_s=begin + 1.0)
         machine.start(k, resident)
@@ -322,7 +343,7 @@ def test_the_peak_of_a_service_is_that_of_the_loudest_moment() -> None:
 def test_machines_that_move_together_do_bit_by_bit_what_each_would_do(
     given_machines: list[tuple[Host, list[Resident]]], steps: list[tuple[float, str]]
 ) -> None:
-    together: EstimatedExecutions[int] = EstimatedExecutions(0.95)
+    together: EstimatedExecutions[int] = EstimatedExecutions()
     each: dict[str, Execution[int]] = {}
     waiting: list[tuple[str, int, Resident]] = []
     rows: dict[int, tuple[str, int]] = {}
@@ -334,7 +355,7 @@ def test_machines_that_move_together_do_bit_by_bit_what_each_would_do(
 
     for m, (host, jobs) in enumerate(given_machines):
         together.add(f"m{m}", host)
-        each[f"m{m}"] = Execution(host, 0.0, 0.95)
+        each[f"m{m}"] = Execution(host, 0.0, ends=False)
         waiting += [(f"m{m}", 10 * m + k, job) for k, job in enumerate(jobs)]
     now = 0.0
     for step, what in steps:
@@ -360,8 +381,3 @@ def test_machines_that_move_together_do_bit_by_bit_what_each_would_do(
             }
             for machine in each.values():
                 moved(machine)
-
-
-def test_estimates_of_machines_need_a_ceiling() -> None:
-    with pytest.raises(ValueError, match="ceiling must be below 1, got 1"):
-        EstimatedExecutions(1.0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,6 +129,18 @@ def test_model_error_comes_on_top(tmp_path: Path) -> None:
 
     assert ran(given, "fcfs", model_error="measured")["a"] == pytest.approx(60.0, rel=0.1)
     assert ran(given, "fcfs", model_error=0.3)["a"] != pytest.approx(60.0, rel=0.01)
+
+
+@pytest.mark.parametrize("error", [0.0, 0.5])
+def test_flow_learns_from_ends_how_far_it_is_told_wrong(tmp_path: Path, error: float) -> None:
+    jobs = "jobs: [{name: a, request: 2, runtime_s: 60, copies: 60}]\n"
+    kept: list[dict[str, Any]] = []
+    options = Options(model_error=error, record_sink=lambda policy, number, recipe: kept.append(dict(recipe())))
+    simulate(scenario(tmp_path, ONE + jobs), "flow", options=options, engine=EngineOptions(keep_records=True))
+
+    known = [part["snapshot"]["run_time_errors"] for record in kept for part in record["parts"]]
+    assert known[0] == {"ends": 0, "log_squares": 0.0} and 50 < known[-1]["ends"] < 60
+    assert math.sqrt(known[-1]["log_squares"] / known[-1]["ends"]) == pytest.approx(error, abs=0.1)
 
 
 def test_a_file_of_arrivals_has_columns_for_it(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from flowsched.cluster.decision import Decisions, Placement
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.scale.policies import COST_MODELS
 from flowsched_models.execution import INSTANT_S
-from flowsched_simulator import Options, Run, Scenario, make_scenario, simulate
+from flowsched_simulator import EngineOptions, Options, Run, Scenario, make_scenario, simulate
 from flowsched_simulator.baselines.availability import Availability
 from flowsched_simulator.baselines.registry import BASELINES
 from flowsched_simulator.simulation import Simulation
@@ -213,3 +213,29 @@ def test_what_is_shared_of_a_core_does_not_stretch_a_given_run_time() -> None:
     run = simulate(scenario(asked), "fcfs", variant="declared-shared")
 
     assert ends(run) == [100.0] * 16
+
+
+def learnt_and_started(shift_s: int) -> tuple[list[dict[str, Any]], list[float]]:
+    """What ``flow`` knew of run times in each round, and when the jobs started, on a clock that is so much ahead."""
+    jobs = [
+        {**job, "submit_s": job["submit_s"] + shift_s, "runtime_s": job["runtime_s"] + i / 7}
+        for i, job in enumerate(mixed_jobs(4))
+    ]
+    learnt: list[dict[str, Any]] = []
+    options = Options(
+        record_sink=lambda policy, number, recipe: learnt.extend(
+            part["snapshot"]["run_time_errors"] for part in recipe()["parts"]
+        )
+    )
+    run = simulate(scenario(jobs, 2), "flow", options=options, engine=EngineOptions(keep_records=True))
+    return learnt, [job.start_s - shift_s for job in run.jobs if job.start_s is not None]
+
+
+def test_what_flow_learns_from_ends_is_the_same_on_any_clock() -> None:
+    """Also where a float holds a time to a quarter of a microsecond."""
+    learnt, starts = learnt_and_started(0)
+
+    assert learnt[-1]["log_squares"] > 1.0
+    for shift_s in (1_000_003, 1_700_000_000):
+        again, later = learnt_and_started(shift_s)
+        assert again == learnt and later == pytest.approx(starts, abs=1e-5)

@@ -517,7 +517,7 @@ class Panel {
           "Runs there",
           longList(
             running,
-            (run) => `${side.round.title(run.task)}, ${cores(run.width_milli)}, ${percent(run.progress)} done`,
+            (run) => `${side.round.title(run.task)}, ${cores(run.width_milli)}, ${percent(run.progress)} of its forecast`,
           ),
         ),
       section(

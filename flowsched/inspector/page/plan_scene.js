@@ -93,7 +93,7 @@ function card(part, machine, boxes, wide) {
     rows.push({
       tag: "runs",
       text: part.round.title(run.task),
-      note: wide === CARD ? `${cores(run.width_milli)}, ${percent(run.progress)} done` : cores(run.width_milli),
+      note: wide === CARD ? `${cores(run.width_milli)}, ${percent(run.progress)} of its forecast` : cores(run.width_milli),
       state: "runs",
     });
   }

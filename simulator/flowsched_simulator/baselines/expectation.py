@@ -17,7 +17,7 @@ from flowsched_models.execution import INSTANT_S, what_is_left
 from flowsched_models.machine import MachineType
 from flowsched_models.profile import JobProfile
 
-_OVERRUN = 0.05
+OVERRUN = 0.05
 """Part of its estimate that a task is taken to need still when the estimate has passed."""
 
 
@@ -84,7 +84,7 @@ def left_s(catalogue: Catalogue, running: Running, machine_type: MachineType, no
     """
     told = told_s(catalogue, running.task, machine_type, running.cores)
     left = running.start_s + told - now_s
-    return left if left > INSTANT_S else _OVERRUN * told
+    return left if left > INSTANT_S else OVERRUN * told
 
 
 def load_s(catalogue: Catalogue, task: Task, machine_type: MachineType, cores: Collection[int]) -> float:

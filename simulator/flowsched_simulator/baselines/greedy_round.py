@@ -15,7 +15,7 @@ from flowsched.cluster.resource import amount_text, covers
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Snapshot, Task
 from flowsched.relations.domain_counts import DomainCounts, demand_text
 from flowsched.support.arrays import BoolArray, IntArray
-from flowsched_simulator.baselines.expectation import load_s, spread, told_s
+from flowsched_simulator.baselines.expectation import OVERRUN, load_s, spread, told_s
 from flowsched_simulator.baselines.room import (
     NO_CPU_MILLI,
     Room,
@@ -215,7 +215,7 @@ class Round:
             # By name, so that sums do not depend on an order that carries no meaning.
             for r in sorted(self.snapshot.running, key=lambda r: r.task.name):
                 if rooms[r.machine].batch_cores:
-                    self._loads_s[r.machine] += max(0.0, 1.0 - r.progress) * self.added_s(r.task, rooms[r.machine])
+                    self._loads_s[r.machine] += max(OVERRUN, 1.0 - r.progress) * self.added_s(r.task, rooms[r.machine])
             for p in self._placements:
                 self._loads_s[p.machine] += self.added_s(self._tasks[p.task], rooms[p.machine])
         return self._loads_s[room.name]

@@ -1,0 +1,168 @@
+"""Tasks that run longer than forecast: what is learnt from ends, what is left of them, and that goals stay as they are."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import CATALOGUE, HUNGRY, SCALING, any_of, flow_scheduler, machines, rounds, running, snapshot, task
+from flowsched.cluster.cluster_state import ClusterState
+from flowsched.cluster.compaction import compact
+from flowsched.cluster.events import MachineAdded, TaskBound, TaskFinished, TaskPreempted, TaskSubmitted
+from flowsched.cluster.run_time_errors import RunTimeErrors
+from flowsched.cluster.running_tasks import columns_of, lengths
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Snapshot, Task
+from flowsched.cluster.snapshot_dump import dump_snapshot, read_plain_snapshot
+from flowsched.cluster.still_running import run_length
+from flowsched.pricing.forecast_cache import forecast_cache
+from flowsched.pricing.goals import Goals
+from flowsched_models.runtime import HostFactory
+
+ALL = (0, 1, 2, 3)
+ALONE_S = 25.0
+"""Of a task of the profile ``scaling`` on the small machine."""
+
+
+def state_with(tasks: Sequence[Task], start_s: float = 0.0) -> ClusterState:
+    """Each task on a machine of its own, since 0."""
+    state = ClusterState(CATALOGUE)
+    for k, t in enumerate(tasks):
+        here = replace(machines(1)[0], name=f"m{k}")
+        state.apply(MachineAdded(here), 0.0)
+        state.apply(TaskSubmitted(t), 0.0)
+        state.apply(TaskBound(t.name, here.name, 1000, 4, ALL, start_s), 0.0)
+    return state
+
+
+def errors_of(state: ClusterState, now_s: float) -> RunTimeErrors:
+    found = state.snapshot(now_s).run_time_errors
+    assert found is not None
+    return found
+
+
+@settings(max_examples=30)
+@given(st.permutations(range(5)), st.floats(1.0, 200.0))
+def test_the_order_of_ends_in_one_instant_decides_nothing(order: list[int], end_s: float) -> None:
+    tasks = [task(f"t{k}", SCALING, scale=0.37 * (k + 1)) for k in range(5)]
+    found = []
+    for names in (range(5), order):
+        state = state_with(tasks)
+        for k in names:
+            state.apply(TaskFinished(f"t{k}"), end_s)
+        found.append(errors_of(state, end_s))
+
+    squares = sum(math.log(end_s / (ALONE_S * t.scale)) ** 2 for t in tasks)
+    assert found[0] == found[1] and found[0].ends == 5
+    assert found[0].log_squares == pytest.approx(squares, abs=5e-5)
+
+
+def test_ends_of_what_has_no_forecast_teach_nothing() -> None:
+    """What never began, what has no end, and what ends with others, whichever of them is told first."""
+    kinds: list[dict[str, Any]] = [{"endless": True}, {"gpus_for": "main"}]
+    state = state_with([task("main", SCALING), *(task(f"t{k}", SCALING, **more) for k, more in enumerate(kinds))])
+    for name in ("main", "t0", "t1"):
+        state.apply(TaskFinished(name), 70.0)
+    late = state_with([task("late", SCALING)], start_s=9.0)
+    late.apply(TaskFinished("late"), 5.0)
+
+    assert errors_of(state, 70.0) == errors_of(late, 5.0) == RunTimeErrors()
+
+
+def test_exact_ends_make_the_spread_vanish() -> None:
+    tasks = [task(f"t{k}", SCALING, scale=1.0 + k) for k in range(40)]
+    state = state_with(tasks)
+    for k in range(40):
+        state.apply(TaskFinished(f"t{k}"), ALONE_S * (1.0 + k))
+    found = errors_of(state, 1000.0)
+
+    assert found == RunTimeErrors(40, 0)
+    assert found.length(0.95, 0.1) == pytest.approx(1.0, abs=0.01)
+
+
+def test_what_is_kept_of_the_work_of_a_task_beyond_its_forecast_is_not_all() -> None:
+    for end_s, done in ((10.0, 0.4), (60.0, 0.95)):
+        state = state_with([task("t", SCALING)])
+        state.apply(TaskPreempted("t", keeps_work=True), end_s)
+        (waiting,) = state.snapshot(end_s).pending
+        assert waiting.done == pytest.approx(done)
+
+
+def one_running(progress: float, errors: RunTimeErrors | None, **changes: Any) -> Snapshot:
+    here = running(task("r", SCALING, scale=2.0, **changes), "m1", ALL, progress=progress)
+    return snapshot([task("w", HUNGRY)], running=[here], now_s=40.0, run_time_errors=errors)
+
+
+@given(st.floats(0.0, 5.0), st.sampled_from((None, RunTimeErrors(), RunTimeErrors.of(9, 2.0))))
+def test_forecasts_take_what_is_left_and_goals_what_was_forecast(progress: float, errors: RunTimeErrors | None) -> None:
+    progress = min(progress, 1.0) if errors is None else progress
+    now = one_running(progress, errors)
+    forecasts = forecast_cache(compact(now, HostFactory(CATALOGUE)), Settings(), HostFactory(CATALOGUE))
+    fresh = one_running(0.0, None)
+    before = forecast_cache(compact(fresh, HostFactory(CATALOGUE)), Settings(), HostFactory(CATALOGUE))
+    told = errors or RunTimeErrors()
+    length = run_length(progress, SCALING.error, told.ends, told.log_squares) if errors else 1.0
+
+    assert forecasts.residents_alone_s(0)[0] == pytest.approx(2.0 * ALONE_S * (length - progress), abs=1e-6)
+    assert Goals(forecasts, Settings()).running == Goals(before, Settings()).running
+    assert lengths(now, columns_of(now)).tolist() == pytest.approx([length])
+
+
+def test_an_endless_task_has_no_forecast_to_be_beyond() -> None:
+    now = one_running(30.0, RunTimeErrors(), endless=True)
+
+    assert now.estimate(now.running[0].task, 30.0).scale == 2.0
+    assert lengths(now, columns_of(now)).tolist() == [1.0]
+
+
+def test_kept_work_is_conditioned_while_it_waits_as_while_it_ran() -> None:
+    errors = RunTimeErrors.of(9, 2.0)
+    now = replace(one_running(0.0, errors), running=(), pending=(task("w", SCALING, scale=2.0, done=0.9),))
+    hosts = HostFactory(CATALOGUE)
+    left = errors.length(0.9, SCALING.error) - 0.9
+
+    forecasts = forecast_cache(compact(now, hosts), Settings(), hosts)
+    assert left > 0.2 and forecasts.best_left_s(0, 0) == pytest.approx(2.0 * ALONE_S * left)
+
+
+def test_a_task_beyond_its_forecast_is_not_about_to_end_round_after_round() -> None:
+    """A long one that is beyond its forecast has more left than a short one half way: what waits goes beside that."""
+    errors = RunTimeErrors.of(30, 30 * 0.16)
+    long, short = (task(name, SCALING, cores=4, scale=scale) for name, scale in (("long", 3.0), ("short", 1.0)))
+    busy = [running(long, "m1", progress=1.2), running(short, "m2", progress=0.5)]
+    for order in (busy, busy[::-1]):
+        now = snapshot([task("w", SCALING, cores=4)], machines(2), running=order, now_s=100.0, run_time_errors=errors)
+        (waiting,) = flow_scheduler().decide(now).postponements
+        assert waiting.planned is not None and waiting.planned.machine == "m2"
+
+
+@settings(max_examples=25)
+@given(rounds(), st.sampled_from((RunTimeErrors(), RunTimeErrors.of(9, 2.0))), st.data())
+def test_a_snapshot_written_and_read_back_in_another_order_decides_the_same(
+    drawn: Snapshot, errors: RunTimeErrors, data: st.DataObject
+) -> None:
+    here = [replace(r, progress=data.draw(any_of(0.3, 0.98, 1.0, 1.9))) for r in drawn.running]
+    now = replace(drawn, running=tuple(here), run_time_errors=errors)
+    read = read_plain_snapshot(json.loads(json.dumps(dump_snapshot(now))))
+    assert read.run_time_errors == errors
+    shuffled = replace(read, running=tuple(data.draw(st.permutations(read.running))))
+
+    first, other = flow_scheduler().decide(now), flow_scheduler().decide(shuffled)
+    assert {p.task: p for p in first.placements} == {p.task: p for p in other.placements}
+    assert {p.task: (p.planned, p.reason) for p in first.postponements} == {
+        p.task: (p.planned, p.reason) for p in other.postponements
+    }
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**12))
+def test_what_stands_in_a_file_is_what_was_known(ends: int, nano: int) -> None:
+    known = RunTimeErrors(ends, nano)
+
+    assert RunTimeErrors.of(known.ends, known.log_squares) == known

@@ -247,7 +247,7 @@ def _words(error: Any) -> tuple[str, str]:
     if kind in _LIMITS:
         name, words = _LIMITS[kind]
         limit = context[name] if isinstance(context[name], int) else f"{context[name]:g}"
-        return f"must be {words} {limit}, but is {shown(value)}", ""
+        return f"must be {words} {limit}, but is {shown(value)}", _limit_help(error)
     if kind == "literal_error":
         expected = [w.strip().strip("'") for w in context["expected"].replace(" or ", ", ").split(",")]
         wanted = f"must be {expected[0]}" if len(expected) == 1 else f"must be one of {', '.join(expected)}"
@@ -257,6 +257,14 @@ def _words(error: Any) -> tuple[str, str]:
         return "must not be empty", ""
     text = str(error["msg"])
     return text[:1].lower() + text[1:], ""
+
+
+def _limit_help(error: Any) -> str:
+    """The cure of a time that no seconds are so many of."""
+    key = str(error["loc"][-1]) if error["loc"] else ""
+    if error["type"] != "less_than_equal" or not key.endswith("_s"):
+        return ""
+    return "it is in seconds: divide what is in milliseconds or microseconds, and count from the first of all"
 
 
 def _type_help(error: Any) -> str:

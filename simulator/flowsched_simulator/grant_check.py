@@ -41,8 +41,12 @@ def check_time(tasks: Iterable[tuple[Task, JobRun]], world: World, policy: str) 
             whole_s = world.given_s(task, machine)
             if whole_s is None:
                 break
-            had += max(0.0, end_s - start_s) / whole_s
-            slack += (_SLACK_S + _ROUNDINGS * math.ulp(end_s)) / whole_s
+            ran_s, slack_s = max(0.0, end_s - start_s), _SLACK_S + _ROUNDINGS * math.ulp(end_s)
+            if whole_s == 0.0:
+                had += 1.0 if ran_s <= slack_s else math.inf
+            else:
+                had += ran_s / whole_s
+                slack += slack_s / whole_s
         else:
             if had < 1.0 - slack or (not stays and had > 1.0 + slack):
                 raise RuntimeError(

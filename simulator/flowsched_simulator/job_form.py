@@ -11,6 +11,7 @@ from pydantic import Field
 from flowsched.cluster.cluster_form import BoundForm, JobGpus
 from flowsched.disaggregation.coupled import coupled_names
 from flowsched_models.document import Document, KeyPath, Problem
+from flowsched_models.execution import INSTANT_S
 from flowsched_models.form import Form, MemoryMib, MilliCpu, Name, NotNegative, Positive, Priority
 
 MAX_COPIES = 100_000
@@ -24,8 +25,8 @@ class _JobKeys(Form):
     request: MilliCpu
     widths: Annotated[list[MilliCpu], Field(min_length=1)] | None = None
     scale: Positive = 1.0
-    runtime_s: Positive | None = None
-    estimate_s: Positive | None = None
+    runtime_s: NotNegative | None = None
+    estimate_s: NotNegative | None = None
     submit_s: NotNegative = 0.0
     goal_s: Positive | None = None
     deadline_s: Positive | None = None
@@ -48,8 +49,9 @@ class JobForm(BoundForm, _JobKeys):
 
     @property
     def told_s(self) -> float | None:
-        """The run time that policies are told, in seconds; None where it follows from the profile."""
-        return self.runtime_s if self.estimate_s is None else self.estimate_s
+        """The run time that policies are told, in seconds, an instant at least; None where it follows from the profile."""
+        said_s = self.runtime_s if self.estimate_s is None else self.estimate_s
+        return None if said_s is None else max(said_s, INSTANT_S)
 
     def names(self) -> list[str]:
         """The jobs that the entry stands for."""

@@ -93,9 +93,8 @@ class JobRun:
 
     @property
     def slowdown(self) -> float | None:
-        """Completion time relative to running alone."""
-        completion = self.completion_s
-        return None if completion is None else completion / self.alone_s
+        """Completion time relative to running alone; None for a job without length too."""
+        return _slowdown(self)
 
 
 @dataclass(frozen=True)
@@ -121,9 +120,8 @@ class JobOutcome:
 
     @property
     def slowdown(self) -> float | None:
-        """Completion time relative to all tasks running alone, at once."""
-        completion = self.completion_s
-        return None if completion is None else completion / self.alone_s
+        """Completion time relative to all tasks running alone, at once; None for a job without length too."""
+        return _slowdown(self)
 
     @property
     def missed(self) -> bool | None:
@@ -152,6 +150,11 @@ def outcomes_of(runs: Iterable[JobRun]) -> tuple[JobOutcome, ...]:
             )
         )
     return tuple(found)
+
+
+def _slowdown(job: JobRun | JobOutcome) -> float | None:
+    completion = job.completion_s
+    return None if completion is None or job.alone_s == 0.0 else completion / job.alone_s
 
 
 def _missed(deadline_s: float | None, completion_s: float | None) -> bool | None:
@@ -248,15 +251,20 @@ class Run(ShortRepr):
         """Highest p95 of a window, or None where there is no service."""
         return max((w.p95_us for w in self.latency), default=None)
 
+    def per_job(self, name: str) -> list[float | None]:
+        """A figure of every job, None for those that never ended; the slow-down of those with a length alone."""
+        return [getattr(j, name) for j in self.outcomes if name != "slowdown" or j.alone_s > 0.0]
+
     def _per_job(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-        values = [getattr(j, name) for j in self.outcomes]
-        return np.array([np.inf if v is None else v for v in values], dtype=np.float64)
+        return np.array([np.inf if v is None else v for v in self.per_job(name)], dtype=np.float64)
 
     def _mean(self, name: str) -> float | None:
-        return _plain(self._per_job(name).mean()) if self.jobs else None
+        values = self._per_job(name)
+        return _plain(values.mean()) if len(values) else None
 
     def _percentile(self, name: str, q: float) -> float | None:
-        return _plain(np.percentile(self._per_job(name), q, method="higher")) if self.jobs else None
+        values = self._per_job(name)
+        return _plain(np.percentile(values, q, method="higher")) if len(values) else None
 
     def _count(self, name: str) -> int | None:
         """Sum of a count of the rounds; None where no round has it."""

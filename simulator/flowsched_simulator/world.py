@@ -85,6 +85,8 @@ class World:
         self._changes: list[tuple[float, int, str]] = []
         """The same as a heap: time, number and name of the machine; those that ``_next_s`` does not know are void."""
         self._touched: dict[str, None] = {}
+        self._ended: list[tuple[str, float]] = []
+        """Tasks without length that ended before another task came to their machine, or left it, in the same instant."""
         self._alike: tuple[Sequence[Machine], Mapping[_Kind, list[str]]] | None = None
         """Machines that were asked about last, and which of them are alike."""
         self._shortest: dict[Hashable, float] = {}
@@ -95,13 +97,13 @@ class World:
 
     def start(self, task: str, machine: str, resident: Resident, now_s: float) -> None:
         """Put a task on a machine."""
-        self._move(machine, now_s)
+        self._catch_up(machine, now_s)
         self._machines[machine].start(task, resident, self._error.factor(task, machine))
         self._touched[machine] = None
 
     def stop(self, task: str, machine: str, now_s: float) -> float:
         """Take a task off a machine; the share of its work that is done."""
-        self._move(machine, now_s)
+        self._catch_up(machine, now_s)
         execution = self._machines[machine]
         progress = execution.progress(task)
         execution.stop(task)
@@ -109,6 +111,8 @@ class World:
 
     def next_event_s(self) -> float:
         """When anything changes on any machine."""
+        if self._ended:
+            return self._ended[0][1]
         for name in self._touched:
             soonest = self._next_s[name] = self._machines[name].next_event_s()
             if soonest < _NEVER:
@@ -120,10 +124,10 @@ class World:
 
     def advance(self, to_s: float) -> list[tuple[str, float]]:
         """Move every machine that has something to do by ``to_s``; the tasks that ended and when, in that order."""
+        finished, self._ended = self._ended, []
         due: set[tuple[int, str]] = set()
         while self.next_event_s() <= to_s:
             due.add(heappop(self._changes)[1:])
-        finished = []
         for _, name in sorted(due):
             machine = self._machines[name]
             while (event_s := machine.next_event_s()) <= to_s:
@@ -207,6 +211,10 @@ class World:
                     for w in windows_of(self._stretches[service.name], first_s, last_s)
                 ]
         return tuple(windows)
+
+    def _catch_up(self, name: str, now_s: float) -> None:
+        """Bring a machine to the present, where what happened before is known."""
+        self._ended += [(task, now_s) for task in self._move(name, now_s)]
 
     def _move(self, name: str, to_s: float) -> list[str]:
         machine = self._machines[name]

@@ -166,7 +166,7 @@ def test_a_file_of_run_times_needs_no_column_of_profiles(tmp_path: Path) -> None
     ("job", "told"),
     [
         ("request: 1", "jobs[0].profile: is missing; name a job profile, or give runtime_s"),
-        ("request: 1, runtime_s: 0", "jobs[0].runtime_s: must be more than 0, but is 0"),
+        ("request: 1, runtime_s: -2", "jobs[0].runtime_s: must be at least 0, but is -2"),
         (
             "request: 1, profile: vips, estimate_s: 5",
             "jobs[0].estimate_s: is for jobs with runtime_s; add runtime_s, or leave estimate_s out",

@@ -104,7 +104,7 @@ def run_figures(scenario: Scenario, run: Run) -> dict[str, Any]:
     }
     for name in _OF_JOBS:
         for word, q in _QUANTILES:
-            figures.setdefault(f"{word}_{name}", _quantile([getattr(job, name) for job in run.outcomes], q))
+            figures.setdefault(f"{word}_{name}", _quantile(run.per_job(name), q))
     return figures
 
 

@@ -47,7 +47,7 @@ def _small_cluster(gpus: MachineGpus | None, asked: tuple[TaskGpus | None, ...])
         now_s=0.0,
         catalogue=catalogue,
         machines=(Machine("any", "any", 1000 + 1000 * vcpus, 16, vcpus, gpus=gpus),),
-        running=(Running(task("a"), "any", 1000, 1, (0,), 0.0, 0.0),) if gpus is None else (),
+        running=(Running(task("a"), "any", 1000, 1, (0,), 0.0, 0.0, 0.5),) if gpus is None else (),
         pending=tuple(task(f"b-{i}", wanted) for i, wanted in enumerate(asked)),
         run_time_errors=RunTimeErrors(),
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from flowsched.commands.status_line import StepLine
 from flowsched.inspector.consistency import told_as_damage
 from flowsched.inspector.graph import Graph
 from flowsched.inspector.record_view import Part, RecordView
@@ -104,7 +105,7 @@ def inspect(
             click.echo(text)
         return
     if html is not None:
-        with told_as_damage(*records, *others):
+        with told_as_damage(*records, *others), StepLine("writing the page"):
             _write(places, {"--html": lambda: page_of(records, others)})
         return
     if against is not None:

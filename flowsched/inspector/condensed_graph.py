@@ -158,7 +158,10 @@ class _Chooser:
             if self.part.kind == SEARCH and graph.supplies[node] < tasks:
                 note = f"{int(graph.supplies[node]):,} of {tasks:,} tasks"
             return Cell(kind, label, note, "", flow)
-        return Cell(kind, label, {"unscheduled": "unscheduled", "arrive": "arrives"}.get(kind, ""), "", flow)
+        note = {"unscheduled": "unscheduled", "arrive": "arrives"}.get(kind, "")
+        if node in graph.members:
+            note = f"{len(graph.members[node]):,} {'machines' if kind == 'arrive' else 'tasks'}"
+        return Cell(kind, label, note, "", flow)
 
     def _bundles(self, number: Mapping[int, int]) -> list[Bundle]:
         graph = self.graph

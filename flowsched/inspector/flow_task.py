@@ -85,8 +85,8 @@ class FlowTask:
 
     def domain_counts(self) -> DomainCounts:
         """What relations count once all that starts now has started, the task itself left out."""
-        starting = self.restored.decided.starting()
-        return self.restored.model.view.counted_with((t, m) for t, m in starting if t != self.number)
+        model, starting = self.restored.model, self.restored.decided.starting()
+        return model.view.counted_with((t, m) for t, m in starting if t != self.number and model.related(t))
 
 
 def find_task(recorded: RecordView, part: Part, task: str) -> FlowTask:

@@ -37,7 +37,10 @@ class Graph(Network):
     units: IntArray
     flow: IntArray
     columns: Mapping[str, IntArray]
-    """``slot`` and ``width_milli`` of each move, -1 where an arc is none; empty for networks of groups."""
+    """``slot`` and ``width_milli`` of each move, -1 where an arc is none; empty for networks of groups. Where nodes have
+    members also ``own``: 1 for moves within the machine that the task is on."""
+    members: Mapping[int, tuple[str, ...]]
+    """Tasks or machines that one node of a last network stands for, where it is more than one."""
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
@@ -77,7 +80,7 @@ class Graph(Network):
         return f"{self.kinds[node]}:{self.names[node]}" if self.names[node] else self.kinds[node]
 
     def node(self, kind: str, name: str = "") -> int | None:
-        """Number of a node; None if there is none of that kind and name."""
+        """Number of the node that is, or stands for, something of a kind and name; None if there is none."""
         return self._numbers.get((kind, name))
 
     def cost(self, arc: int) -> float:
@@ -95,6 +98,17 @@ class Graph(Network):
     def in_cost(self, solver_units: int | float) -> float:
         """An amount in solver units per unit of flow, in units of cost."""
         return float(solver_units) / self.cost_scale
+
+    def members_of(self, node: int) -> tuple[str, ...]:
+        """What a node stands for: itself, or all that are equal to it."""
+        return self.members.get(node, (self.names[node],))
+
+    def machines_of(self, arc: int, own: str | None) -> tuple[str, ...]:
+        """Machines that a move leads to, each at the same price. ``own``: the one that its task is on, or planned for."""
+        machines = self.members_of(int(self.heads[arc]))
+        if "own" not in self.columns or own is None:
+            return machines
+        return (own,) if self.columns["own"][arc] else tuple(m for m in machines if m != own)
 
     def leaving(self, node: int) -> IntArray:
         """Arcs whose tail is a node."""
@@ -149,7 +163,8 @@ class Graph(Network):
 
     @cached_property
     def _numbers(self) -> dict[tuple[str, str], int]:
-        return {key: i for i, key in enumerate(zip(self.kinds, self.names, strict=True))}
+        inside = {(self.kinds[i], name): i for i, names in self.members.items() for name in names}
+        return inside | {key: i for i, key in enumerate(zip(self.kinds, self.names, strict=True))}
 
     @cached_property
     def _leaving(self) -> dict[int, IntArray]:
@@ -168,6 +183,8 @@ def read_graph(plain: RecordedNetwork) -> Graph:
     def whole(values: Wholes) -> IntArray:
         return np.asarray(values, dtype=np.int64)
 
+    nodes = tuple(map(str, plain["nodes"]))
+    number = {label: i for i, label in enumerate(nodes)}
     return Graph(
         whole(plain["tails"]),
         whole(plain["heads"]),
@@ -175,9 +192,10 @@ def read_graph(plain: RecordedNetwork) -> Graph:
         whole(plain["unit_costs"]),
         whole(plain["supplies"]),
         float(plain["cost_scale"]),
-        tuple(map(str, plain["nodes"])),
+        nodes,
         terms={name: np.asarray(values, dtype=np.float64) for name, values in plain["terms"].items()},
         units=whole(plain["units"]),
         flow=whole(plain["flow"]),
         columns={name: whole(values) for name, values in plain.get("columns", {}).items()},
+        members={number[label]: tuple(map(str, names)) for label, names in plain.get("members", {}).items()},
     )

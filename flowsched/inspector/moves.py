@@ -137,6 +137,8 @@ def _arcs_of(task: FlowTask) -> Iterator[tuple[Graph, int]]:
 def _recorded(task: FlowTask) -> Iterable[OtherOption]:
     decided = task.placed if task.placed is not None else task.waits
     base = 0.0 if decided is None or decided.cost is None else decided.cost
+    own, number = task.part.planned.get(task.name, (None,))[0], task.part.machine_number
+    found: list[OtherOption] = []
     for graph, arc in _arcs_of(task):
         head = int(graph.heads[arc])
         if graph.kinds[head] != "arrive":
@@ -145,7 +147,8 @@ def _recorded(task: FlowTask) -> Iterable[OtherOption]:
         leaving = -terms.pop(LEFT) if LEFT in terms else base
         more = graph.cost(arc) if terms else graph.true_cost(arc)
         slot, width = (int(graph.columns[k][arc]) for k in ("slot", "width_milli"))
-        yield OtherOption(graph.names[head], slot, width, leaving + more, terms)
+        found += [OtherOption(m, slot, width, leaving + more, terms) for m in graph.machines_of(arc, own)]
+    return sorted(found, key=lambda move: number[move.machine or ""])
 
 
 def _priced(task: FlowTask) -> Iterable[OtherOption]:

@@ -137,6 +137,11 @@ class Part:
         return tuple(m["name"] for m in self.search["snapshot"]["machines"])
 
     @cached_property
+    def machine_number(self) -> Mapping[str, int]:
+        """Place of every machine in ``machines``."""
+        return {name: i for i, name in enumerate(self.machines)}
+
+    @cached_property
     def classes(self) -> tuple[Members, ...]:
         """Pending tasks that the network cannot tell apart."""
         if self.kind != SEARCH:

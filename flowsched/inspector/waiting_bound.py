@@ -13,7 +13,7 @@ from flowsched.inspector import pod_facts
 from flowsched.inspector.drained_cluster import can_be_reserved, room_for
 from flowsched.inspector.longest_run import longest_run_s
 from flowsched.inspector.record_view import NETWORK, RecordView
-from flowsched.inspector.restored_round import RestoredRound
+from flowsched.inspector.restored_round import RestoredRound, remembered
 from flowsched.inspector.wait_cause import NoBound
 from flowsched.round.gang import RoundGang
 
@@ -98,9 +98,13 @@ def homes(opened: RestoredRound, task: str) -> list[str]:
     """Machines that could take a task if they were empty but for services and tasks without an end, with every p95 goal
     kept.
     """
+    return _homes_of_class(opened, opened.model.view.class_of[opened.task_number[task]])
+
+
+@remembered
+def _homes_of_class(opened: RestoredRound, c: int) -> list[str]:
     model = opened.model
-    number = opened.task_number[task]
-    c, width = model.view.class_of[number], model.view.tasks[number].widths_milli[0]
+    width = model.view.classes[c].task.widths_milli[0]
     return [
         machine
         for machine, g in opened.group_number.items()

@@ -157,7 +157,7 @@ def flow_part(trace: RoundTrace) -> dict[str, Any]:
             for i, one in enumerate(passes)
         ],
         "decided_by": _decided(view, trace),
-        "last_network": last.network.to_plain(flow, last.columns()) if solved else None,
+        "last_network": last.to_plain(flow) if solved else None,
         "goal_s": trace.goal_s,
         "plan": plain_plan(view, plan.options),
         "machine_costs": {

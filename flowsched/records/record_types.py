@@ -264,6 +264,7 @@ class RecordedNetwork(TypedDict):
     terms: dict[str, Numbers]
     cost_scale: Positive
     columns: NotRequired[dict[str, Wholes]]
+    members: NotRequired[dict[str, Texts]]
 
 
 class RecordedCertificate(TypedDict):

@@ -163,10 +163,23 @@ def rivals_in(plain: Mapping[str, Any]) -> list[dict[str, Any]]:
 def arcs_of(part: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     """Every arc of a task in the last network, read from the plain arrays with no help of the reader."""
     network = part["last_network"]
-    node = network["nodes"].index(f"task:{name}")
+    members, nodes = network.get("members", {}), network["nodes"]
+    (node,) = (
+        i for i, n in enumerate(nodes) if n == f"task:{name}" or (n[:5] == "task:" and name in members.get(n, ()))
+    )
+    (own,) = (f"arrive:{e['machine']}" for e in part["plan"] if e["task"] == name)
+
+    def heads(arc: int) -> list[str]:
+        head = nodes[network["heads"][arc]]
+        if "own" not in network["columns"] or not head.startswith("arrive:"):
+            return [head]
+        if network["columns"]["own"][arc]:
+            return [own]
+        return [m for name in members.get(head, [head.removeprefix("arrive:")]) if (m := f"arrive:{name}") != own]
+
     return [
         {
-            "head": network["nodes"][network["heads"][k]],
+            "head": head,
             "more": network["unit_costs"][k] * network["units"][k] / network["cost_scale"],
             "terms": {t: values[k] for t, values in network["terms"].items() if values[k]},
             "slot": network["columns"]["slot"][k],
@@ -174,6 +187,7 @@ def arcs_of(part: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
         }
         for k, tail in enumerate(network["tails"])
         if tail == node
+        for head in heads(k)
     ]
 
 

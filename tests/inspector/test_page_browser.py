@@ -63,6 +63,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "twins": lambda: render_page([RecordView(searched(), "a.json")], [RecordView(searched(), "b.json")]),
     "gpus": lambda: render_page(with_gpus()),
     "links": lambda: render_page(with_links()),
+    "equals": lambda: render_page(of_equals()),
     "many": lambda: render_page([RecordView(bulk(machines=300, classes=6, each=60), "bulk.npz")]),
 }
 
@@ -105,6 +106,20 @@ def with_links() -> list[RecordView]:
         engine=EngineOptions(keep_records=True),
     )
     return [RecordView(record, f"run/topo-aware-{i:04}.npz") for i, record in enumerate(run.records)]
+
+
+@cache
+def of_equals() -> list[RecordView]:
+    """A round of tasks that are equal on machines that are, too."""
+    machines = [{"name": "m", "type": "e2-standard-4", "copies": 3}]
+    jobs = [{"name": "job", "request": 2, "memory": "1Gi", "runtime_s": 60, "copies": 9}]
+    run = simulate(
+        make_scenario(machines, jobs),
+        "flow",
+        options=Options(keep_records=True),
+        engine=EngineOptions(keep_records=True),
+    )
+    return [RecordView(run.records[0], "run/flow-0000.npz")]
 
 
 def flow_elsewhere() -> dict[str, Any]:
@@ -336,6 +351,24 @@ def test_what_waits_is_explained(visit: Open) -> None:
     assert "Other places" in panel
     assert page.locator(".network .line.zero.lit").count() >= 1
     page.locator("#panel section", has_text="Other places").locator("button").first.click()
+    assert "Change of the total" in text(page, "#panel")
+
+
+def test_equal_tasks_have_their_own_other_places(visit: Open) -> None:
+    (part,) = of_equals()[0].parts
+    assert part.last is not None
+    placed = part.placements[-1]
+    node = part.last.node("task", placed.task)
+    assert node is not None and part.last.names[node] != placed.task, "another task names its node"
+    page = visit("equals")
+    page.fill("#search", placed.task)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    places = page.locator("#panel section", has_text="Other places")
+    told = [row for row in places.locator("button").all_inner_texts() if row.startswith("m-")]
+    assert any("and 1 alike" in row for row in told)
+    assert not any(row.startswith(f"{placed.machine} and") for row in told)
+    places.locator("button").first.click()
     assert "Change of the total" in text(page, "#panel")
 
 

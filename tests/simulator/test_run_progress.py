@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from threading import Event
+
+import pytest
+
+from flowsched.commands import status_line
+from flowsched.commands.status_line import StepLine
 from flowsched_simulator.commands.run_progress import RunProgress
 
 
@@ -58,3 +64,22 @@ def test_on_a_terminal_one_line_is_written_over() -> None:
     assert second.rstrip() == "\rflow: 1 of 2 jobs done, simulated 3 s, after 5 s"
     assert len(second) == len(first), "nothing is left of the longer line"
     assert cleared.strip() == ""
+
+
+def test_a_step_tells_a_terminal_once_it_takes_long_and_clears_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    shown = Event()
+
+    def write(text: str) -> None:
+        told.append(text)
+        shown.set()
+
+    with StepLine("writing", terminal=True, clock=lambda: 7.0, write=write):
+        pass
+    assert "".join(told).strip() == "", "it was done at once"
+    shown.clear()
+    monkeypatch.setattr(status_line, "PATIENCE_S", 0.0)
+    with StepLine("writing", terminal=True, clock=lambda: 7.0, write=write):
+        assert shown.wait(60.0)
+    line = "writing, after 0 s"
+    assert told[1] == f"\r{line}" and told[-1] == "\r" + " " * len(line) + "\r"

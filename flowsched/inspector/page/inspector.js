@@ -850,6 +850,7 @@ class Inspector {
     const kind = graph.kindOf(node);
     const name = graph.name[node];
     const round = this.focusRound;
+    if (graph.members[node]) return namesOf(graph.members[node].map((one) => round.title(one)));
     if (kind === "class" || kind === "task") return round.title(name);
     if (kind === "unscheduled") return `${round.title(name)} unscheduled`;
     if (kind === "arrive" || kind === "machine") return name;

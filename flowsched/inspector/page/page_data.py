@@ -325,6 +325,7 @@ def _graph(part: Part, graph: Graph) -> dict[str, Any]:
         "cost_scale": graph.cost_scale,
         "terms": {name: _sparse(values) for name, values in graph.terms.items()},
         "columns": {name: values.tolist() for name, values in graph.columns.items()},
+        "members": {str(node): list(names) for node, names in graph.members.items()},
         "unit_milli": _unit_milli(part, graph, cls),
     }
 

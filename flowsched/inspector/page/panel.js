@@ -265,11 +265,12 @@ class Panel {
     const node = last && last.node("task", side.part.tasks[task]);
     if (node === undefined || node === false || !last) return null;
     const here = standOf(side.part, task);
+    const own = plannedMachine(side.part, task);
     const rows = last.leaving[node]
       .filter((arc) => last.termsOf(arc).length)
       .map((arc) => ({
         arc,
-        machine: last.kindOf(last.heads[arc]) === "stay" ? "waiting" : last.name[last.heads[arc]],
+        machine: last.kindOf(last.heads[arc]) === "stay" ? "waiting" : namesOf(last.machinesOf(arc, own)),
         more: last.cost(arc),
         column: last.column(arc),
       }))
@@ -291,10 +292,11 @@ class Panel {
     const { arc } = choice;
     if (!last || arc >= last.arcCount) return this.ofRound(side);
     const column = last.column(arc);
+    const own = plannedMachine(side.part, side.part.taskNumber.get(choice.task));
     return [
       this.head(
         "move",
-        `${side.round.title(choice.task)} to ${last.name[last.heads[arc]] || "waiting"}`,
+        `${side.round.title(choice.task)} to ${namesOf(last.machinesOf(arc, own)) || "waiting"}`,
         button("Back to the task", () => this.app.choose({ type: "task", name: choice.task })),
       ),
       facts([

@@ -202,10 +202,11 @@ function taskLinks(part, task, last, boxes, links) {
   const node = last ? last.node("task", name) : undefined;
   if (node === undefined) return;
   const byHead = new Map();
+  const own = plannedMachine(part, task);
   for (const arc of last.leaving[node]) {
     const waits = last.kindOf(last.heads[arc]) === "stay";
     if (waits && last.termsOf(arc).length === 0) continue;
-    listed(byHead, waits ? "waits" : `machine:${last.name[last.heads[arc]]}`, arc);
+    listed(byHead, waits ? "waits" : `machine:${last.machinesOf(arc, own)[0]}`, arc);
   }
   for (const [to, arcs] of byHead) {
     if (to === target) continue;

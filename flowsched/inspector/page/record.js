@@ -9,6 +9,8 @@ class Graph {
     this.arcCount = this.tails.length;
     this.isLast = name === "last";
     this.numbers = new Map(this.name.map((text, node) => [`${this.kinds[this.kind[node]]}:${text}`, node]));
+    for (const [node, names] of Object.entries(this.members))
+      for (const text of names) this.numbers.set(`${this.kindOf(node)}:${text}`, Number(node));
     this.leaving = Array.from({ length: this.nodeCount }, () => []);
     this.entering = Array.from({ length: this.nodeCount }, () => []);
     this.through = new Array(this.nodeCount).fill(0);
@@ -84,6 +86,14 @@ class Graph {
     if (!this.potentials) return null;
     const sink = this.node("sink");
     return (this.potentials[sink] - this.potentials[node]) / this.cost_scale;
+  }
+
+  /** Machines that a move leads to, each at the same price; `own`: the one that its task is on, or planned for. */
+  machinesOf(arc, own) {
+    const head = this.heads[arc];
+    const machines = this.members[head] || [this.name[head]];
+    if (!this.columns.own || own === undefined) return machines;
+    return this.columns.own[arc] ? [own] : machines.filter((machine) => machine !== own);
   }
 
   termsOf(arc) {
@@ -299,6 +309,16 @@ function standOf(part, task) {
   const planned = { machine: plan[0], slot: plan[1], width: plan[2] };
   const base = { part, state: plan[0] >= 0 ? "planned" : "waits", cost: null, terms: [], reason: "", cause: "" };
   return { ...base, ...(waiting === undefined ? {} : part.waits(waiting)), ...planned, task };
+}
+
+/** Name of the machine that a task starts on, or is planned for; undefined where there is none. */
+function plannedMachine(part, task) {
+  return part.plan && part.plan[task] ? part.machines[part.plan[task][0]] : undefined;
+}
+
+/** The first of things that are equal, and how many more there are. */
+function namesOf(names) {
+  return names.length > 1 ? `${names[0]} and ${whole(names.length - 1)} alike` : names[0];
 }
 
 /** By title, what was decided on every task of a round: a later part counts where an earlier one left a task. */

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowsched_simulator.commands.status_line import StatusLine
+from flowsched.commands.status_line import StatusLine
 
 
 class RunProgress(StatusLine):

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from flowsched.cluster.played_events import looks_like_events
 from flowsched.commands.solver_options import SOLVER, TIME_LIMIT, TIME_LIMIT_HELP
+from flowsched.commands.status_line import StepLine
 from flowsched.disaggregation.registry import DISAGGREGATION_POLICIES
 from flowsched_models.command_line import Seconds, StrictCommand
 from flowsched_models.document import InputError, Problem
@@ -346,7 +347,8 @@ def _compared(
         with RunProgress() as progress:
             runs = compare(scenario, names, options=options, engine=engine, report=progress.show, variant=variant)
         if folder is not None:
-            folder.finish()
+            with StepLine("writing the records that are left"):
+                folder.finish()
             click.echo(f"records: {folder.count} in {records}", err=True)
     return runs
 

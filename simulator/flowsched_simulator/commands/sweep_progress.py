@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from flowsched.commands.status_line import StatusLine
 from flowsched_models.text_table import counted
-from flowsched_simulator.commands.status_line import StatusLine
 
 
 class SweepProgress(StatusLine):

@@ -6,12 +6,14 @@ import sys
 import time
 from collections.abc import Callable
 from threading import Event, Thread
-from typing import Self
+from typing import Any, Self
 
 import click
 
 EVERY_S = 10.0
 """Seconds between lines where stderr is no terminal."""
+PATIENCE_S = 2.0
+"""Seconds before a terminal hears what a single step is."""
 
 
 class StatusLine:
@@ -69,3 +71,31 @@ class StatusLine:
     def _beat_until_over(self) -> None:
         while not self._over.wait(EVERY_S):
             self.beat()
+
+
+class StepLine(StatusLine):
+    """A status line of a single step that may take long; one that is done within two seconds is not told of."""
+
+    def __init__(self, state: str, **how: Any) -> None:
+        """``state``: what is done. ``how``: as for any status line."""
+        super().__init__(**how)
+        self._state = state
+        self._thread = Thread(target=self._show_late, daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin to wait."""
+        super().__enter__()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        """Clear the line."""
+        self._over.set()
+        self._thread.join()
+        super().__exit__(*about)
+
+    def _show_late(self) -> None:
+        wait_s = PATIENCE_S
+        while self._terminal and not self._over.wait(wait_s):
+            self._show()
+            wait_s = 1.0

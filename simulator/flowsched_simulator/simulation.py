@@ -39,9 +39,9 @@ from flowsched_simulator.world import ErrorOf
 IDLE_ROUND_S = 10.0
 """Period of rounds while tasks wait and nothing else is going to happen."""
 IDLE_ROUNDS = 200
-"""So many idle rounds in a row without a placement end the run: the scheduler never will."""
-LONGEST_S = 365.0 * 86_400.0
-"""Simulated time ends after a year unless ``Options.max_time_s`` says otherwise: a mistyped scale would never end."""
+"""So many idle rounds in a row are followed by none before something happens; where nothing will, they end the run."""
+NO_LIMIT_S = float("inf")
+"""Simulated time that has no end: a run ends with its last event, since rounds in which nothing happens are counted."""
 _NEVER = float("inf")
 
 RecordSink = Callable[[str, int, Recipe], None]
@@ -67,7 +67,7 @@ class Options:
     """Where records go instead, one by one."""
     round_interval_s: float = 0.0
     """Seconds from one round to the next at least; 0: a round whenever something changed."""
-    max_time_s: float = LONGEST_S
+    max_time_s: float = NO_LIMIT_S
     """Simulated seconds after the first submission at which a run ends, whatever still runs or waits."""
     clock: Callable[[], float] = field(default=time.perf_counter, repr=False)
 
@@ -325,7 +325,10 @@ class Simulation:
             return self._now_s
         moves = self._world.next_event_s() < _NEVER
         if self._options.round_interval_s > 0.0 and (moves or self._idle_rounds < IDLE_ROUNDS):
-            return max(self._next_round_s, self._now_s)
+            seen = self._idle_rounds >= IDLE_ROUNDS and self._now_s <= self._rounds[-1].t_s
+            # Idle rounds beside a job of years are no more than elsewhere: the next waits for something to happen.
+            wanted_s = min(self._look_again_s, self._world.next_event_s()) if seen else self._now_s
+            return max(self._next_round_s, wanted_s)
         if moves or self._idle_rounds >= IDLE_ROUNDS:
             return self._look_again_s
         return min(self._look_again_s, self._now_s + IDLE_ROUND_S)

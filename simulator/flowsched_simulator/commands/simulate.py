@@ -45,7 +45,7 @@ from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.scenario_file import BUNDLED, find_document, load_scenario, read_scenario
 from flowsched_simulator.schedule_file import load_schedule
-from flowsched_simulator.simulation import LONGEST_S, Options
+from flowsched_simulator.simulation import NO_LIMIT_S, Options
 from flowsched_simulator.table import render_table
 from flowsched_simulator.truth import MAX_SIGMA
 from flowsched_simulator.world import ErrorOf
@@ -108,8 +108,8 @@ _TOLD = 10
 @click.option(
     "--max-time",
     type=Seconds(above_zero=True),
-    default=LONGEST_S,
-    show_default="365d",
+    default=NO_LIMIT_S,
+    show_default="no end",
     help="Simulated time after which a run ends, whatever still runs.",
 )
 @click.option(
@@ -246,7 +246,7 @@ def simulate(
             "--records": records,
             "--keep-rounds": keep_rounds,
             "--charge-scheduling-time": charge_scheduling_time,
-            "--max-time": max_time != LONGEST_S,
+            "--max-time": max_time != NO_LIMIT_S,
             "--round-interval": round_interval != 0.0,
             "--set": settings,
             "--solver": solver != "ortools",

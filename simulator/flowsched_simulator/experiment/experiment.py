@@ -15,7 +15,7 @@ from flowsched_simulator.experiment.scenario_case import ScenarioCase, make_case
 from flowsched_simulator.policies import FLOW
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.scenario_file import load_scenario
-from flowsched_simulator.simulation import LONGEST_S
+from flowsched_simulator.simulation import NO_LIMIT_S
 
 if TYPE_CHECKING:
     from flowsched_simulator.experiment.results import Results
@@ -42,7 +42,7 @@ class Experiment:
         variant: str = BEST,
         reference: str | None = None,
         metric: str | None = None,
-        max_time_s: float = LONGEST_S,
+        max_time_s: float = NO_LIMIT_S,
     ) -> None:
         problems: list[Problem] = []
         cases = _collected(problems, scenarios, _case)
@@ -100,7 +100,7 @@ def make_plan(
     seeds: tuple[int, ...],
     reference: str | None,
     metric: str | None,
-    max_time_s: float = LONGEST_S,
+    max_time_s: float = NO_LIMIT_S,
     description: str = "",
 ) -> Plan:
     """A plan of parts that :func:`plan_problems` has nothing to say about."""

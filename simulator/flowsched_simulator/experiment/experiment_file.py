@@ -26,7 +26,7 @@ from flowsched_simulator.policies import check_policies
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.scenario_file import BUNDLED, find_file, read_scenario, source_of
 from flowsched_simulator.scenario_file import KIND as SCENARIO
-from flowsched_simulator.simulation import LONGEST_S
+from flowsched_simulator.simulation import NO_LIMIT_S
 
 KIND = "Experiment"
 
@@ -71,7 +71,7 @@ class _ExperimentReader:
         for each in found:
             self._add_at(tuple(each.key.split(".", 1)), each)
         self.problems.raise_any()
-        longest_s = form.max_time_s if form.max_time_s is not None else LONGEST_S
+        longest_s = form.max_time_s if form.max_time_s is not None else NO_LIMIT_S
         return Experiment.of(
             make_plan(form.name, cases, contenders, form.seeds, form.reference, form.metric, longest_s, form.about)
         )

@@ -13,7 +13,7 @@ from flowsched_simulator.drawn import drawn_parts, draws, selection_seeds
 from flowsched_simulator.experiment.contender import Contender
 from flowsched_simulator.experiment.planned_run import PlannedRun, scenario_digest
 from flowsched_simulator.experiment.scenario_case import ScenarioCase
-from flowsched_simulator.simulation import LONGEST_S
+from flowsched_simulator.simulation import NO_LIMIT_S
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,7 +28,7 @@ class Plan(ShortRepr):
     """Label of the contender that the others are compared with."""
     metric: str
     """What decides: a figure of runs of which less is better, of :data:`METRICS`."""
-    max_time_s: float = LONGEST_S
+    max_time_s: float = NO_LIMIT_S
     description: str = ""
 
     def overview(self) -> Overview:

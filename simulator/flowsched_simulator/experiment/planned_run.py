@@ -28,7 +28,7 @@ from flowsched_simulator.experiment.contender import Contender
 from flowsched_simulator.experiment.finished_run import FinishedRun, RunFailure, finished_run
 from flowsched_simulator.experiment.scenario_case import ScenarioCase
 from flowsched_simulator.scenario import Scenario
-from flowsched_simulator.simulation import LONGEST_S, Options
+from flowsched_simulator.simulation import NO_LIMIT_S, Options
 
 _UNSAID = ("source", "description")
 """Fields of scenarios and catalogues that decide nothing."""
@@ -45,7 +45,7 @@ class PlannedRun:
     case: ScenarioCase
     contender: Contender
     seed: int
-    max_time_s: float = LONGEST_S
+    max_time_s: float = NO_LIMIT_S
     variant_seeds: tuple[int, ...] = ()
     """The seeds by whose runs the variant is chosen; empty where there is none to choose, or nothing is drawn."""
     chosen: str | None = None

@@ -231,7 +231,7 @@ def shortest_s(most: int, alone_s: Callable[[int], float], threading: Callable[[
 
     Without services beside it, only its number of threads makes a job slower on more cores, by the factor ``threading``,
     which does not fall. So on more than ``low`` and less than ``high`` cores it takes at least ``threading(low)`` times what
-    it would take on ``high`` cores with threads for nothing: ranges that cannot hold the least are left out, and a wide
+    it would take on ``high`` cores if threads cost nothing: ranges that cannot hold the least are left out, and a wide
     machine is not tried core by core. ``each``: try all of them.
     """
     if each:

@@ -292,12 +292,19 @@ def _has_gpus(here: MachineGroup, wanted: TaskGpus) -> bool:
     return has_devices(left_beside(here.machine.gpus, stay), wanted)
 
 
-def compact(snapshot: Snapshot, hosts: HostFactory, candidates: Candidates | None = None) -> View:
-    """The view of a snapshot: of all its machines, or of the candidates only."""
+def compact(
+    snapshot: Snapshot, hosts: HostFactory, candidates: Candidates | None = None, longest_first: bool = False
+) -> View:
+    """The view of a snapshot: of all its machines, or of the candidates only. ``longest_first``: classes of a priority in
+    descending order of work, which is the order in which machines bind arrivals of one start.
+    """
     whole = snapshot
     if candidates is not None:
         snapshot = part_of(snapshot, candidates.machines)
     tasks = tuple(sorted(snapshot.pending, key=lambda t: (t.content, t.arrival)))
+    if longest_first:
+        jobs = snapshot.catalogue.jobs
+        tasks = tuple(sorted(tasks, key=lambda t: (-t.priority, -jobs[t.profile].work_s * t.scale)))
     by_class: dict[Hashable, list[int]] = {}
     for i, task in enumerate(tasks):
         by_class.setdefault(task.content, []).append(i)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TypeVar
@@ -261,6 +261,10 @@ class ForecastCache:
         A task's CPU-seconds are its run time on one core of its fastest group; nothing finishes everything sooner, as
         no number of threads speeds up more than linearly. Long-running tasks are no backlog.
         """
+        return self.shared_by_all_s()
+
+    def shared_by_all_s(self, without: Container[int] = ()) -> float:
+        """The same without the waiting tasks of some classes."""
         view = self.view
         light = {g for g in view.shapes if self._any_light(g)}
         cores = sum(
@@ -271,7 +275,7 @@ class ForecastCache:
         known: dict[tuple[object, ...], float] = {}
         for c, cls in enumerate(view.classes):
             task = cls.task
-            if task.endless:
+            if task.endless or c in without:
                 continue
             asked = (task.widths_milli[0], task.memory_mib, task.resources, task.gpus, task.machines)
             key = (task.profile, task.scale, *asked)

@@ -39,9 +39,11 @@ MANY_MACHINES = 128
 def look(snapshot: Snapshot, hosts: HostFactory, settings: Settings) -> View:
     """The view of a snapshot: of all its machines, or of the candidates of its tasks where there are many."""
     most = settings.candidates
+    longest_first = settings.objective == "makespan"
     if most <= 0 or len(snapshot.machines) <= MANY_MACHINES or not snapshot.pending:
-        return compact(snapshot, hosts)
-    return compact(snapshot, hosts, _Draw(ClusterArrays(snapshot, hosts, settings), settings).candidates())
+        return compact(snapshot, hosts, None, longest_first)
+    candidates = _Draw(ClusterArrays(snapshot, hosts, settings), settings).candidates()
+    return compact(snapshot, hosts, candidates, longest_first)
 
 
 class _Draw:

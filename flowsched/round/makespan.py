@@ -1,14 +1,16 @@
 """A makespan as the objective: one goal for all tasks, tightened step by step.
 
 The goal is set a step below the best makespan seen, several starts are improved under it, and the step is halved where none
-gets better; the goal never goes below what the cores could do at best. A goal far away makes for plans that care about the
-mean, one that is out of reach for all makes every task equally late.
+gets better. Nothing is searched for once a plan ends at a bound that no plan can undercut. A goal far away makes for plans
+that care about the mean, one that is out of reach for all makes every task equally late.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
+from flowsched.cluster.compaction import View
 from flowsched.cluster.settings import Settings
 from flowsched.pricing.arrival import Arrival, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
@@ -18,26 +20,46 @@ from flowsched.round.round_model import Offered, RoundModel
 
 _BELOW = 0.97
 """Where the goal lies below the best makespan while wider options are offered."""
+_WORTH_A_CHANGE = 0.2
+"""Share of the makespan that a plan must gain on that of the tasks' own goals where jobs keep coming: a machine that is
+crowded so that the last job of today ends a little sooner is missed by those that come tomorrow."""
+_SILENCE = 5.0
+"""Mean times between submissions without one, after which no more is expected: one in 150 gaps of a Poisson process."""
+
+
+class DecideFrom(Protocol):
+    """A plan that is made from another one under one goal for all tasks, ``goal_s`` from now."""
+
+    def __call__(
+        self,
+        start: Deciding | Assignment | None,
+        goal_s: float,
+        offered: Offered = Offered.NARROWEST,
+        *,
+        moves: bool = True,
+    ) -> Deciding:
+        """What the passes make of ``start`` (None: an empty plan), and with ``moves`` the improvement."""
 
 
 def tighten(
-    first: Deciding,
-    decide_from: Callable[[Deciding | Assignment | None, float, Offered], Deciding],
-    starts: Sequence[Assignment],
-    settings: Settings,
+    first: Deciding, decide_from: DecideFrom, starts: Sequence[Assignment], settings: Settings, bound: float
 ) -> tuple[Deciding, float | None]:
-    """``first``: the round with each task's own goal. ``decide_from`` a plan (None: an empty one), under one goal for all,
-    answers the plan that passes and improvement make of it, with what is offered then; ``starts``: further plans to
-    begin with. Returns the plan with the smallest predicted makespan, and the goal of the prices that it was found with.
+    """The plan with the smallest predicted makespan that is found from ``first`` and from ``starts``, further plans to
+    begin with, and the goal of the prices that it was found with. Without any, one plan is made afresh, and the better of
+    the two is improved with all options.
+
+    ``bound``: seconds that no plan ends before.
     """
-    ideal = first.model.forecasts.backlog_s
-    best, priced_at = first, None
-    reached = min((first.model.finish(start) for start in starts), default=first.model.finish(first.plan))
-    goal = max(ideal, reached[1] if reached[1] < FORBIDDEN else ideal)
+    best, priced_at = first, first.model.prices.goal_s
+    reached = min(first.model.finish(plan) for plan in (first.plan, *starts))
+    goal = max(bound, reached[1] if reached[1] < FORBIDDEN else bound)
     step = settings.goal_step
-    for _ in range(settings.goal_steps):
-        target = max(ideal, goal * (1.0 - step), 1e-3)
-        found = [decide_from(start, target, Offered.NARROWEST) for start in (None, *starts, best)]
+    steps = settings.goal_steps if starts else min(1, settings.goal_steps)
+    if not sooner((0, bound), best.model.finish(best.plan)):
+        steps = 0
+    for _ in range(steps):
+        target = max(bound, goal * (1.0 - step))
+        found = [decide_from(start, target) for start in ((None, *starts, best) if starts else (None,))]
         trial = min(found, key=lambda d: (*d.model.finish(d.plan), d.model.total(d.plan)))
         judged = trial.model.finish(trial.plan)
         if not sooner(best.model.finish(best.plan), judged):
@@ -46,17 +68,62 @@ def tighten(
             reached, goal = judged, judged[1]
         else:
             step /= 2.0
-        if trial.options.exhausted or target <= ideal:
+        if trial.options.exhausted or target <= bound:
             break
-    for offered in (Offered.WIDTHS, Offered.SHARED):
+    for offered in (Offered.WIDTHS, Offered.SHARED) if starts else (Offered.SHARED,):
         for _ in range(settings.goal_steps):
             judged = best.model.finish(best.plan)
-            target = max(ideal, min(goal, judged[1]) * _BELOW, 1e-3)
+            if not sooner((0, bound), judged):
+                break
+            target = max(bound, min(goal, judged[1]) * _BELOW)
             trial = decide_from(best, target, offered)
             if not sooner(trial.model.finish(trial.plan), judged):
                 break
             best, priced_at = trial, target
     return best, priced_at
+
+
+def arrivals_margin(view: View) -> float:
+    """Share of the makespan that a change must gain: none where all that waits and runs was submitted at one moment, or
+    where nothing came for ``_SILENCE`` times as long as there was between its submissions on average: no more may come.
+    """
+    moments = {c.task.submit_s for c in view.classes} | {r.task.submit_s for g in view.groups for r in g.running}
+    if len(moments) < 2:
+        return 0.0
+    first_s, last_s = min(moments), max(moments)
+    gap_s = (last_s - first_s) / (len(moments) - 1)
+    return 0.0 if view.snapshot.now_s - last_s > _SILENCE * gap_s else _WORTH_A_CHANGE
+
+
+def bound_s(model: RoundModel) -> float:
+    """Seconds that no plan ends before: all work on all cores, what tasks ask for on what machines have, the longest task
+    on its best machine, and what runs already. Tasks that no machine could ever take spoil no plan.
+    """
+    view, forecasts = model.view, model.forecasts
+    least = [max(model.prices.base.drained_s, default=0.0)]
+    asked = 0.0
+    nowhere = set()
+    for c, cls in enumerate(view.classes):
+        if cls.task.endless:
+            continue
+        width = cls.task.widths_milli[0]
+        fitting = [g for g in view.shapes if view.could_fit(c, g, width) and model.prices.welcome(g, c)]
+        if not fitting:
+            nowhere.add(c)
+            continue
+        run_s = min(forecasts.least_alone_s(g, c) for g in fitting)
+        least.append(run_s + forecasts.delay_s(c, 0))
+        asked += len(cls.members) * width * run_s
+    least.append(forecasts.shared_by_all_s(nowhere))
+    if view.candidates is None:
+        room = 0
+        for g, group in enumerate(view.groups):
+            lasting = sum(r.width_milli for r in group.running if not r.task.endless)
+            room += group.size * (group.free_milli + lasting)
+            for running, left_s in zip(group.running, forecasts.residents_alone_s(g), strict=True):
+                asked += 0.0 if running.task.endless else group.size * running.width_milli * left_s
+        least.append(asked / max(1, room))
+    return max(least)
 
 
 def sooner(one: tuple[int, float], other: tuple[int, float]) -> bool:

@@ -131,7 +131,7 @@ class Deciding:
                     mine[m] = self.domain_counts.refusal(view.tasks[task], view.machines[m].name) is None
         open_later = open_now.copy()
         open_later[[task in model.must_start for task in tasks]] = False
-        if model.prices.settings.objective != "makespan":
+        if model.prices.goal_s is None:
             # Later starts are advice there, and forecasts of long queues cost more than they tell.
             open_later &= (states.count < MANY_TASKS) | (states.start_after <= 0).all(axis=1)
         for i, task in enumerate(tasks):

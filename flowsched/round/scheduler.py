@@ -13,7 +13,8 @@ from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.running_tasks import columns_of
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
-from flowsched.pricing.flow_prices import FlowPrices
+from flowsched.pricing.arrival import Arrival, joined
+from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
 from flowsched.pricing.forecast_cache import forecast_cache
 from flowsched.records.record import COST_MODEL, RoundTrace, round_record
 from flowsched.round.assignment import Assignment, PlacementOption
@@ -24,7 +25,7 @@ from flowsched.round.demands import Levels
 from flowsched.round.extract import placements, postponements
 from flowsched.round.improvement import improve, share_cores
 from flowsched.round.machine_states import MachineStates
-from flowsched.round.makespan import soonest_chain, tighten
+from flowsched.round.makespan import arrivals_margin, bound_s, sooner, soonest_chain, tighten
 from flowsched.round.options import Options
 from flowsched.round.passes import FEW_MACHINES, NO_PASS, NONE, Deciding, run_passes
 from flowsched.round.repair import repair
@@ -170,40 +171,69 @@ def _with_requests(snapshot: Snapshot) -> Snapshot:
 
 def decide(begun: BegunRound, solver: Solver, settings: Settings) -> tuple[Deciding, float | None]:
     """The plan of a round, and the goal that its prices ended with."""
-    first = _decide_from(begun, begun.model, solver, settings, None)
-    if settings.objective != "makespan" or not begun.model.view.tasks:
-        return first, None
     model = begun.model
-    starts = [first.plan]
-    if not begun.levels.gangs and not first.model.must_start:
-        starts.append(soonest_chain(first.model, _most_work_first(model)))
-    carried = carried_over(model)
-    if carried is not None:
-        starts.append(carried)
-
+    if settings.objective != "makespan" or not model.view.tasks:
+        return _decide_from(begun, model, solver, settings, None), None
     by_goal: dict[float, FlowPrices] = {}
 
-    def decide_from(start: Deciding | Assignment | None, goal_s: float, offered: Offered) -> Deciding:
+    def decide_from(
+        start: Deciding | Assignment | None,
+        goal_s: float,
+        offered: Offered = Offered.NARROWEST,
+        *,
+        starts: int = model.starts,
+        moves: bool = True,
+    ) -> Deciding:
         if goal_s not in by_goal:
             by_goal[goal_s] = model.prices.with_goal(goal_s)
-        priced = replace(model, prices=by_goal[goal_s], offered=offered)
-        return _decide_from(begun, priced, solver, settings, start)
+        priced = replace(model, prices=by_goal[goal_s], offered=offered, starts=starts)
+        return _decide_from(begun, priced, solver, settings, start, moves)
 
-    return tighten(first, decide_from, starts, settings)
+    bound = max(bound_s(model), 1e-3)
+    if len(model.view.tasks) > settings.improved_tasks:
+        # Whole plans of so many tasks cost more than they tell: what has room starts, the most work first.
+        return decide_from(None, bound, starts=1), bound
+    carried = carried_over(model)
+    margin = arrivals_margin(model.view)
+    if carried is not None and not margin and model.finish(carried)[0] == 0 and model.finish(carried)[1] < FORBIDDEN:
+        return tighten(decide_from(carried, bound, moves=False), decide_from, (), settings, bound)
+    first = _decide_from(begun, model, solver, settings, None)
+    whole = decide_from(first, bound, moves=False)
+    if margin:
+        left, end_s = whole.model.finish(whole.plan)
+        wanted = left, end_s * (1.0 - margin)
+        if sooner((0, bound), wanted):
+            better = carried is not None and sooner(model.finish(carried), (left, end_s))
+            start = decide_from(carried, bound, moves=False) if better else whole
+            found = tighten(start, decide_from, (), settings, bound)
+            if sooner(found[0].model.finish(found[0].plan), wanted):
+                return found
+        return first, None
+    starts = [first.plan]
+    if not begun.levels.gangs and not first.model.must_start:
+        starts.append(soonest_chain(model, _most_work_first(model)))
+    if carried is not None:
+        starts.append(carried)
+    return tighten(whole, decide_from, starts, settings, bound)
 
 
 def _decide_from(
-    begun: BegunRound, model: RoundModel, solver: Solver, settings: Settings, start: Deciding | Assignment | None
+    begun: BegunRound,
+    model: RoundModel,
+    solver: Solver,
+    settings: Settings,
+    start: Deciding | Assignment | None,
+    moves: bool = True,
 ) -> Deciding:
     """Levels one after the other, each with its passes and its improvement; ``start``: options to begin with, with the
-    passes that chose them where they are known.
+    passes that chose them where they are known. ``moves``: whether the improvement changes what passes and start have.
     """
     view = model.view
     states = MachineStates(model.prices)
     empty = Assignment([None] * len(view.tasks), view.class_of, len(view.machines))
     deciding = Deciding(
         model,
-        Options(states, settings.slots, settings.pricings, model.offered),
+        Options(states, model.starts, settings.pricings, model.offered),
         solver,
         empty,
         view.domain_counts.copy(),
@@ -230,11 +260,11 @@ def _decide_from(
                 deciding.take_over(start, tasks)
         run_passes(deciding, [t for t in tasks if deciding.plan.options[t] is None], settings.pass_share)
         starting = sum((o := deciding.plan.options[t]) is not None and o.start_after == 0 for t in tasks)
-        few = len(view.machines) <= FEW_MACHINES or settings.objective == "makespan" or settings.assign == NONE
-        if len(tasks) <= settings.improved_tasks and (few or starting > _LONE_STARTS):
+        few = len(view.machines) <= FEW_MACHINES or model.prices.goal_s is not None or settings.assign == NONE
+        if moves and len(tasks) <= settings.improved_tasks and (few or starting > _LONE_STARTS):
             movable = [t for t in tasks if t not in deciding.model.barred]
             deciding.improved += improve(deciding, movable, settings.improvement_forecasts)
-        if model.offered is not Offered.SHARED and settings.objective != "makespan":
+        if model.prices.goal_s is None:
             share_cores(deciding, tasks)
         deciding.close_level()
     return deciding
@@ -266,21 +296,30 @@ def _book_start(deciding: Deciding, start: Assignment, tasks: Sequence[int]) -> 
 
 
 def carried_over(model: RoundModel) -> Assignment | None:
-    """The plan that the last round left, as far as its tasks and machines are there; None where there is none."""
+    """The plan that the last round left, as far as its tasks and machines are there; None where there is none.
+
+    A task whose turn has come and that does not fit beside those before it starts after the next completion.
+    """
     view = model.view
     if not view.snapshot.plan:
         return None
     machine_of = {m.name: i for i, m in enumerate(view.machines)}
     planned = {p.task: p for p in view.snapshot.plan if p.machine in machine_of}
-    options: list[PlacementOption | None] = []
-    for task in view.tasks:
+    plan = Assignment([None] * len(view.tasks), view.class_of, len(view.machines))
+    for t, task in enumerate(view.tasks):
         p = planned.get(task.name)
-        options.append(
-            None
-            if p is None
-            else PlacementOption(machine_of[p.machine], min(p.slot, max(0, model.starts - 1)), p.width_milli)
-        )
-    return Assignment(options, view.class_of, len(view.machines))
+        if p is None or t in model.barred:
+            continue
+        machine = machine_of[p.machine]
+        option = PlacementOption(machine, min(p.slot, max(0, model.starts - 1)), p.width_milli)
+        if option.start_after == 0:
+            arrivals = [a for a in plan.colocation(machine) if a.start_after == 0]
+            together = joined(tuple(arrivals), Arrival(view.class_of[t], 0, option.width_milli))
+            if not model.forecasts.possible(view.group_of[machine], together):
+                option = option._replace(start_after=1)
+        if not model.refused(plan, t, machine):
+            plan.move(t, option)
+    return plan
 
 
 def _most_work_first(model: RoundModel) -> list[int]:

@@ -40,6 +40,7 @@ from flowsched.records.record_file import record_json
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.round.certificate import certify
 from flowsched.round.improvement import improve
+from flowsched.round.makespan import bound_s
 from flowsched.round.passes import batch_size, run_passes
 from flowsched.round.scheduler import decide
 from flowsched.solvers import make_solver
@@ -330,7 +331,10 @@ def test_weight_decides_between_equals_and_loses_against_priority() -> None:
 @given(rounds(max_machines=3, max_pending=5), st.sampled_from((1, 3)))
 def test_under_a_makespan_goal_whatever_has_a_place_is_planned(now: Snapshot, slots: int) -> None:
     chosen = Settings(objective="makespan", slots=slots)
-    deciding, _ = decide(begun(one_level(now), chosen), make_solver("ortools"), chosen)
+    pending = tuple(replace(t, submit_s=0.0) for t in now.pending)
+    there = tuple(replace(r, task=replace(r.task, submit_s=0.0)) for r in now.running)
+    together = replace(one_level(replace(now, pending=pending)), running=there)
+    deciding, _ = decide(begun(together, chosen), make_solver("ortools"), chosen)
     model, plan = deciding.model, deciding.plan
 
     for t, option in enumerate(plan.options):
@@ -493,6 +497,35 @@ def test_an_impossible_task_does_not_end_the_search_for_a_short_makespan() -> No
         return model.finish(recorded_plan(model, record["parts"][0]))[1]
 
     assert last_s([*jobs, giant]) <= 1.01 * last_s(jobs)
+
+
+def test_where_tasks_come_one_after_the_other_a_small_gain_of_makespan_changes_nothing() -> None:
+    jobs = [task(f"t{k}", SCALING, scale=1.0 + k / 5, submit_s=k, widths_milli=(2000,)) for k in range(7)]
+    now = snapshot(jobs, machines(3), now_s=10.0)
+    own, one = (where(flow_scheduler(objective=o).decide(now)) for o in ("completion", "makespan"))
+    assert one == own
+    # Five times as long as from one to the next on average nothing came: what is there is planned as what came together.
+    later, together = replace(now, now_s=6.0 + 5.1), tuple(replace(t, submit_s=0.0) for t in now.pending)
+    plans = [where(flow_scheduler(objective="makespan").decide(s)) for s in (later, replace(later, pending=together))]
+    assert plans[0] == plans[1] != own
+
+
+@settings(max_examples=60)
+@given(rounds(max_machines=3, max_pending=6), st.booleans(), st.sampled_from((1, 3)))
+def test_no_plan_ends_before_the_bound_of_a_makespan(now: Snapshot, shared: bool, slots: int) -> None:
+    for objective in ("completion", "makespan"):
+        chosen = Settings(objective=objective, slots=slots, share_service_cores=shared)
+        round_ = begun(one_level(now), chosen)
+        deciding, _ = decide(round_, make_solver("ortools"), chosen)
+        left, end_s = deciding.model.finish(deciding.plan)
+        assert left > 0 or end_s >= bound_s(round_.model) - 1e-6
+
+
+def test_more_tasks_than_are_planned_for_a_makespan_start_by_order_of_work() -> None:
+    jobs = [task(f"t{k}", SCALING, scale=1.0 + k / 50, widths_milli=(2000,)) for k in range(70)]
+    decisions = flow_scheduler(objective="makespan").decide(snapshot(jobs, machines(3)))
+    assert set(where(decisions)) == {f"t{k}" for k in range(64, 70)}
+    assert not any(w.planned for w in decisions.postponements)
 
 
 def test_the_bound_holds_where_waiting_starts_sooner_than_submission() -> None:

@@ -55,7 +55,7 @@ def planned(*args: object) -> dict[str, Any]:
     ("rules", "most_a", "most_c"),
     [
         (PlanRules(evaluations=5000), 0.925, 0.89),
-        (PlanRules(evaluations=5000, weights="free"), 0.91, 0.87),
+        (PlanRules(evaluations=7500, weights="free"), 0.91, 0.87),
         (PlanRules(evaluations=10_000, share_cores=False), 1.0, 1.0),
         (PlanRules(evaluations=10_000, share_cores=False, seed=2), 1.0, 1.0),
     ],

@@ -17,6 +17,7 @@ from flowsched.cluster.cluster_state import service_load
 from flowsched.cluster.decision import Decisions, Placement, Scheduler
 from flowsched.cluster.snapshot import Machine, Service, Snapshot, StartDelay, Task
 from flowsched_models.runtime import HostFactory, Resident
+from flowsched_simulator import make_scenario
 from flowsched_simulator.baselines import Granting
 from flowsched_simulator.baselines.registry import BASELINES
 from flowsched_simulator.latency_windows import LatencySpan, LatencySpans, median, windows_of
@@ -442,3 +443,19 @@ def test_progress_counts_from_the_first_submission_as_the_makespan_does() -> Non
 
     assert told[0] == (0.0, 0)
     assert told[-1] == (pytest.approx(run.makespan_s), 2)
+
+
+@pytest.mark.parametrize("machines", [1, 2, 3])
+def test_a_makespan_of_jobs_with_given_run_times_is_the_ideal_one(machines: int) -> None:
+    """Three kinds of jobs whose requests and run times fill every machine for 480 s without a gap."""
+    kinds = ((4.8, 240.0, 2), (2.4, 60.0, 8), (0.8, 20.0, 24))
+    batch = make_scenario(
+        machines=[{"type": "e2-standard-8", "copies": machines}],
+        jobs=[
+            {"name": f"job-{run_s:.0f}", "request": cores, "runtime_s": run_s, "copies": count * machines}
+            for cores, run_s, count in kinds
+        ],
+        objective="makespan",
+    )
+    run = simulate(batch, flow_scheduler(objective="makespan", exact_limit=0))
+    assert run.makespan_s == pytest.approx(480.0, abs=1e-6)

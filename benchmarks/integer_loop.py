@@ -14,12 +14,19 @@ class Job(NamedTuple):
     submit: int
     run: int
     cores: int
+    told: int = 0
+    """The run time that rules are told, no less than the true one; 0: that one."""
+
+    @property
+    def expected(self) -> int:
+        """The run time that rules go by."""
+        return self.told or self.run
 
 
 Started = tuple[int, int]
 """When a job starts, and on which machine."""
 _Runs = list[list[tuple[int, int]]]
-"""By machine, the ends of what runs and the cores that come free then."""
+"""By machine, the expected ends of what runs and the cores that come free then."""
 
 
 def starts_of(capacity: Sequence[int], jobs: Sequence[Job], rule: str) -> list[Started]:
@@ -37,9 +44,9 @@ def starts_of(capacity: Sequence[int], jobs: Sequence[Job], rule: str) -> list[S
         while events and events[0][0] == now:
             _, is_end, j = heappop(events)
             if is_end:
-                machine = found[j][1]
+                start, machine = found[j]
                 free[machine] += jobs[j].cores
-                runs[machine].remove((now, jobs[j].cores))
+                runs[machine].remove((start + jobs[j].expected, jobs[j].cores))
             else:
                 queue.append(j)
         for j, machine in _ROUNDS[rule](now, free, runs, [(j, jobs[j]) for j in queue]):
@@ -54,7 +61,7 @@ Queue = list[tuple[int, Job]]
 
 def _place(now: int, free: list[int], runs: _Runs, job: Job, machine: int) -> None:
     free[machine] -= job.cores
-    runs[machine].append((now + job.run, job.cores))
+    runs[machine].append((now + job.expected, job.cores))
 
 
 def _fcfs(now: int, free: list[int], runs: _Runs, queue: Queue) -> Iterator[Started]:
@@ -67,7 +74,7 @@ def _fcfs(now: int, free: list[int], runs: _Runs, queue: Queue) -> Iterator[Star
 
 
 def _sjf(now: int, free: list[int], runs: _Runs, queue: Queue) -> Iterator[Started]:
-    for j, job in sorted(queue, key=lambda each: (each[1].run, each[1].submit, each[0])):
+    for j, job in sorted(queue, key=lambda each: (each[1].expected, each[1].submit, each[0])):
         most = max(free)
         if most >= job.cores:
             machine = free.index(most)
@@ -78,7 +85,7 @@ def _sjf(now: int, free: list[int], runs: _Runs, queue: Queue) -> Iterator[Start
 def _easy(now: int, free: list[int], runs: _Runs, queue: Queue) -> Iterator[Started]:
     reserved, shadow, extra = -1, 0, 0
     for j, job in queue:
-        ends_s = now + job.run
+        ends_s = now + job.expected
         for machine, left in enumerate(free):
             late = machine == reserved and ends_s > shadow
             if left >= job.cores and (not late or job.cores <= extra):
@@ -113,12 +120,12 @@ def _conservative(now: int, free: list[int], runs: _Runs, queue: Queue) -> Itera
     for j, job in queue:
         begin, machine = min((_first_gap(*plan, job), m) for m, plan in enumerate(plans))
         times, levels = plans[machine]
-        for moment in (begin, begin + job.run):
+        for moment in (begin, begin + job.expected):
             at = bisect_left(times, moment)
             if at == len(times) or times[at] != moment:
                 times.insert(at, moment)
                 levels.insert(at, levels[at - 1])
-        for k in range(bisect_left(times, begin), bisect_left(times, begin + job.run)):
+        for k in range(bisect_left(times, begin), bisect_left(times, begin + job.expected)):
             levels[k] -= job.cores
         if begin == now:
             _place(now, free, runs, job, machine)
@@ -128,7 +135,7 @@ def _conservative(now: int, free: list[int], runs: _Runs, queue: Queue) -> Itera
 def _first_gap(times: list[int], levels: list[int], job: Job) -> int:
     begin: int | None = None
     for time, level in zip(times, levels, strict=True):
-        if begin is not None and time >= begin + job.run:
+        if begin is not None and time >= begin + job.expected:
             return begin
         if level < job.cores:
             begin = None

@@ -155,8 +155,8 @@ class ClusterState:
                 self._preempt(name, keeps_work)
             case TasksMoved(moves):
                 self._move(moves)
-            case TaskFinished(name):
-                self._finish(name)
+            case TaskFinished(name, killed):
+                self._finish(name, killed)
             case TaskWithdrawn(name):
                 if name not in self._pending:
                     raise ValueError(f"{name} was withdrawn but does not wait")
@@ -306,9 +306,10 @@ class ClusterState:
             moved = Running(task, *place, running.bound_s, move.start_s, moved_s=self._now_s, devices=move.devices)
             self._start(node, moved, progress)
 
-    def _finish(self, name: str) -> None:
+    def _finish(self, name: str, killed: bool) -> None:
         running, progress = self._stop(name, "finished")
-        if progress > 0.0 and not (running.task.endless or running.task.gpus_for or name in self._coupled):
+        learnt = not (killed or running.task.endless or running.task.gpus_for or name in self._coupled)
+        if progress > 0.0 and learnt:
             self._errors = self._errors.with_end(progress)
         if running.task.group is not None:
             group = self._task_groups[running.task.group]

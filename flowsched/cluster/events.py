@@ -80,6 +80,8 @@ class TaskFinished:
     """A running task ended."""
 
     task: str
+    killed: bool = False
+    """Whether it was killed, so that its time says nothing about how long it would have run."""
 
 
 @dataclass(frozen=True)

@@ -30,26 +30,39 @@ def check_width(catalogue: Catalogue, task: Task, width_milli: int, policy: str)
 
 
 def check_time(tasks: Iterable[tuple[Task, JobRun]], world: World, policy: str) -> None:
-    """Raise :class:`RuntimeError` where a task ended before it had its given run time, or after without having lost work."""
+    """Raise :class:`RuntimeError` where a task ended before it had its given run time, or after without having lost work.
+
+    One that was killed ends before; none runs longer at a time than its walltime.
+    """
     for task, ran in tasks:
         if ran.end_s is None or ran.start_s is None:
             continue
         stays = [(stay.machine, stay.start_s, stay.left_s) for stay in ran.earlier]
         had = 0.0
         slack = 0.0
+        if ran.walltime_s is not None and ran.end_s - ran.start_s > ran.walltime_s + _slack_s(ran.end_s):
+            raise RuntimeError(
+                f"under {policy}, {task.name} ran for {ran.end_s - ran.start_s:.9g} s, and its walltime is "
+                f"{ran.walltime_s:.9g} s; this is a fault of the simulation"
+            )
         for machine, start_s, end_s in (*stays, (str(ran.machine), ran.start_s, ran.end_s)):
             whole_s = world.given_s(task, machine)
             if whole_s is None:
                 break
-            ran_s, slack_s = max(0.0, end_s - start_s), _SLACK_S + _ROUNDINGS * math.ulp(end_s)
+            ran_s, slack_s = max(0.0, end_s - start_s), _slack_s(end_s)
             if whole_s == 0.0:
                 had += 1.0 if ran_s <= slack_s else math.inf
             else:
                 had += ran_s / whole_s
                 slack += slack_s / whole_s
         else:
-            if had < 1.0 - slack or (not stays and had > 1.0 + slack):
+            if (had < 1.0 - slack and not ran.killed) or (not stays and had > 1.0 + slack):
                 raise RuntimeError(
                     f"under {policy}, {task.name} had {had:.9g} of its given run time when it ended; this is a fault of the "
                     "simulation"
                 )
+
+
+def _slack_s(end_s: float) -> float:
+    """Seconds that a start and an end may be off together, at this time of the clock."""
+    return _SLACK_S + _ROUNDINGS * math.ulp(end_s)

@@ -27,6 +27,7 @@ class _JobKeys(Form):
     scale: Positive = 1.0
     runtime_s: NotNegative | None = None
     estimate_s: NotNegative | None = None
+    walltime_s: Positive | None = None
     submit_s: NotNegative = 0.0
     goal_s: Positive | None = None
     deadline_s: Positive | None = None
@@ -49,9 +50,15 @@ class JobForm(BoundForm, _JobKeys):
 
     @property
     def told_s(self) -> float | None:
-        """The run time that policies are told, in seconds, an instant at least; None where it follows from the profile."""
-        said_s = self.runtime_s if self.estimate_s is None else self.estimate_s
-        return None if said_s is None else max(said_s, INSTANT_S)
+        """The run time that policies are told, in seconds, an instant at least; None where it follows from the profile.
+
+        That is the estimate, else the walltime, else the run time. Batch systems know that a job is killed at its walltime,
+        so it is never longer than that.
+        """
+        if self.runtime_s is None:
+            return None
+        said_s = next(s for s in (self.estimate_s, self.walltime_s, self.runtime_s) if s is not None)
+        return max(said_s if self.walltime_s is None else min(said_s, self.walltime_s), INSTANT_S)
 
     def names(self) -> list[str]:
         """The jobs that the entry stands for."""

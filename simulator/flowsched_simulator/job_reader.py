@@ -158,7 +158,7 @@ def _widths(form: JobForm) -> tuple[int, ...]:
 
 
 def _terms_of(entry: JobEntry, after: tuple[str, ...]) -> Iterator[tuple[str, JobTerms]]:
-    terms = JobTerms(entry.form.deadline_s, after)
+    terms = JobTerms(entry.form.deadline_s, after, entry.form.walltime_s)
     if terms != JobTerms():
         for name in entry.form.names():
             yield name, terms

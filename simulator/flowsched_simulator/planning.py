@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from flowsched.cluster.decision import Placement
 from flowsched.cluster.settings import Settings
-from flowsched.cluster.snapshot import Snapshot
+from flowsched.cluster.snapshot import Snapshot, Task
 from flowsched.planner.bound import Bound, lower_bound
 from flowsched.planner.draft import Draft
 from flowsched.planner.evaluation import Evaluator, MachineOutcome
@@ -23,6 +23,7 @@ from flowsched.planner.start import from_flow, from_played, greedy_start
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import make_solver
 from flowsched_models import document
+from flowsched_models.catalogue import Catalogue
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator.comparison import simulate
 from flowsched_simulator.run import Run
@@ -81,6 +82,11 @@ def snapshot_of(scenario: Scenario, seed: int) -> Snapshot:
         message = "a plan cannot hold jobs back until others have ended"
         hint = "leave `after` out, or simulate instead"
         raise document.InputError.one(scenario.source, message, hint, key="after")
+    for task in scenario.tasks:
+        if scenario.terms_of(task.job).walltime_s is not None and not _lasts_as_told(scenario.catalogue, task):
+            message = f"a plan does not know when {task.job} is killed, whose run time depends on its place"
+            hint = "leave `walltime_s` out, give `runtime_s` without a profile, or simulate instead"
+            raise document.InputError.one(scenario.source, message, hint, key="walltime_s")
     scenario = drawn_workload(scenario, seed)
     return Snapshot(
         now_s=0.0,
@@ -93,6 +99,13 @@ def snapshot_of(scenario: Scenario, seed: int) -> Snapshot:
         task_groups=scenario.task_groups,
         share_service_cores=scenario.share_service_cores,
     )
+
+
+def _lasts_as_told(catalogue: Catalogue, task: Task) -> bool:
+    """Whether the models give a task the run time that policies are told, wherever it runs: never beyond its walltime."""
+    profile = catalogue.jobs[task.profile]
+    fixed = profile.has_given_run_time and profile.sensitivity == 0.0 and profile.smt_gain >= 1.0
+    return fixed and task.gpus is None
 
 
 def make_plan(scenario: Scenario, rules: PlanRules, report: Callable[[Progress], None] | None = None) -> Outcome:

@@ -30,6 +30,8 @@ class Played:
     ended_s: Mapping[str, float]
     overcommitted: Mapping[str, Problem]
     """By machine, when requests first exceeded it."""
+    killed: frozenset[str] = frozenset()
+    """Tasks that were killed at their walltime."""
 
 
 def replay(scenario: Scenario, schedule: Schedule, options: Options | None = None) -> Run:
@@ -57,6 +59,7 @@ def replay(scenario: Scenario, schedule: Schedule, options: Options | None = Non
     begun, ended = played.begun_s, played.ended_s
     weights = weights_of(schedule)
     batch_cores = placed.batch_cores()
+    terms = {name: scenario.terms_of(task.job) for name, task in tasks.items()}
     jobs = tuple(
         JobRun(
             job=tasks[entry.job].job,
@@ -69,9 +72,13 @@ def replay(scenario: Scenario, schedule: Schedule, options: Options | None = Non
             bound_s=begun[entry.job],
             start_s=begun[entry.job],
             end_s=ended[entry.job],
-            alone_s=world.alone_s(tasks[entry.job], scenario.machines, batch_cores, entry.machine),
-            deadline_s=scenario.terms_of(tasks[entry.job].job).deadline_s,
+            alone_s=terms[entry.job].at_most_s(
+                world.alone_s(tasks[entry.job], scenario.machines, batch_cores, entry.machine)
+            ),
+            deadline_s=terms[entry.job].deadline_s,
             task="" if entry.job == tasks[entry.job].job else entry.job,
+            walltime_s=terms[entry.job].walltime_s,
+            killed=None if terms[entry.job].walltime_s is None else entry.job in played.killed,
         )
         for entry in schedule.tasks
     )
@@ -87,14 +94,16 @@ def play(placed: Scenario, schedule: Schedule, tasks: Mapping[str, Task], world:
     begun: dict[str, float] = {}
     ended: dict[str, float] = {}
     overcommitted: dict[str, Problem] = {}
+    killed: set[str] = set()
     now = 0.0
     while waiting or len(ended) < len(begun):
         due = min((at for job, at in starts.items() if job in waiting), default=_NEVER)
         first_s = min(due, world.next_event_s())
         ends = world.advance(first_s + INSTANT_S)
         now = max(now, first_s, world.now_s)
-        for job, end_s in ends:
+        for job, end_s, was_killed in ends:
             ended[job] = end_s
+            killed.update([job] * was_killed)
             for other in waiting.values():
                 if other.after == job:
                     starts[other.job] = end_s + placed.start_delay.after_waiting_s
@@ -115,9 +124,9 @@ def play(placed: Scenario, schedule: Schedule, tasks: Mapping[str, Task], world:
                 ready_s=now,
                 limit=None if entry.limit_milli is None else entry.limit_milli / MILLI,
             )
-            world.start(job, entry.machine, resident, now)
+            world.start(job, entry.machine, resident, now, placed.terms_of(task.job).walltime_s)
     world.settle(now)
-    return Played(begun, ended, overcommitted)
+    return Played(begun, ended, overcommitted, frozenset(killed))
 
 
 def placed_services(scenario: Scenario, schedule: Schedule) -> tuple[Service, ...]:

@@ -55,7 +55,8 @@ class JobRun:
     start_s: float | None
     end_s: float | None
     alone_s: float
-    """Run time alone on the fastest kind of machine of the cluster at the best width, as long as it truly takes."""
+    """Run time alone on the fastest kind of machine of the cluster at the best width, as long as it truly takes, or may
+    take."""
     reason: str = ""
     """Why it never ended: why it still waited in the last round, or that simulated time ended before."""
     earlier: tuple[Stay, ...] = ()
@@ -68,6 +69,10 @@ class JobRun:
     """The GPUs that it has of its machine; as the scheduler gave them away, never assigned afterwards."""
     gpu_share_milli: int = 0
     """Of each of these GPUs, in thousandths; 0 for a task without GPUs."""
+    walltime_s: float | None = None
+    """Seconds that it could run for before it was killed; None: as long as it takes."""
+    killed: bool | None = None
+    """Whether it ended because it was killed at its walltime; None without one."""
 
     @property
     def name(self) -> str:
@@ -76,8 +81,8 @@ class JobRun:
 
     @property
     def missed(self) -> bool | None:
-        """Whether it had a deadline and did not end by then; None without one."""
-        return _missed(self.deadline_s, self.completion_s)
+        """Whether it had a deadline and was not done by then; None without one."""
+        return _missed(self)
 
     @property
     def completion_s(self) -> float | None:
@@ -112,6 +117,8 @@ class JobOutcome:
     """The longest of its tasks' run times alone: no job ends sooner."""
     deadline_s: float | None = None
     """Seconds after submission by which it had to end."""
+    killed: bool | None = None
+    """Whether some task of it was killed at its walltime; None without one."""
 
     @property
     def completion_s(self) -> float | None:
@@ -125,8 +132,8 @@ class JobOutcome:
 
     @property
     def missed(self) -> bool | None:
-        """Whether it had a deadline and did not end by then; None without one."""
-        return _missed(self.deadline_s, self.completion_s)
+        """Whether it had a deadline and was not done by then; None without one."""
+        return _missed(self)
 
 
 def outcomes_of(runs: Iterable[JobRun]) -> tuple[JobOutcome, ...]:
@@ -147,6 +154,7 @@ def outcomes_of(runs: Iterable[JobRun]) -> tuple[JobOutcome, ...]:
                 min(waits, default=None),
                 max(run.alone_s for run in mine),
                 mine[0].deadline_s,
+                None if mine[0].killed is None else any(run.killed for run in mine),
             )
         )
     return tuple(found)
@@ -157,10 +165,10 @@ def _slowdown(job: JobRun | JobOutcome) -> float | None:
     return None if completion is None or job.alone_s == 0.0 else completion / job.alone_s
 
 
-def _missed(deadline_s: float | None, completion_s: float | None) -> bool | None:
-    if deadline_s is None:
+def _missed(job: JobRun | JobOutcome) -> bool | None:
+    if job.deadline_s is None:
         return None
-    return completion_s is None or completion_s > deadline_s + INSTANT_S
+    return bool(job.killed) or job.completion_s is None or job.completion_s > job.deadline_s + INSTANT_S
 
 
 @dataclass(frozen=True)
@@ -276,6 +284,11 @@ class Run(ShortRepr):
         known = [job.missed for job in self.outcomes if job.missed is not None]
         return {"missed": sum(known)} if known else {}
 
+    def _killed(self) -> dict[str, int]:
+        """Count of jobs that were killed at their walltime, where some job has one."""
+        known = [job.killed for job in self.outcomes if job.killed is not None]
+        return {"killed": sum(known)} if known else {}
+
     def _changes(self) -> dict[str, int]:
         """Counts of preemptions and moves, where the policy was allowed any."""
         counts = {"preemptions": self._count("preempted"), "moves": self._count("moved")}
@@ -318,6 +331,7 @@ class Run(ShortRepr):
             "gap_relative_max": max((c.gap_relative for c in certificates), default=None),
             "certificate": "+".join(sorted({c.method for c in certificates})) or None,
             **self._missed(),
+            **self._killed(),
             **self._changes(),
             **self._gpu_means(),
             **self._chosen(),
@@ -364,6 +378,7 @@ class Run(ShortRepr):
                     "slowdown": j.slowdown,
                     **({"devices": list(j.devices), "gpu_share_milli": j.gpu_share_milli} if j.gpu_share_milli else {}),
                     **({} if j.deadline_s is None else {"deadline_s": j.deadline_s, "missed": j.missed}),
+                    **({} if j.walltime_s is None else picked(j, "walltime_s", "killed")),
                     **({"earlier": [_plain_stay(stay) for stay in j.earlier]} if j.earlier else {}),
                 }
                 for j in self.jobs
@@ -372,6 +387,7 @@ class Run(ShortRepr):
             "slo_violation_ratio": self.slo_violation_ratio,
             "rounds": len(self.rounds),
             **self._missed(),
+            **self._killed(),
             **self._changes(),
             **({} if self.gpu_use is None else {"gpus": {**self._gpu_means(), **self.gpu_use.to_json()}}),
             **({"stopped_rounds": stopped} if (stopped := sum(r.stopped > 0 for r in self.rounds)) else {}),

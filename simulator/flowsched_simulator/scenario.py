@@ -33,6 +33,12 @@ class JobTerms:
     """Seconds after submission by which it has to end, or None; no policy is told, but for a ``goal_s`` of its tasks."""
     after: tuple[str, ...] = ()
     """Jobs that have to end before it is submitted."""
+    walltime_s: float | None = None
+    """Seconds that each of its tasks may run for, after which it is killed; None: as long as it takes."""
+
+    def at_most_s(self, run_s: float) -> float:
+        """A run time in seconds, cut off where its tasks are killed."""
+        return run_s if self.walltime_s is None else min(run_s, self.walltime_s)
 
 
 _NO_TERMS = JobTerms()

@@ -116,6 +116,9 @@ class Simulation:
         self._gpus = {m.name: m.gpus for m in scenario.machines}
         self._stays: dict[str, list[Stay]] = {}
         self._done: dict[str, float] = {}
+        self._ran_s: dict[str, float] = {}
+        """Seconds that a task ran for before its last start, of work that it kept."""
+        self._killed: set[str] = set()
         self._again = False
         self._moves = False
         """Whether rounds move running tasks, so that there is one where nothing waits too."""
@@ -151,7 +154,8 @@ class Simulation:
                 break
             until_s = first_s + INSTANT_S
             ends = self._world.advance(until_s)
-            ended = [(task, end_s) for done, end_s in ends for task in self._coupled.ended(done)]
+            self._killed.update(end.task for end in ends if end.killed)
+            ended = [(task, end.at_s) for end in ends for task in self._coupled.ended(end.task)]
             for task, end_s in ended:
                 self._ended_s[task] = end_s
                 self._submissions.ended(self._tasks[task], end_s)
@@ -159,7 +163,7 @@ class Simulation:
             others_s = [t for t in (delivery_s, wake_s, *(task.submit_s for task in submitted)) if t <= until_s]
             self._now_s = now = max(first_s, self._now_s, self._world.now_s, *others_s)
             for task, _ in ended:
-                self._state.apply(TaskFinished(task), now)
+                self._state.apply(TaskFinished(task, task in self._killed), now)
             for come in submitted:
                 self._state.apply(TaskSubmitted(come), now)
                 self._tasks[come.name] = come
@@ -261,9 +265,11 @@ class Simulation:
                 isinstance(bound, TaskBound) and bound.remote,
             ),
         )
-        self._world.start(task.name, bound.machine, resident, self._now_s)
+        walltime_s = self._scenario.terms_of(task.job).walltime_s
+        limit_s = None if walltime_s is None else walltime_s - self._ran_s.get(task.name, 0.0)
+        self._world.start(task.name, bound.machine, resident, self._now_s, limit_s)
 
-    def _stop(self, task: str, moved: bool) -> float:
+    def _stop(self, task: str, moved: bool, keeps_work: bool) -> float:
         """Take a task off its machine, and remember that it was there; the share of its work that is done."""
         if self._coupled.others(task):
             message = (
@@ -283,6 +289,9 @@ class Simulation:
             bound.devices,
         )
         self._stays.setdefault(task, []).append(stay)
+        before_s = self._ran_s.pop(task, 0.0)
+        if keeps_work:
+            self._ran_s[task] = before_s + max(0.0, self._now_s - bound.start_s)
         return self._world.stop(task, bound.machine, self._now_s)
 
     def _preempt(self, preemption: Preemption) -> None:
@@ -290,8 +299,9 @@ class Simulation:
         if task in self._ended_s:
             return  # it ended while the round was being paid for
         self._state.apply(TaskPreempted(task, preemption.keeps_work), self._now_s)
-        progress = self._stop(task, moved=False)
-        if preemption.keeps_work and not self._tasks[task].endless:
+        keeps_work = preemption.keeps_work and not self._tasks[task].endless
+        progress = self._stop(task, moved=False, keeps_work=keeps_work)
+        if keeps_work:
             self._done[task] = progress
         del self._bound[task], self._bound_s[task]
 
@@ -312,7 +322,7 @@ class Simulation:
         if not found:
             return
         self._state.apply(TasksMoved(found), self._now_s)
-        progress = [self._stop(move.task, moved=True) for move in found]
+        progress = [self._stop(move.task, moved=True, keeps_work=move.keeps_work) for move in found]
         for move, done in zip(found, progress, strict=True):
             self._start(move, done if move.keeps_work else 0.0)
 
@@ -365,6 +375,8 @@ class Simulation:
 
     def _job(self, task: Task, batch_cores: dict[str, tuple[int, ...]]) -> JobRun:
         bound = self._bound.get(task.name)
+        terms = self._scenario.terms_of(task.job)
+        alone_s = self._world.alone_s(task, self._scenario.machines, batch_cores, bound.machine if bound else None)
         return JobRun(
             job=task.job,
             profile=task.profile,
@@ -376,14 +388,20 @@ class Simulation:
             bound_s=self._bound_s.get(task.name),
             start_s=bound.start_s if bound else None,
             end_s=self._ended_s.get(task.name),
-            alone_s=self._world.alone_s(task, self._scenario.machines, batch_cores, bound.machine if bound else None),
+            alone_s=terms.at_most_s(alone_s),
             reason=self._reason(task.name),
             earlier=tuple(self._stays.get(task.name, ())),
-            deadline_s=self._scenario.terms_of(task.job).deadline_s,
+            deadline_s=terms.deadline_s,
             task="" if task.name == task.job else task.name,
             devices=bound.devices if bound else (),
             gpu_share_milli=0 if task.gpus is None else task.gpus.share_milli,
+            walltime_s=terms.walltime_s,
+            killed=None if terms.walltime_s is None else self._was_killed(task.name),
         )
+
+    def _was_killed(self, task: str) -> bool:
+        """Whether a task, or another sub-task of its job, which ends with it, was killed."""
+        return task in self._ended_s and not self._killed.isdisjoint((task, *self._coupled.others(task)))
 
     def _reason(self, task: str) -> str:
         """Why a job never ended, as far as that is known."""

@@ -36,6 +36,7 @@ _COLUMNS: tuple[tuple[str, str, str, _Cell], ...] = (
     ("slo_violation_ratio", "over", "SLO %", lambda v: f"{100 * v:.1f}"),
     ("worst_p95_us", "worst", "p95 ms", _optional(lambda v: f"{v / 1000:.2f}")),
     ("missed", "deadlines", "missed", _optional(str)),
+    ("killed", "jobs", "killed", _optional(str)),
     ("preemptions", "pre-", "empted", _optional(str)),
     ("moves", "", "moves", _optional(str)),
     ("mean_gpu_allocation", "GPUs", "alloc. %", _optional(lambda v: f"{100 * v:.1f}")),

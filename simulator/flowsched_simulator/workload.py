@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,9 +30,17 @@ def _estimated(scenario: Scenario, seed: int) -> Scenario:
     tasks, factors = [], {}
     for task in scenario.tasks:
         (off,) = drawn_factors(scenario.estimate_error, normals(seed, "estimate", task.name, 1)).tolist()
-        tasks.append(replace(task, scale=task.scale * off))
+        tasks.append(replace(task, scale=min(task.scale * off, _most_scale(scenario, task))))
         factors[task.name] = scenario.run_time_factors.get(task.name, 1.0) * task.scale / tasks[-1].scale
     return replace(scenario, tasks=tuple(tasks), run_time_factors=factors, estimate_error=0.0)
+
+
+def _most_scale(scenario: Scenario, task: Task) -> float:
+    """The most that policies are told of a task: with a given run time no more than its walltime, which they know."""
+    walltime_s, profile = scenario.terms_of(task.job).walltime_s, scenario.catalogue.jobs[task.profile]
+    if walltime_s is None or not profile.has_given_run_time:
+        return math.inf
+    return max(walltime_s / profile.work_s, task.scale)
 
 
 def _arrived(scenario: Scenario, seed: int) -> Scenario:

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -25,6 +25,15 @@ _ROUNDING = 1e-12
 """Run times that differ by less, relatively, are equal."""
 _Kind = tuple[int, int, tuple[tuple[str, int], ...], MachineGpus | None, tuple[int, ...]]
 """What the run time of a task alone depends on: identity of the host, memory, further resources, batch cores."""
+
+
+class End(NamedTuple):
+    """How a task left its machine."""
+
+    task: str
+    at_s: float
+    killed: bool = False
+    """Whether it was killed, instead of ending by itself."""
 
 
 class RunTimeError(Protocol):
@@ -85,8 +94,13 @@ class World:
         self._changes: list[tuple[float, int, str]] = []
         """The same as a heap: time, number and name of the machine; those that ``_next_s`` does not know are void."""
         self._touched: dict[str, None] = {}
-        self._ended: list[tuple[str, float]] = []
+        self._ended: list[End] = []
         """Tasks without length that ended before another task came to their machine, or left it, in the same instant."""
+        self._kills: list[tuple[float, int, str]] = []
+        """A heap of when tasks are killed: time, number of the start, task; those that ``_kill`` does not have are void."""
+        self._kill: dict[str, tuple[float, int, str]] = {}
+        """Time, number of the start and machine of each running task that may be killed."""
+        self._starts = 0
         self._alike: tuple[Sequence[Machine], Mapping[_Kind, list[str]]] | None = None
         """Machines that were asked about last, and which of them are alike."""
         self._shortest: dict[Hashable, float] = {}
@@ -95,11 +109,16 @@ class World:
         self.now_s = 0.0
         """When anything last happened on a machine."""
 
-    def start(self, task: str, machine: str, resident: Resident, now_s: float) -> None:
-        """Put a task on a machine."""
+    def start(self, task: str, machine: str, resident: Resident, now_s: float, limit_s: float | None = None) -> None:
+        """Put a task on a machine. It is killed when its program has run for ``limit_s`` seconds there; None: never."""
         self._catch_up(machine, now_s)
         self._machines[machine].start(task, resident, self._error.factor(task, machine))
         self._touched[machine] = None
+        if limit_s is not None:
+            self._starts += 1
+            kill_s = max(resident.ready_s, now_s) + max(0.0, limit_s)
+            self._kill[task] = kill_s, self._starts, machine
+            heappush(self._kills, (kill_s, self._starts, task))
 
     def stop(self, task: str, machine: str, now_s: float) -> float:
         """Take a task off a machine; the share of its work that is done."""
@@ -107,12 +126,17 @@ class World:
         execution = self._machines[machine]
         progress = execution.progress(task)
         execution.stop(task)
+        self._kill.pop(task, None)
         return progress
 
     def next_event_s(self) -> float:
         """When anything changes on any machine."""
         if self._ended:
-            return self._ended[0][1]
+            return self._ended[0].at_s
+        return min(self._next_change_s(), self._next_kill_s())
+
+    def _next_change_s(self) -> float:
+        """When a program starts, changes phase or ends by itself on any machine."""
         for name in self._touched:
             soonest = self._next_s[name] = self._machines[name].next_event_s()
             if soonest < _NEVER:
@@ -122,17 +146,32 @@ class World:
             heappop(self._changes)
         return self._changes[0][0] if self._changes else _NEVER
 
-    def advance(self, to_s: float) -> list[tuple[str, float]]:
-        """Move every machine that has something to do by ``to_s``; the tasks that ended and when, in that order."""
+    def _next_kill_s(self) -> float:
+        """When a task is killed next, unless it ends by then."""
+        while self._kills and self._kill.get(self._kills[0][2], ())[:2] != self._kills[0][:2]:
+            heappop(self._kills)
+        return self._kills[0][0] if self._kills else _NEVER
+
+    def advance(self, to_s: float) -> list[End]:
+        """Move every machine that has something to do by ``to_s``; the tasks that ended, in the order of time.
+
+        A task that ends by itself by ``to_s`` is not killed: what happens in one instant happens together.
+        """
         finished, self._ended = self._ended, []
         due: set[tuple[int, str]] = set()
-        while self.next_event_s() <= to_s:
+        while self._next_change_s() <= to_s:
             due.add(heappop(self._changes)[1:])
         for _, name in sorted(due):
             machine = self._machines[name]
             while (event_s := machine.next_event_s()) <= to_s:
-                finished += [(task, event_s) for task in self._move(name, event_s)]
-        return sorted(finished, key=lambda end: end[1])
+                finished += [End(task, event_s) for task in self._move(name, event_s)]
+        while (kill_s := self._next_kill_s()) <= to_s:
+            late = self._kills[0][2]
+            where = self._kill[late][2]
+            # An event of the same instant may have moved the machine past the kill.
+            self.stop(late, where, max(kill_s, self._machines[where].now_s))
+            finished.append(End(late, kill_s, killed=True))
+        return sorted(finished, key=lambda end: end.at_s)
 
     def settle(self, to_s: float) -> None:
         """Bring every machine to the same time, at the end of a run."""
@@ -214,7 +253,7 @@ class World:
 
     def _catch_up(self, name: str, now_s: float) -> None:
         """Bring a machine to the present, where what happened before is known."""
-        self._ended += [(task, now_s) for task in self._move(name, now_s)]
+        self._ended += [End(task, now_s) for task in self._move(name, now_s)]
 
     def _move(self, name: str, to_s: float) -> list[str]:
         machine = self._machines[name]
@@ -223,7 +262,10 @@ class World:
             if to_s > machine.now_s:
                 self._stretches[service.name].add(machine.now_s, to_s, float(p95))
         self._touched[name] = None
-        return machine.advance(to_s)
+        finished = machine.advance(to_s)
+        for task in finished:
+            self._kill.pop(task, None)
+        return finished
 
 
 def shortest_s(most: int, alone_s: Callable[[int], float], threading: Callable[[int], float], each: bool) -> float:

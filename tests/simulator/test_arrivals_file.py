@@ -60,6 +60,7 @@ GIVEN: dict[str, Any] = {
     "request": 2,
     "runtime_s": 60,
     "estimate_s": 45.5,
+    "walltime_s": 50.5,
     "tasks": 3,
     "barrier": True,
 }

@@ -291,7 +291,7 @@ def test_mistakes_in_an_arrivals_file(tmp_path: Path) -> None:
     csv.write_text("submit_s,nam,profile,request\n")
     assert problems(tmp_path, text) == [
         "a.csv:1: there is no column 'nam'; did you mean 'name'? (known: submit_s, name, profile, request, widths, "
-        "scale, runtime_s, estimate_s, goal_s, deadline_s, after, priority, …)",
+        "scale, runtime_s, estimate_s, walltime_s, goal_s, deadline_s, after, …)",
         "a.csv:1: the column 'name' is missing",
     ]
     csv.unlink()

@@ -193,7 +193,7 @@ def test_an_end_that_nearly_coincides_with_a_start_is_not_lost() -> None:
     for _ in range(4):
         if world.next_event_s() < float("inf"):
             ended += world.advance(world.next_event_s())
-    assert [name for name, _ in ended] == ["a", "b"]
+    assert [end.task for end in ended] == ["a", "b"]
 
 
 # --- arrivals and time ------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ def test_a_window_half_loud_and_half_idle_is_in_the_middle() -> None:
     world = World([machine()], [service()], hosts)
     world.start("loud", "m1", scaled, 0.0)
     assert world.next_event_s() == pytest.approx(15.0)
-    assert world.advance(world.next_event_s()) == [("loud", pytest.approx(15.0))]
+    assert world.advance(world.next_event_s()) == [("loud", pytest.approx(15.0), False)]
     world.settle(24.0)
     first, second, third = world.latency(0.0, 24.0)
 

@@ -40,6 +40,7 @@ METRICS: Mapping[str, Metric] = {
     "worst_p95_us": Metric("worst p95 of a service", "ms", 1e-3),
     "unfinished": Metric("jobs that never ended"),
     "missed": Metric("missed deadlines"),
+    "killed": Metric("jobs killed at their walltime"),
     "mean_gpu_fragmentation": Metric("mean fragmentation of GPUs", "%", 100.0),
 }
 SHOWN = (

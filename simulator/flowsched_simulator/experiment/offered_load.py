@@ -78,4 +78,6 @@ def _work_of_jobs(scenario: Scenario) -> dict[str, float]:
 def _work_s(scenario: Scenario, task: Task) -> float:
     profile = scenario.catalogue.jobs[task.profile]
     work_s = profile.work_s * task.scale * scenario.run_time_factors.get(task.name, 1.0)
-    return work_s * task.request_milli / MILLI if profile.has_given_run_time else work_s
+    if not profile.has_given_run_time:
+        return work_s
+    return scenario.terms_of(task.job).at_most_s(work_s) * task.request_milli / MILLI

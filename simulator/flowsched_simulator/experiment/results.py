@@ -166,7 +166,7 @@ class Results(ShortRepr):
     def shown_metrics(self) -> tuple[str, ...]:
         """The metric that decides, and those that are usually shown, as far as runs have them."""
         runs = self.to_frame()
-        usual = (self.metric, *SHOWN, "missed", "mean_gpu_fragmentation", "unfinished")
+        usual = (self.metric, *SHOWN, "missed", "killed", "mean_gpu_fragmentation", "unfinished")
         has = [name for name in dict.fromkeys(usual) if name in runs and runs[name].notna().any()]
         zero = ("unfinished", "slo_violation_ratio")
         return tuple(name for name in has if name == self.metric or name not in zero or runs[name].max() > 0)

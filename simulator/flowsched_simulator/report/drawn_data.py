@@ -163,7 +163,7 @@ def _run(cluster: Mapping[str, Any], run: Mapping[str, Any], numbers: _Numbers) 
             "submit": [_short(job.get("submit_s") or 0.0) for job in jobs],
             "alone": [_short(job.get("alone_s")) for job in jobs],
             "slowdown": [_short(job.get("slowdown")) for job in jobs],
-            "columns": [*_devices(jobs), *_deadlines(jobs)],
+            "columns": [*_devices(jobs), *_limit(jobs, "deadline_s", "missed"), *_limit(jobs, "walltime_s", "killed")],
         },
         "stays": {
             **_columns(stays, "job", "machine", "start", "end"),
@@ -203,14 +203,14 @@ def _device_words(job: Mapping[str, Any]) -> str | None:
     return core_list(tuple(job["devices"])) + (f" ({share}m)" if share < WHOLE_MILLI else "")
 
 
-def _deadlines(jobs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Columns that only jobs with deadlines have: seconds after submission, and whether each was missed."""
-    if all(job.get("deadline_s") is None for job in jobs):
+def _limit(jobs: Sequence[Mapping[str, Any]], key: str, passed: str) -> list[dict[str, Any]]:
+    """Columns that only jobs with a limit have, a deadline or a walltime: its seconds, and whether each passed it."""
+    if all(job.get(key) is None for job in jobs):
         return []
     words = {True: "yes", False: "no", None: None}
     return [
-        {"head": "Deadline, s", "cells": [_short(job.get("deadline_s")) for job in jobs]},
-        {"head": "Missed", "cells": [words[job.get("missed")] for job in jobs]},
+        {"head": f"{key.removesuffix('_s').capitalize()}, s", "cells": [_short(job.get(key)) for job in jobs]},
+        {"head": passed.capitalize(), "cells": [words[job.get(passed)] for job in jobs]},
     ]
 
 

@@ -77,12 +77,14 @@ COLUMNS = (
 
 OPTIONAL = (
     Column("missed", "Deadlines", "missed", _decimals(0)),
+    Column("killed", "Jobs", "killed", _decimals(0)),
     Column("preemptions", "Changes", "preempted", _decimals(0)),
     Column("moves", "Changes", "moved", _decimals(0)),
     Column("mean_gpu_allocation", "GPUs, mean", "allocated,\u00a0%", _decimals(1, 100), more_is_better=True),
     Column("mean_gpu_fragmentation", "GPUs, mean", "fragmented,\u00a0%", _decimals(1, 100)),
 )
-"""Figures of runs in which some job has a deadline, running jobs may be preempted or moved, or machines have GPUs."""
+"""Figures of runs in which some job has a deadline or a walltime, running jobs may be preempted or moved, or machines have
+GPUs."""
 
 
 def table_columns(table: Sequence[Mapping[str, Any]]) -> list[Column]:

@@ -60,7 +60,8 @@ def verdict(table: Sequence[Mapping[str, Any]], objective: str, own: str = OWN_P
         words += f" {own}: {_seconds(behind)}, {_change(behind.value_s / best[0].value_s - 1)}."
     if unfinished:
         words += f" {_names(unfinished)} did not finish all jobs."
-    return words + _deadlines(table)
+    words += _counts(table, "missed", "No deadline is missed.", "Deadlines missed")
+    return words + _counts(table, "killed", "No job is killed at its walltime.", "Jobs killed at their walltime")
 
 
 def ranking(table: Sequence[Mapping[str, Any]], objective: str) -> list[str]:
@@ -103,14 +104,14 @@ def _kept(best: Sequence[_Standing], rest: Sequence[_Standing], unit: str) -> st
     return f", with every service within its SLO, which {broke} of the others {'break' if broke > 1 else 'breaks'}"
 
 
-def _deadlines(table: Sequence[Mapping[str, Any]]) -> str:
-    """How many deadlines the policies miss, in the order of the table; empty where no job has one."""
-    missed = [(row["policy"], row["missed"]) for row in table if row.get("missed") is not None]
-    if not missed:
+def _counts(table: Sequence[Mapping[str, Any]], key: str, none: str, words: str) -> str:
+    """How many deadlines the policies miss, or jobs they have killed, in the order of the table; empty where none can be."""
+    counts = [(row["policy"], row[key]) for row in table if row.get(key) is not None]
+    if not counts:
         return ""
-    if not any(count for _, count in missed):
-        return " No deadline is missed."
-    return f" Deadlines missed: {', '.join(f'{policy} {count}' for policy, count in missed)}."
+    if not any(count for _, count in counts):
+        return f" {none}"
+    return f" {words}: {', '.join(f'{policy} {count}' for policy, count in counts)}."
 
 
 def _seconds(one: _Standing) -> str:

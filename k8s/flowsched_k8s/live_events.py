@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
@@ -23,6 +25,7 @@ from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_k8s.configuration import CostModelChoice
 from flowsched_k8s.gpus import Demand, NodeGpus
 from flowsched_k8s.round_input import Nominee, PodKind
+from flowsched_models.form import beyond_64_bits
 
 EVENTS_VERSION = "flowsched/v1"
 EVENTS_KIND = "Events"
@@ -323,6 +326,8 @@ def read_event(line: str) -> tuple[float, LiveEvent]:
     t, name = data.pop("t", None), data.pop("event", None)
     if isinstance(t, bool) or not isinstance(t, int | float):
         raise LineError("has no time: 't' must be a number of seconds")
+    if not abs(t) <= sys.float_info.max:
+        raise LineError("has no time: 't' must be a finite number of seconds")
     if not isinstance(name, str) or name not in _ADAPTERS:
         raise LineError(f"there is no event {json.dumps(name)}")
     event: LiveEvent = _read(_ADAPTERS[name], data, name)
@@ -376,9 +381,29 @@ def _object(line: str) -> dict[str, Any]:
     return data
 
 
+_MANY_DIGITS = re.compile(r"(?<![\d.])\d{19}")
+"""A whole number that may be beyond 64 bits."""
+
+
 def _read(adapter: TypeAdapter[Any], data: Mapping[str, Any], what: str) -> Any:
+    # As JSON, so that nothing is converted but lists to tuples.
+    text = json.dumps(data)
+    # Long lines are looked through value by value only where some number is long enough to matter.
+    if _MANY_DIGITS.search(text) and (wrong := next(_out_of_range(data), "")):
+        raise LineError(f"{what}: {wrong}")
     try:
-        # As JSON, so that nothing is converted but lists to tuples.
-        return adapter.validate_json(json.dumps(data))
+        return adapter.validate_json(text)
     except ValidationError as error:
         raise LineError(f"{what}: {reason(error)}") from None
+
+
+def _out_of_range(value: Any, key: str = "") -> Iterator[str]:
+    """What is wrong with each whole number inside a value that is beyond 64 bits, with its key."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _out_of_range(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list):
+        for position, inner in enumerate(value):
+            yield from _out_of_range(inner, f"{key}.{position}")
+    elif isinstance(value, int) and (message := beyond_64_bits(value)):
+        yield f"{key}: {message}"

@@ -64,9 +64,16 @@ Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
 _HIGHEST = (1 << 63) - 1
 
 
+def beyond_64_bits(value: int) -> str:
+    """What is wrong with a whole number that no array of 64 bits holds; empty where one does."""
+    if -_HIGHEST <= value <= _HIGHEST:
+        return ""
+    return f"must be from {-_HIGHEST} to {_HIGHEST}, which 64 bits hold, but is {value}"
+
+
 def _check_priority(value: int) -> int:
-    if not -_HIGHEST <= value <= _HIGHEST:
-        raise QuantityError(f"must be from {-_HIGHEST} to {_HIGHEST}, which 64 bits hold, but is {value}")
+    if message := beyond_64_bits(value):
+        raise QuantityError(message)
     return value
 
 

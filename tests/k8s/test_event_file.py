@@ -50,7 +50,7 @@ from flowsched_models.document import InputError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
-PLAIN = st.dictionaries(TEXT, st.one_of(TEXT, st.integers(), st.none(), st.booleans()), max_size=3)
+PLAIN = st.dictionaries(TEXT, st.one_of(TEXT, st.integers(-(1 << 60), 1 << 60), st.none(), st.booleans()), max_size=3)
 LEFT = {"tasks": [[1, 999_999_999]], "fate": "unschedulable", "why": "x"}
 HEADER = EventsHeader("flowsched tests", 0.0, "ortools", Settings(), {})
 
@@ -355,6 +355,9 @@ def model_is(**cost_model: Any) -> Callable[[list[str]], list[str]]:
     return in_header(lambda d: d.update(cost_model=cost_model))
 
 
+BEYOND = f"must be from {1 - 2**63} to {2**63 - 1}, which 64 bits hold, but is "
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -374,6 +377,17 @@ def model_is(**cost_model: Any) -> Callable[[list[str]], list[str]]:
         (lambda found: [*found[:3], "[]", *found[3:]], ":4: is not a JSON object"),
         (lambda found: [*found[:3], '{"event":"RoundFailed","round":1}', *found[3:]], ":4: has no time: "),
         (lambda found: [*found[:3], '{"t":1e99,"event":"Oops"}', *found[3:]], ':4: there is no event "Oops"'),
+        (lambda found: [*found[:3], f'{{"t":{10**400}}}', *found[3:]], ":4: has no time: 't' must be a finite number"),
+        (lambda found: [*found[:3], '{"t":NaN}', *found[3:]], ":4: has no time: 't' must be a finite number of seconds"),
+        (at_event("MachineAdded", lambda d: d.update(vcpus=2**63)), f":2: MachineAdded: vcpus: {BEYOND}{2**63}"),
+        (
+            at_event("MachineAdded", lambda d: d["allocatable"].update(cpu=-(2**63))),
+            f":2: MachineAdded: allocatable.cpu: {BEYOND}{-(2**63)}",
+        ),
+        (at_event("RoundBegun", lambda d: d.update(round=10**30)), f"RoundBegun: round: {BEYOND}{10**30}"),
+        (at_event("RoundBegun", lambda d: d["takes"][0].update(waited=[[2**64, 1]])), "takes.0.waited.0.0: must be from"),
+        (at_event("KindAdded", lambda d: d["like"].update(priority=2**63)), f"KindAdded: like.priority: {BEYOND}{2**63}"),
+        (in_header(lambda d: d.update(part=2**63)), f":1: the header: part: {BEYOND}{2**63}"),
         (lambda found: [*found, '{"t":1,"event":"RoundFailed","round":1,"why":""}'], ": its time, 1.0, is before that of"),
         (at_event("MachineAdded", lambda d: d.pop("name")), ":2: MachineAdded: name: field required"),
         (at_event("MachineAdded", lambda d: d.update(vcpus="4")), ":2: MachineAdded: vcpus: input should be a valid int"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -33,6 +34,7 @@ from flowsched.records.record import (
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.gang import Gangs, ordered_gangs
 from flowsched.round.round_model import RoundModel
+from flowsched_simulator.baselines.guarded_baseline import mistakes_of
 
 NO_SOLVER = "none"
 """What stands in the place of a solver's name."""
@@ -47,6 +49,10 @@ class RecordedBaseline:
         self._baseline = baseline
         self._variant = variant
         self._settings = settings
+
+    def mistakes(self, what: str) -> AbstractContextManager[None]:
+        """The baseline's guard, where it has one."""
+        return mistakes_of(self._baseline, what)
 
     def decide(self, snapshot: Snapshot) -> Decisions:
         """The baseline's decisions."""

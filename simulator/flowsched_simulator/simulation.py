@@ -26,6 +26,7 @@ from flowsched.records.record import Recipe
 from flowsched_models.document import InputError
 from flowsched_models.execution import INSTANT_S
 from flowsched_models.runtime import HostFactory, Resident
+from flowsched_simulator.baselines.guarded_baseline import mistakes_of
 from flowsched_simulator.coupled_tasks import CoupledTasks
 from flowsched_simulator.gpu_use import GpuUse
 from flowsched_simulator.grant_check import check_time, check_width
@@ -215,6 +216,10 @@ class Simulation:
         return decisions, solve_ms
 
     def _carry_out(self, decisions: Decisions) -> None:
+        with mistakes_of(self._scheduler, f"decides what cannot be carried out at {self._now_s:g} s"):
+            self._change(decisions)
+
+    def _change(self, decisions: Decisions) -> None:
         for preemption in decisions.preemptions or ():
             self._preempt(preemption)
         self._move([move for move in decisions.moves or () if move.task not in self._ended_s])

@@ -13,8 +13,9 @@ from click.testing import CliRunner
 
 from builders import read_anew
 from flowsched.cluster.knowledge import knowledge_text
+from flowsched.records.record import Recipe
 from flowsched_models.document import InputError
-from flowsched_simulator import load_scenario, simulate
+from flowsched_simulator import EngineOptions, Options, load_scenario, make_scenario, simulate
 from flowsched_simulator.baselines.registry import BASELINES
 from flowsched_simulator.commands.policies import policies
 from flowsched_simulator.commands.simulate import simulate as simulate_command
@@ -109,6 +110,64 @@ def test_a_broken_rule_is_one_sentence(installed: Install, code: str, text: str)
     assert text in said and "\n" not in said
     # Lists show all others, whatever is wrong with this one.
     assert CliRunner().invoke(policies, []).exit_code == 0
+
+
+TWO = make_scenario(
+    [{"name": "m", "cores": 8, "memory": "8Gi"}], [{"name": name, "request": 8, "runtime_s": 100} for name in "ab"]
+)
+CHANGED = """
+    def decide(self, snapshot):
+        from dataclasses import replace
+        whole = super().decide(snapshot)
+        return replace(whole, placements=tuple(replace(p, {}) for p in whole.placements))
+"""
+
+
+@pytest.mark.parametrize(
+    ("decide", "text"),
+    [
+        (
+            CHANGED.format("width_milli=p.width_milli // 2"),
+            "decides what cannot be carried out at 0 s (RuntimeError: rule gives a 4 cores, and it asks for 8 cores: ",
+        ),
+        (
+            CHANGED.format("width_milli=9000"),
+            "decides what cannot be carried out at 0 s (ValueError: m would be overcommitted: 9000 of 8000 milli-CPU ",
+        ),
+        (
+            CHANGED.format("machine='n'"),
+            "decides what cannot be carried out at 0 s (ValueError: a was bound to n, which is not in the cluster)",
+        ),
+        ("    def decide(self, snapshot): pass", "fails in the round at 0 s (AttributeError: "),
+    ],
+    ids=["less than asked", "more than there is", "elsewhere", "nothing"],
+)
+@pytest.mark.parametrize("records", [False, True])
+def test_what_a_rule_decides_wrongly_is_one_sentence(installed: Install, decide: str, text: str, records: bool) -> None:
+    installed(WHOLE.format("rooms[0]") + decide, "rule = vendor_rule:Rule")
+
+    with pytest.raises(InputError) as caught:
+        simulate(TWO, "rule", engine=EngineOptions(keep_records=records))
+
+    said = str(caught.value)
+    assert said.startswith("baselines: the baseline 'rule' of vendor ") and text in said and "\n" not in said
+    assert said.endswith("its code is vendor_rule:Rule")
+
+
+def test_reasons_that_a_rule_fails_to_give_are_one_sentence_once_they_are_asked_for(installed: Install) -> None:
+    installed(WHOLE.format("rooms[1 if this.explains else 0]"), "rule = vendor_rule:Rule")
+    asked = []
+
+    def sink(policy: str, number: int, recipe: Recipe) -> None:
+        asked.append(number)
+        recipe()
+
+    with pytest.raises(
+        InputError, match=r"'rule' of vendor fails to say why tasks wait in the round at 0 s \(IndexError: "
+    ):
+        simulate(TWO, "rule", options=Options(record_sink=sink), engine=EngineOptions(keep_records=True))
+    assert asked == [0]
+    assert simulate(TWO, "rule").makespan_s == 200.0
 
 
 def test_a_broken_rule_is_told_before_anything_runs(installed: Install) -> None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from flowsched.cluster.decision import Decisions, Scheduler
-from flowsched.cluster.snapshot import Snapshot
+from flowsched.cluster.decision import Scheduler
 from flowsched.disaggregation.registry import DISAGGREGATION_POLICIES
 from flowsched.scale.policies import ALIASES, COST_MODELS
 from flowsched.support.registry import Registry
 from flowsched_models.document import InputError
 from flowsched_simulator.baselines.baseline import Baseline
 from flowsched_simulator.baselines.granting import VARIANTS, Granting
+from flowsched_simulator.baselines.guarded_baseline import GuardedBaseline
 
 GROUP = "flowsched.baselines"
 """Entry points of this group are baselines of other packages: ``name = "module:Class"``."""
@@ -87,34 +86,9 @@ def make_baseline(name: str, granting: Granting, seed: int) -> Scheduler:
     if BASELINES.is_ours(name):
         baseline: Scheduler = BASELINES[name](granting, seed)
         return baseline
-    return _GuardedBaseline(name, granting, seed)
-
-
-class _GuardedBaseline:
-    """A baseline of another package."""
-
-    def __init__(self, name: str, granting: Granting, seed: int) -> None:
-        """Make it. Raises :class:`InputError` where that fails."""
-        self.name = name
-        kind = BASELINES[name]
-        with self._told("cannot be made"):
-            self._inner: Scheduler = kind(granting, seed)
-
-    def decide(self, snapshot: Snapshot) -> Decisions:
-        """What it decides. Raises :class:`InputError` where it fails."""
-        with self._told(f"fails in the round at {snapshot.now_s:g} s"):
-            return self._inner.decide(snapshot)
-
-    @contextmanager
-    def _told(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except InputError:
-            raise
-        except Exception as error:  # other people's code: anything may go wrong
-            package = BASELINES.package(self.name) or "another package"
-            message = f"the baseline '{self.name}' of {package} {what} ({type(error).__name__}: {error})"
-            raise _error(message, f"its code is {BASELINES.place(self.name)}") from error
+    return GuardedBaseline(
+        name, BASELINES.package(name), BASELINES.place(name), partial(BASELINES[name], granting, seed)
+    )
 
 
 def variants_of(baseline: str, given: bool = False) -> tuple[Granting, ...]:

@@ -4,8 +4,8 @@
     class --unscheduled price--> unscheduled -----------------------------> sink
 
 At most one task arrives at a machine, so every flow can be carried out as it is and each price is the exact change of one
-machine's cost. A tie goes to the option that starts earlier, is narrower and has the lower machine number: the order stands
-in the last bits of the arcs' costs, not in the solver.
+machine's cost. A tie goes to the option that starts earlier, is narrower and has the lower machine number, and one between
+an option and waiting goes to the option: the order stands in the last bits of the arcs' costs, not in the solver.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from flowsched.support.arrays import FloatArray, IntArray
 _RANKS = 1 << 10
 """Costs keep so many last steps for the order of ties."""
 _LARGEST = 1 << 26
+TIE = 1e-12
+"""Prices that differ by no more are equal: sums of the same terms in other orders."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,11 @@ def build(
     # Waiting is possible in the network for those that must start, at more than any plan could save by it.
     dear = np.where(np.isfinite(waits), waits, 4.0 * most * (1 + len(classes)))
     most = max(most, float(dear.max(initial=0.0)))
+    tied = np.abs(price - waits[arc_class]) <= TIE
+    np.maximum.at(dear, arc_class[tied], price[tied])
+    # One step above all ranks of options at the same price.
+    after_ties = np.zeros(len(classes), np.int64)
+    after_ties[arc_class[tied]] = _RANKS
     scale = 2.0 ** np.floor(np.log2(_LARGEST / most))
     class_nodes = 2 + np.arange(len(classes), dtype=np.int64)
     tails = np.concatenate(
@@ -80,7 +87,7 @@ def build(
     costs = np.concatenate(
         [
             np.rint(price * scale).astype(np.int64) * _RANKS + rank,
-            np.rint(dear * scale).astype(np.int64) * _RANKS,
+            np.rint(dear * scale).astype(np.int64) * _RANKS + after_ties,
             np.zeros(len(present) + 1, np.int64),
         ]
     )

@@ -1,7 +1,7 @@
 """Passes of min-cost flow: who of a level starts where, now or later, a batch of arrivals at a time.
 
 Tasks that are priced as if each came alone all choose the same machine. So a pass lets at most one of them arrive at a
-machine, prices what changed again, and goes on with what is left, until no option of a task is cheaper than waiting. The
+machine, prices what changed again, and goes on with what is left, until every option of a task is dearer than waiting. The
 network decides between the tasks of a batch; the batch is a share of the machines, for a pass must not spread more arrivals
 than there are machines to spare.
 """
@@ -21,7 +21,7 @@ from flowsched.relations.domain_counts import DomainCounts
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.demands import Demands, closed_by
 from flowsched.round.options import Budget, ClassOptions, Options
-from flowsched.round.pass_network import PassNetwork, build
+from flowsched.round.pass_network import TIE, PassNetwork, build
 from flowsched.round.round_model import RoundModel
 from flowsched.solvers import Solution, Solver
 from flowsched.support.arrays import BoolArray, IntArray
@@ -258,7 +258,7 @@ def run_passes(deciding: Deciding, tasks: Sequence[int], share: float) -> None:
         waits = {c: FORBIDDEN if t in model.must_start else model.prices.waiting_cost(c) for c, t in firsts.items()}
         budget = Budget(deciding.options.most_forecasts - model.forecasts.made, left)
         found = deciding.class_options([*firsts.values()], len(batch) + 1, budget)
-        priced = {c: o for c, o in zip(firsts, found, strict=True) if float(o.price.min(initial=FORBIDDEN)) < waits[c]}
+        priced = {c: o for c, o in zip(firsts, found, strict=True) if _is_worth_a_start(o, waits[c])}
         if not priced:
             booked: tuple[tuple[int, PlacementOption], ...] = ()
         elif assign == GREEDY:
@@ -267,7 +267,7 @@ def run_passes(deciding: Deciding, tasks: Sequence[int], share: float) -> None:
             booked = _pass(deciding, batch, by_class, priced, waits)
         taken = {t for t, _ in booked}
         if taken:
-            # Those whose cheapest option is no better than waiting leave the pool: options only become dearer.
+            # Those whose cheapest option is dearer than waiting leave the pool: options only become dearer.
             left_out = {t for c, members in by_class.items() if c not in priced for t in members}
             pool = [t for t in pool if t not in taken and t not in left_out]
             opened = True
@@ -276,6 +276,12 @@ def run_passes(deciding: Deciding, tasks: Sequence[int], share: float) -> None:
             left_out = set(batch)
             pool = pool[len(batch) :]
         shut_out += [t for t in batch if t in left_out and model.related(t)]
+
+
+def _is_worth_a_start(options: ClassOptions, waiting: float) -> bool:
+    """Whether the cheapest option of a class is no dearer than waiting: with a tie there is nothing to wait for."""
+    least = float(options.price.min(initial=FORBIDDEN))
+    return least < FORBIDDEN and least <= waiting + TIE
 
 
 def _finds_devices(model: RoundModel, task: int) -> bool:

@@ -289,6 +289,27 @@ def test_a_task_waits_for_better_gpus_and_is_told_which() -> None:
     assert [p.task for p in due.placements] == ["c"], "waiting is bounded"
 
 
+def test_a_tie_between_a_place_and_waiting_goes_to_the_place() -> None:
+    # Neither where the best devices are just of the utility that a task demands, nor for tasks without any price.
+    state = running(MINSKY, ("a", "tiny", (0,)), ("b", "tiny", (2,)))
+    best = SetMemory()
+    best.begin(CATALOGUE, None)
+    (now,) = state.snapshot(0.0).devices_now().values()
+    choice = best.best(now, "tiny", TaskGpus(2))
+    assert choice is not None
+    state.apply(TaskSubmitted(task("c", 2, min_utility=choice.terms.utility)), 0.0)
+    for n in range(4):
+        state.apply(TaskSubmitted(task(f"plain-{n}", 1, gpus=None)), 0.0)
+    for share in (0.0, 0.1, 1.0):
+        decided = FlowScheduler(make_solver("ortools"), replace(POSTPONING, pass_share=share)).decide(
+            state.snapshot(0.0)
+        )
+        assert {p.task for p in decided.placements} == {"c", *(f"plain-{n}" for n in range(4))}
+    state.apply(TaskSubmitted(task("d", 1, min_utility=1.0)), 0.0)
+    decided = FlowScheduler(make_solver("ortools"), POSTPONING).decide(state.snapshot(0.0))
+    assert [p.task for p in decided.postponements] == ["d"], "dearer than waiting"
+
+
 def test_the_oldest_task_starts_also_where_a_younger_one_would_disturb_less() -> None:
     state = running(MINSKY, ("a", "tiny", (0, 1)), ("b", "tiny", (2,)))
     for n in range(9):

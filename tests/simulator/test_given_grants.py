@@ -22,14 +22,14 @@ from flowsched_simulator.baselines.registry import BASELINES, make_baseline
 from flowsched_simulator.comparison import simulate, simulate_variants
 from flowsched_simulator.fixed_run_time import fixed_profile
 from flowsched_simulator.grant_check import check_time
-from flowsched_simulator.policies import EngineOptions
+from flowsched_simulator.policies import EngineOptions, all_policies
 from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.simulation import Simulation
 from flowsched_simulator.world import World
 
 EIGHT = {"name": "m", "type": "e2-standard-8"}
-OTHERS = ("flow", "flow+plan", "coco", "quincy", "load-spreading", "shortest-job-first", "trivial", "flow-network")
+OTHERS = sorted(policy.name for policy in all_policies() if policy.name not in BASELINES)
 SHORT = EngineOptions(plan=PlanRules(evaluations=300))
 """A search that begins, and ends soon."""
 

@@ -14,6 +14,7 @@ from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.core_set import cores_but
 from flowsched_models.execution import INSTANT_S
 from flowsched_models.profile import JobProfile
 from flowsched_models.short_repr import Overview, ShortRepr
@@ -308,8 +309,7 @@ def by_machine(there: Iterable[_There]) -> dict[str, list[_There]]:
 
 def cores_beside(machine: Machine, services: Iterable[Service]) -> tuple[int, ...]:
     """Virtual CPUs of a machine, ascending, that do not belong to these services of it."""
-    taken = {c for s in services for c in s.cores}
-    return tuple([c for c in range(machine.vcpus) if c not in taken]) if taken else tuple(range(machine.vcpus))
+    return cores_but(machine.vcpus, {c for s in services for c in s.cores})
 
 
 class Estimate(NamedTuple):

@@ -15,6 +15,8 @@ from flowsched_models.compiled import borrowing, compiled
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Cells = tuple[Bools, Floats, Ints, Floats]
+"""What :func:`cells_of` answers."""
 
 TINY = 1e-12
 
@@ -33,7 +35,7 @@ BUSY, SERVICE_WEIGHT, SERVICE_PRESSURE, SERVERS, CURVE = range(5)
 
 
 @compiled
-def cells_of(can: Bools, sibling: Ints) -> tuple[Bools, Floats, Ints, Floats]:
+def cells_of(can: Bools, sibling: Ints) -> Cells:
     """Members [n, cells], size [cells], sibling cell [cells] (-1: none), virtual CPUs of each occupant [n].
 
     ``can`` [n, C]: who may use which virtual CPU; ``sibling`` [C]: the other virtual CPU of the same core, or -1.
@@ -42,11 +44,26 @@ def cells_of(can: Bools, sibling: Ints) -> tuple[Bools, Floats, Ints, Floats]:
     cell = np.full(cpus, -1, np.int64)
     first = np.zeros(cpus, np.int64)
     cells = 0
+    used = np.zeros(cpus, np.bool_)
+    differs = np.zeros(cpus, np.bool_)
+    # Virtual CPUs of wide machines are mostly like the one before: these are not compared with cells.
+    for i in range(n):
+        for k in range(cpus):
+            used[k] |= can[i, k]
+        for k in range(1, cpus):
+            differs[k] |= can[i, k] != can[i, k - 1]
+    for k in range(1, cpus):
+        one, other = sibling[k], sibling[k - 1]
+        if (one < 0) != (other < 0):
+            differs[k] = True
+        elif one >= 0:
+            for i in range(n):
+                differs[k] |= can[i, one] != can[i, other]
     for k in range(cpus):
-        used = False
-        for i in range(n):
-            used = used or can[i, k]
-        if not used:
+        if not used[k]:
+            continue
+        if k > 0 and not differs[k]:
+            cell[k] = cell[k - 1]
             continue
         found = -1
         for c in range(cells):
@@ -76,10 +93,11 @@ def cells_of(can: Bools, sibling: Ints) -> tuple[Bools, Floats, Ints, Floats]:
         size[c] += 1.0
         if sibling[k] >= 0:
             sibling_cell[c] = cell[sibling[k]]
-        for i in range(n):
-            if can[i, k]:
+    for i in range(n):
+        for c in range(cells):
+            if can[i, first[c]]:
                 members[i, c] = True
-                own[i] += 1.0
+                own[i] += size[c]
     return members, size, sibling_cell, own
 
 

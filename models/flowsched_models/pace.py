@@ -41,8 +41,10 @@ class PaceMemory(NamedTuple):
 
     rows: Floats
     """[kinds, JOB_COLUMNS] a job of each kind, of scale 1."""
+    cores: Ints
+    """[kinds] which virtual CPUs a job of each kind may use: a row of ``can``."""
     can: Bools
-    """[kinds, C] which virtual CPUs a job of each kind may use."""
+    """[sets, C] sets of virtual CPUs; all that run on a machine may have the same one."""
     service_count: Ints
     """[hosts] latency services of each host."""
     services: Floats
@@ -116,16 +118,6 @@ def paces(
 
 
 @compiled
-def rates_now(
-    stage: Ints, jobs: Floats, services: Floats, can: Bools, sibling: Ints, busy: Floats, pace: Floats, p95: Floats
-) -> None:
-    """:func:`paces` of all jobs on a machine."""
-    members, size, sibling_cell, own = cells_of(can, sibling)
-    users = np.arange(can.shape[0])
-    paces(users, stage, jobs, services, members, size, sibling_cell, own, busy, pace, p95)
-
-
-@compiled
 def _precedes(memory: PaceMemory, item: int, other: int) -> bool:
     """Whether a kind in a stage comes before another by what it is.
 
@@ -136,9 +128,11 @@ def _precedes(memory: PaceMemory, item: int, other: int) -> bool:
     for k in range(memory.rows.shape[1]):
         if memory.rows[a, k] != memory.rows[b, k]:
             return bool(memory.rows[a, k] < memory.rows[b, k])
-    for c in range(memory.can.shape[1]):
-        if memory.can[a, c] != memory.can[b, c]:
-            return bool(memory.can[a, c])
+    one, two = memory.cores[a], memory.cores[b]
+    if one != two:
+        for c in range(memory.can.shape[1]):
+            if memory.can[one, c] != memory.can[two, c]:
+                return bool(memory.can[one, c])
     return item % _STAGES < other % _STAGES
 
 
@@ -193,18 +187,37 @@ def recall(
             b -= 1
         order[b] = a
     jobs = np.empty((count, memory.rows.shape[1]))
-    can = np.empty((count + here, memory.can.shape[1]), np.bool_)
     stages = np.empty(count, np.int64)
+    # A set of virtual CPUs is looked at once, however many jobs have it.
+    row = np.empty(count + here, np.int64)
+    sets = np.empty(count, np.int64)
+    different = 0
     for a in range(count):
         item = items[order[a]]
         jobs[a] = memory.rows[item // _STAGES]
-        can[a] = memory.can[item // _STAGES]
         stages[a] = item % _STAGES
+        row[a] = 0
+        while row[a] < different and sets[row[a]] != memory.cores[item // _STAGES]:
+            row[a] += 1
+        if row[a] == different:
+            sets[different] = memory.cores[item // _STAGES]
+            different += 1
+    can = np.empty((different + here, memory.can.shape[1]), np.bool_)
+    for d in range(different):
+        can[d] = memory.can[sets[d]]
     for k in range(here):
-        can[count + k] = memory.service_can[host, k]
+        can[different + k] = memory.service_can[host, k]
+        row[count + k] = different + k
+    members_of, size, sibling_cell, own_of = cells_of(can, memory.sibling[host])
+    members = np.empty((count + here, size.shape[0]), np.bool_)
+    own = np.empty(count + here)
+    for a in range(count + here):
+        members[a] = members_of[row[a]]
+        own[a] = own_of[row[a]]
     busy = np.zeros(count + here)
     ordered = np.zeros(count)
-    rates_now(stages, jobs, memory.services[host, :here], can, memory.sibling[host], busy, ordered, p95)
+    users = np.arange(count + here)
+    paces(users, stages, jobs, memory.services[host, :here], members, size, sibling_cell, own, busy, ordered, p95)
     found = np.zeros(count)
     for a in range(count):
         found[order[a]] = ordered[a]
@@ -227,6 +240,7 @@ def no_memory() -> PaceMemory:
     """A memory that keeps nothing, for runs that evaluate the model each time."""
     return PaceMemory(
         np.zeros((0, JOB_COLUMNS)),
+        np.zeros(0, np.int64),
         np.zeros((0, 0), np.bool_),
         np.zeros(0, np.int64),
         np.zeros((0, 0, 0)),

@@ -45,7 +45,9 @@ class PaceTable:
         self._hosts: dict[int, int] = {}
         self._kept: list[Host] = []
         self._kinds: dict[_Kind, int] = {}
-        self.memory: PaceMemory = _empty(0, 0, 0, 0, _FIRST_ENTRIES)
+        self._sets: dict[tuple[int, ...], int] = {}
+        """Sets of virtual CPUs."""
+        self.memory: PaceMemory = _empty(0, 0, 0, 0, 0, _FIRST_ENTRIES)
         """The arrays that compiled forecasts take. Registering replaces them: ask again afterwards."""
         self._lone_peaks: dict[tuple[int, int], tuple[float, ...]] = {}
         self._remembered: dict[tuple[object, ...], Any] = {}
@@ -87,12 +89,20 @@ class PaceTable:
         if found is None:
             found = self._kinds[key] = len(self._kinds)
             here = self._kept[host]
-            can = here.may_use((resident.cores,))
-            self._grow(kinds=len(self._kinds), cpus=can.shape[1])
+            cores = self._set(resident.cores)
+            self._grow(kinds=len(self._kinds))
             known = self.memory
             known.rows[found] = here.row(here.occupant(_at_the_beginning(resident)))
-            known.can[found] = False
-            known.can[found, : can.shape[1]] = can[0]
+            known.cores[found] = cores
+        return found
+
+    def _set(self, cores: tuple[int, ...]) -> int:
+        found = self._sets.get(cores)
+        if found is None:
+            found = self._sets[cores] = len(self._sets)
+            self._grow(sets=len(self._sets), cpus=max(cores, default=-1) + 1)
+            self.memory.can[found] = False
+            self.memory.can[found, list(cores)] = True
         return found
 
     def remembered(self, key: tuple[object, ...], make: Callable[[], Answer]) -> Answer:
@@ -134,17 +144,18 @@ class PaceTable:
         cpus = self.memory.sibling.shape[1]
         self.memory.sibling[host] = self._kept[host].siblings(cpus)
 
-    def _grow(self, kinds: int = 0, hosts: int = 0, services: int = 0, cpus: int = 0) -> None:
+    def _grow(self, kinds: int = 0, hosts: int = 0, sets: int = 0, services: int = 0, cpus: int = 0) -> None:
         """Make the arrays large enough, at least by doubling."""
         known = self.memory
-        room = (len(known.rows), len(known.service_count), known.services.shape[1], known.can.shape[1])
-        wanted = (kinds, hosts, services, cpus)
+        sizes = (len(known.rows), len(known.service_count), len(known.can))
+        room = (*sizes, known.services.shape[1], known.can.shape[1])
+        wanted = (kinds, hosts, sets, services, cpus)
         if all(w <= r for w, r in zip(wanted, room, strict=True)):
             return
-        k, h = (max(r, 2 * w) if w > r else r for w, r in zip(wanted[:2], room[:2], strict=True))
-        s, c = (max(r, w) for w, r in zip(wanted[2:], room[2:], strict=True))
-        larger = _empty(k, h, s, c, 0)
-        for name in ("rows", "can", "service_count", "services", "service_can"):
+        k, h, o = (max(r, 2 * w) if w > r else r for w, r in zip(wanted[:3], room[:3], strict=True))
+        s, c = (max(r, w) for w, r in zip(wanted[3:], room[3:], strict=True))
+        larger = _empty(k, h, o, s, c, 0)
+        for name in ("rows", "cores", "can", "service_count", "services", "service_can"):
             _copy(getattr(larger, name), getattr(known, name))
         p95 = known.p95
         if s > p95.shape[1]:
@@ -155,10 +166,11 @@ class PaceTable:
             self._set_siblings(host)
 
 
-def _empty(kinds: int, hosts: int, services: int, cpus: int, entries: int) -> PaceMemory:
+def _empty(kinds: int, hosts: int, sets: int, services: int, cpus: int, entries: int) -> PaceMemory:
     return PaceMemory(
         np.zeros((kinds, JOB_COLUMNS)),
-        np.zeros((kinds, cpus), np.bool_),
+        np.zeros(kinds, np.int64),
+        np.zeros((sets, cpus), np.bool_),
         np.zeros(hosts, np.int64),
         np.zeros((hosts, services, CURVE + LATENCY_COLUMNS)),
         np.zeros((hosts, services, cpus), np.bool_),
@@ -175,7 +187,7 @@ def _empty(kinds: int, hosts: int, services: int, cpus: int, entries: int) -> Pa
 
 def _with_entries(known: PaceMemory, entries: int) -> PaceMemory:
     """The same registrations with an empty memory of so many entries."""
-    fresh = _empty(0, 0, known.services.shape[1], 0, entries)
+    fresh = _empty(0, 0, 0, known.services.shape[1], 0, entries)
     return known._replace(**picked(fresh, *_ENTRIES, "p95"))
 
 

@@ -42,13 +42,14 @@ from flowsched_models.cell import (
     SERVICE_WEIGHT,
     WORK,
     Bools,
+    Cells,
     Floats,
     Ints,
     cells_of,
 )
 from flowsched_models.gpu_profile import NO_GPUS, GpuUse
 from flowsched_models.latency import LATENCY_COLUMNS
-from flowsched_models.pace import rates_now
+from flowsched_models.pace import paces
 from flowsched_models.profile import PhaseOrder
 from flowsched_models.service import LatencyCurve, ServiceProfile
 from flowsched_models.sharing import share
@@ -168,6 +169,7 @@ class Host:
     _courses: dict[tuple[object, ...], Course] = field(default_factory=_Bounded, init=False, repr=False)
     _rows: dict[Occupant, Floats] = field(default_factory=_Bounded, init=False, repr=False)
     _masks: dict[tuple[tuple[int, ...], ...], Bools] = field(default_factory=_Bounded, init=False, repr=False)
+    _cells: dict[tuple[tuple[int, ...], ...], Cells] = field(default_factory=_Bounded, init=False, repr=False)
     _siblings: dict[int, Ints] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
@@ -235,14 +237,31 @@ class Host:
         """[jobs + services, C]: who may use which virtual CPU."""
         found = self._masks.get(cores)
         if found is None:
-            every = [*cores, *(load.cores for load in self.services)]
-            # A machine may have more virtual CPUs than its type says.
-            vcpus = self.catalogue.machine_types[self.machine_type].vcpus
-            found = np.zeros((len(every), max([vcpus, *(max(own) + 1 for own in every if own)])), np.bool_)
-            for row, own in zip(found, every, strict=True):
-                row[list(own)] = True
-            self._masks[cores] = found
+            found = self._masks[cores] = self._mask(cores)
         return found
+
+    def _mask(self, cores: tuple[tuple[int, ...], ...]) -> Bools:
+        every = [*cores, *(load.cores for load in self.services)]
+        # A machine may have more virtual CPUs than its type says.
+        vcpus = self.catalogue.machine_types[self.machine_type].vcpus
+        found = np.zeros((len(every), max([vcpus, *(max(own) + 1 for own in every if own)])), np.bool_)
+        for row, own in zip(found, every, strict=True):
+            row[list(own)] = True
+        return found
+
+    def cells(self, cores: tuple[tuple[int, ...], ...]) -> Cells:
+        """:func:`cells_of` of jobs on these virtual CPUs and the services; jobs with the same ones are looked at once."""
+        rows = {own: row for row, own in enumerate(dict.fromkeys(cores))}
+        distinct = tuple(rows)
+        found = self._cells.get(distinct)
+        if found is None:
+            can = self._mask(distinct)
+            found = self._cells[distinct] = cells_of(can, self.siblings(can.shape[1]))
+        if len(distinct) == len(cores):
+            return found
+        members, size, sibling_cell, own = found
+        at = np.array([*(rows[mine] for mine in cores), *range(len(rows), len(own))], np.int64)
+        return members[at], size, sibling_cell, own[at]
 
     @cached_property
     def _service_models(self) -> tuple[tuple[ServiceProfile, LatencyCurve], ...]:
@@ -317,12 +336,11 @@ class Host:
         """
         count = len(occupants)
         rows, stage = self._arrays(occupants)
-        can = self.may_use(tuple(o.cores for o in occupants))
-        members, size, sibling_cell, own = cells_of(can, self.siblings(can.shape[1]))
-        busy, speed = np.zeros(can.shape[0]), np.zeros(can.shape[0])
+        cells = self.cells(tuple([o.cores for o in occupants]))
+        busy, speed = np.zeros(count + len(self.services)), np.zeros(count + len(self.services))
         held = np.zeros(len(self.services))
         services = self.service_rows
-        share(np.arange(can.shape[0]), stage, rows, services, members, size, sibling_cell, own, busy, speed, held)
+        share(np.arange(len(busy)), stage, rows, services, *cells, busy, speed, held)
         caused = busy * np.concatenate([rows[:, PRESSURE], services[:, SERVICE_PRESSURE]])
         return tuple(
             (max(0.0, float(caused.sum() - caused[count + k])), float(held[k])) for k in range(len(self.services))
@@ -340,8 +358,8 @@ class Host:
         busy = np.zeros(count + len(self.services))
         pace = np.zeros(count)
         p95 = np.zeros(len(self.services))
-        can = self.may_use(tuple(o.cores for o in occupants))
-        rates_now(stage, rows, self.service_rows, can, self.siblings(can.shape[1]), busy, pace, p95)
+        cells = self.cells(tuple([o.cores for o in occupants]))
+        paces(np.arange(len(busy)), stage, rows, self.service_rows, *cells, busy, pace, p95)
         progress: dict[Occupant, list[float]] = {}
         busy_by: dict[Occupant, list[float]] = {}
         for occupant, rate, used in zip(occupants, pace.tolist(), busy.tolist(), strict=False):

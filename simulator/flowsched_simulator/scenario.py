@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
-from flowsched.cluster.snapshot import MILLI, Machine, Service, StartDelay, Task
+from flowsched.cluster.snapshot import MILLI, Machine, Service, StartDelay, Task, by_machine, cores_beside
 from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_models.catalogue import Catalogue
@@ -98,5 +98,5 @@ class Scenario(ShortRepr):
 
     def batch_cores(self) -> dict[str, tuple[int, ...]]:
         """By machine, the virtual CPUs that belong to no service."""
-        taken = {(s.machine, c) for s in self.services for c in s.cores}
-        return {m.name: tuple(c for c in range(m.vcpus) if (m.name, c) not in taken) for m in self.machines}
+        here = by_machine(self.services)
+        return {m.name: cores_beside(m, here[m.name]) for m in self.machines}

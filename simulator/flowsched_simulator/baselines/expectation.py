@@ -21,6 +21,7 @@ OVERRUN = 0.05
 """Part of its estimate that a task is taken to need still when the estimate has passed."""
 
 
+@lru_cache(maxsize=1024)
 def sibling_map(machine_type: MachineType) -> dict[int, int]:
     """Each virtual CPU's sibling on the same physical core, for those that have one."""
     return {a: b for pair in machine_type.siblings for a, b in (pair, pair[::-1])}
@@ -29,8 +30,9 @@ def sibling_map(machine_type: MachineType) -> dict[int, int]:
 def spread(machine_type: MachineType, cores: Collection[int], count: int) -> tuple[int, ...]:
     """The virtual CPUs that a task alone would take first: one of each physical core, then the siblings."""
     sibling = sibling_map(machine_type)
-    seconds = {c for c in cores if sibling.get(c, c) < c and sibling[c] in cores}
-    return tuple(sorted(cores, key=lambda c: (c in seconds, c))[:count])
+    there = set(cores)
+    seconds = {c for c in cores if sibling.get(c, c) < c and sibling[c] in there}
+    return (*sorted(there - seconds), *sorted(seconds))[:count]
 
 
 def effective_cores(profile: JobProfile, machine_type: MachineType, cores: Collection[int], threads: int) -> float:
@@ -39,7 +41,7 @@ def effective_cores(profile: JobProfile, machine_type: MachineType, cores: Colle
     Threads take physical cores first. The second hardware thread of a core brings only the profile's SMT
     gain.
     """
-    physical = _physical_cores(machine_type, tuple(cores))
+    physical = _physical_cores(machine_type, cores if isinstance(cores, tuple) else tuple(cores))
     busy = min(threads, len(cores))
     return min(busy, physical) + profile.smt_gain * max(0, busy - physical)
 

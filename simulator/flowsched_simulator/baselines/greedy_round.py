@@ -61,7 +61,9 @@ class Round:
         """
         self.snapshot = snapshot
         self.own_cores = own_cores
-        self.layout = layout if layout is not None and layout.serves(snapshot) else RoomLayout(snapshot)
+        if layout is None or not layout.serves(snapshot, own_cores=own_cores):
+            layout = RoomLayout(snapshot, own_cores=own_cores)
+        self.layout = layout
         self.rooms = self.layout.rooms(snapshot)
         self.domain_counts = DomainCounts.of(snapshot)
         self.preemptive = preemptive
@@ -281,7 +283,9 @@ class Round:
         return other
 
     def _held(self, room: Room, gone: Sequence[Running]) -> set[int]:
-        """The cores of those that stay on a machine, and of those that were placed on it."""
+        """The cores of those that stay on a machine, and of those that were placed on it, where that is counted."""
+        if not self.own_cores:
+            return set()
         stay = {c for r in self.residents(room) if r not in gone for c in r.cores}
         return stay.union(*(p.cores for p in self._placements if p.machine == room.name))
 

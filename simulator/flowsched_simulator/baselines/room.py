@@ -34,7 +34,7 @@ class Room:
     free_milli: int
     free_memory_mib: int
     busy: set[int]
-    """Cores that a task may use already."""
+    """Cores that a task may use already, where that is counted."""
     capacity_resources: Mapping[str, int] = field(default_factory=dict)
     free_resources: Mapping[str, int] = field(default_factory=dict)
     """Units of further resources that no task asked for."""
@@ -49,6 +49,8 @@ class Room:
     """Cores that tasks with a given run time use, with the thousandths of each that these ask for, spread evenly."""
     given_milli: int = 0
     """What these tasks ask for together. No other task owns their cores, and they share them among themselves."""
+    counts_owners: bool = True
+    """Whether it is counted who has which core: not where all tasks share all of them."""
 
     @property
     def name(self) -> str:
@@ -90,6 +92,8 @@ def occupy(
         room.gpu_jobs = tuple(sorted((*room.gpu_jobs, _gpu_job(task, devices))))
     room.without_cpu += width_milli <= NO_CPU_MILLI
     room.without_memory += not task.memory_mib
+    if not room.counts_owners:
+        return
     room.busy = room.busy.union(cores)
     if given:
         _share_cores(room, width_milli, cores, 1)
@@ -109,7 +113,7 @@ def vacate(room: Room, running: Running, *, given: bool) -> None:
         room.gpu_jobs = tuple(rest)
     room.without_cpu -= running.width_milli <= NO_CPU_MILLI
     room.without_memory -= not task.memory_mib
-    if given:
+    if given and room.counts_owners:
         _share_cores(room, running.width_milli, running.cores, -1)
 
 
@@ -136,24 +140,22 @@ def pick_cores(room: Room, count: int) -> tuple[int, ...]:
     the task itself; then that of another task's; a service's last, because its latency would pay.
     """
     sibling = sibling_map(room.type)
-    picked: list[int] = []
-    free = list(room.unowned)
+    free = room.unowned
     if not sibling:
-        return tuple(free[:count])
-
-    def disturbance(core: int) -> tuple[int, int]:
+        return free[:count]
+    alone: dict[int, None] = {}
+    beside_itself, beside_task, beside_service = [], [], []
+    for core in free:
         other = sibling.get(core)
         if other in room.service_cores:
-            return 3, core
-        if other in room.busy:
-            return 2, core
-        return int(other in picked), core
-
-    for _ in range(count):
-        best = min(free, key=disturbance)
-        free.remove(best)
-        picked.append(best)
-    return tuple(sorted(picked))
+            beside_service.append(core)
+        elif other in room.busy:
+            beside_task.append(core)
+        elif other in alone:
+            beside_itself.append(core)
+        else:
+            alone[core] = None
+    return tuple(sorted([*alone, *beside_itself, *beside_task, *beside_service][:count]))
 
 
 def pick_shared_cores(room: Room, width_milli: int) -> tuple[int, ...]:
@@ -179,10 +181,11 @@ class RoomLayout:
     Only rooms where a task came or went, or that a round handed out of, are worked out again.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        """Of a snapshot's machines and services, without what runs."""
+    def __init__(self, snapshot: Snapshot, *, own_cores: bool) -> None:
+        """Of a snapshot's machines and services, without what runs. ``own_cores``: whether tasks have cores of their own."""
         self._of = snapshot.catalogue, snapshot.machines, snapshot.services
-        self._idle = _idle_rooms(snapshot)
+        self._own_cores = own_cores
+        self._idle = _idle_rooms(snapshot, own_cores)
         self._row = {room.name: row for row, room in enumerate(self._idle)}
         self._rooms = [_copied(room) for room in self._idle]
         self._here: list[dict[int, Running]] = [{} for _ in self._idle]
@@ -204,9 +207,11 @@ class RoomLayout:
         self.widest_milli: dict[tuple[object, ...], int] = {}
         """The widest request that an idle machine takes, by what else a task asks for."""
 
-    def serves(self, snapshot: Snapshot) -> bool:
-        """Whether a snapshot has the same machines and services."""
+    def serves(self, snapshot: Snapshot, *, own_cores: bool) -> bool:
+        """Whether a snapshot has the same machines and services, and tasks have cores in the same way."""
         catalogue, machines, services = self._of
+        if own_cores != self._own_cores:
+            return False
         return snapshot.catalogue is catalogue and snapshot.machines is machines and snapshot.services is services
 
     def rooms(self, snapshot: Snapshot) -> tuple[Room, ...]:
@@ -261,7 +266,7 @@ def _beside(idle: Room, running: Iterable[Running], catalogue: Catalogue) -> Roo
     return room
 
 
-def _idle_rooms(snapshot: Snapshot) -> list[Room]:
+def _idle_rooms(snapshot: Snapshot, own_cores: bool) -> list[Room]:
     """By name."""
     here: dict[str, list[Service]] = {m.name: [] for m in snapshot.machines}
     for s in snapshot.services:
@@ -286,6 +291,7 @@ def _idle_rooms(snapshot: Snapshot) -> list[Room]:
             devices=untouched(m.gpus),
             without_cpu=sum(s.width_milli <= NO_CPU_MILLI for s in services),
             without_memory=sum(not s.memory_mib for s in services),
+            counts_owners=own_cores,
         )
         rooms.append(room)
     return rooms

@@ -292,6 +292,13 @@ def _has_gpus(here: MachineGroup, wanted: TaskGpus) -> bool:
     return has_devices(left_beside(here.machine.gpus, stay), wanted)
 
 
+def running_in_order(running: Iterable[Running], now_s: float) -> list[tuple[tuple[object, ...], Running]]:
+    """What runs on a machine in the order of a group's residents, each with what it is to the group."""
+    found = [(_running_order(r, now_s), r) for r in running]
+    found.sort(key=itemgetter(0))
+    return found
+
+
 def compact(
     snapshot: Snapshot, hosts: HostFactory, candidates: Candidates | None = None, longest_first: bool = False
 ) -> View:
@@ -332,8 +339,7 @@ def compact(
 
     keyed = []
     for machine in snapshot.machines:
-        in_order = [(_running_order(r, snapshot.now_s), r) for r in running[machine.name]]
-        in_order.sort(key=itemgetter(0))
+        in_order = running_in_order(running[machine.name], snapshot.now_s)
         here = tuple([r for _, r in in_order])
         loads = tuple([service_load(s) for s in services[machine.name]])
         key = (

@@ -93,7 +93,7 @@ def inspect(
         recorded = _only(records, option, record)
         if against is not None and html is None:
             raise InputError.one("--against", f"does not go with {option}", "leave one of them out")
-        with told_as_damage(*records, *others):
+        with told_as_damage(*records, *others), StepLine("writing the export" if exports else "writing the record"):
             renders = _renders(recorded, records, others, places, network or "first", part or 0, all_arcs)
             _write(places, renders)
             text = None

@@ -12,9 +12,9 @@ from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
-from flowsched.cluster.compaction import compact
+from flowsched.cluster.compaction import running_in_order
 from flowsched.cluster.settings import Settings
-from flowsched.cluster.snapshot import Running, Task
+from flowsched.cluster.snapshot import Running, Task, by_machine
 from flowsched.errors import RestoreError
 from flowsched.inspector.re_solve import POLICY, snapshot_of
 from flowsched.inspector.record_view import Part, RecordView, option_of
@@ -28,7 +28,6 @@ from flowsched.round.gang import Gangs
 from flowsched.round.reservation import OverdueDemands
 from flowsched.round.round_model import RoundModel
 from flowsched_models.document import InputError
-from flowsched_models.runtime import HostFactory
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -92,16 +91,12 @@ class RestoredRound:
 
     def residents(self, machine: str) -> tuple[Running, ...]:
         """What runs on a machine, in the order of its group's residents."""
-        snapshot = self.model.view.snapshot
-        alone = replace(
-            snapshot,
-            machines=tuple(m for m in snapshot.machines if m.name == machine),
-            services=tuple(s for s in snapshot.services if s.machine == machine),
-            running=tuple(r for r in snapshot.running if r.machine == machine),
-            plan=(),
-            reservations=(),
-        )
-        return compact(alone, HostFactory(snapshot.catalogue)).groups[0].running
+        here = self._running_on.get(machine, ())
+        return tuple([r for _, r in running_in_order(here, self.model.view.snapshot.now_s)])
+
+    @cached_property
+    def _running_on(self) -> Mapping[str, list[Running]]:
+        return by_machine(self.model.view.snapshot.running)
 
 
 def remembered(find: Callable[Concatenate[RestoredRound, P], T]) -> Callable[Concatenate[RestoredRound, P], T]:

@@ -131,7 +131,8 @@ def tasks_ahead(opened: RestoredRound, task: str) -> list[int]:
         return (0 if crosses else -other.priority, other.name not in reserved, other.submit_s, t)
 
     waiting = [t for t, c in enumerate(opened.decided.options) if (c is None or c.start_after > 0) and t != own]
-    before = sorted((t for t in waiting if t not in together and turn(t) < turn(own)), key=turn)
+    mine = turn(own)
+    before = sorted((t for t in waiting if t not in together and turn(t) < mine), key=turn)
     hopeless = {g.group.name for g in opened.gangs.all if any(t in before for t in g.members) and _hopeless(opened, g)}
     return [t for t in before if view.tasks[t].group not in hopeless and homes(opened, view.tasks[t].name)]
 

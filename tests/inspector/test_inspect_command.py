@@ -15,6 +15,7 @@ import pytest
 from inspected import EXAMPLE, bulk, flowsched_says, on_kubernetes, searched
 
 import flowsched.commands.inspect
+from flowsched.commands.status_line import StepLine
 from flowsched.inspector.record_view import RecordView
 from flowsched.records.record_file import load_record, record_json, write_record
 
@@ -40,6 +41,20 @@ def test_it_prints_a_summary(say: Say, name: str) -> None:
     code, out, err = say(name)
     assert (code, err) == (0, "")
     assert ("flowsched inspect run/one.json" if name == "run" else "certificate") in out
+
+
+def test_what_takes_long_is_told_on_stderr(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    def line(state: str) -> StepLine:
+        told.append(state)
+        return StepLine(state, terminal=True)
+
+    monkeypatch.setattr(flowsched.commands.inspect, "StepLine", line)
+    for options in (("--html", "page.html"), ("--dot", "net.dot"), ("--dimacs", "-"), ("--json",)):
+        code, out, _ = say("one.json", *options)
+        assert code == 0 and "writing" not in out
+    assert told == ["writing the page", "writing the export", "writing the export", "writing the record"]
 
 
 def test_all_lists_everything(say: Say) -> None:

@@ -12,6 +12,7 @@ from flowsched.cluster.snapshot import Snapshot
 from flowsched.inspector.change import parse_changes
 from flowsched.inspector.explanation import explain
 from flowsched.inspector.replay import replay
+from flowsched.inspector.restored_round import restore
 from flowsched.inspector.sentences import sentences
 from flowsched.inspector.summary import render_summary
 from flowsched.inspector.whatif import what_if
@@ -40,6 +41,20 @@ def test_every_task_is_explained(cluster: Snapshot) -> None:
     assert f"{unseen.machine} was not among the machines that the round looked at" in text
     seen = next(r for r in cluster.running if r.machine in looked_at)
     assert "was not among" not in " ".join(sentences(explain(recorded, seen.task.name).facts))
+
+
+def test_what_runs_on_a_machine_is_in_the_order_of_its_group(cluster: Snapshot) -> None:
+    recorded = search_record(cluster)
+    opened = restore(recorded, recorded.parts[0])
+    view, seen = opened.model.view, 0
+    for machine, g in zip(view.machines, view.group_of, strict=True):
+        here, group = opened.residents(machine.name), view.groups[g]
+        assert {r.task.name for r in here} == {r.task.name for r in cluster.running if r.machine == machine.name}
+        assert [r.task.content for r in here] == [r.task.content for r in group.running]
+        if machine is group.machine:
+            assert here == group.running
+        seen += len(here)
+    assert seen
 
 
 def test_the_summary_says_what_the_bound_is_over(cluster: Snapshot) -> None:

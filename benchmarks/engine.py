@@ -29,6 +29,7 @@ import click
 from benchmarks import engine_ablation, engine_cliff, engine_crowds, engine_demo, engine_large
 from benchmarks.engine_workloads import LOADS, SIXTY, THREE_HUNDRED, Crowd
 from benchmarks.machine import describe_machine, measured_on
+from flowsched_simulator.baselines.registry import COMPARED
 
 RESULTS = Path(__file__).parent / "results"
 CROWDS = {"sixty": SIXTY, "three-hundred": THREE_HUNDRED}
@@ -197,6 +198,10 @@ def earlier(part: str) -> list[dict[str, Any]]:
     if outcome["machine"] != describe_machine():
         raise click.ClickException(f"{path.name} was measured on another machine; measure it again without --add")
     rows: list[dict[str, Any]] = outcome["rows"]
+    if any(row.get("scheduler") in COMPARED and "selection" not in row for row in rows):
+        raise click.ClickException(
+            f"{path.name} has baselines whose variants were chosen by the reported runs; measure it again without --add"
+        )
     return rows
 
 

@@ -21,7 +21,7 @@ from benchmarks.engine_hooks import ABLATIONS, GREEDY, IMPROVEMENT, NETWORK, ass
 from benchmarks.engine_penalty import Yardstick, interference
 from benchmarks.engine_snapshots import one_per_machine, tight
 from benchmarks.engine_text import aligned, bar, bar_lines, number, ratio
-from benchmarks.engine_worker import best_variant, run_variants, settings_with
+from benchmarks.engine_worker import run_variants, settings_with
 from benchmarks.engine_workloads import SIXTY, WIDE, Crowd, crowd_document, scenario_document, write
 from flowsched import solve
 from flowsched.cluster.decision import Decisions, Scheduler
@@ -114,8 +114,7 @@ def simulated(workload: str, scenario: Scenario) -> dict[str, Any]:
     watch = Watch(hosts, {kind: Shadow(engine(scenario, kind, hosts)) for kind in (GREEDY, IMPROVEMENT)})
     runs = {}
     for kind in ABLATIONS:
-        variants = run_variants(scenario, "flow", assign_by(kind), watch if kind == NETWORK else None)
-        runs[kind] = best_variant(variants, scenario.objective.value)
+        (runs[kind],) = run_variants(scenario, "flow", assign_by(kind), watch if kind == NETWORK else None)
         click.echo(f"{workload}, {scenario.name}, {kind}: {number(runs[kind]['mean_completion_s'])} s", err=True)
     return {
         "workload": workload,

@@ -38,9 +38,17 @@ class Tree:
             self.close()
             raise click.ClickException(f"{root} is not a checkout of flowsched: Python found the package in {found}")
 
-    def run(self, scenario: Path, scheduler: str, **settings: Any) -> dict[str, Any] | None:
-        """Figures of a scheduler on a scenario file, at its best variant; None if the checkout has no such scheduler."""
-        job = {"scenario": str(scenario), "scheduler": scheduler, "settings": settings}
+    def run(self, scenario: Path, scheduler: str, variant: str = "") -> dict[str, Any] | None:
+        """Figures of one variant of a scheduler on a scenario file; None if the checkout has no such scheduler."""
+        found = self.run_variants(scenario, scheduler, variant)
+        if found is None:
+            return None
+        (row,) = found
+        return row
+
+    def run_variants(self, scenario: Path, scheduler: str, variant: str | None = None) -> list[dict[str, Any]] | None:
+        """Figures of all variants of a scheduler, or of one; None if the checkout has no such scheduler."""
+        job = {"scenario": str(scenario), "scheduler": scheduler, "variant": variant}
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(job) + "\n")
@@ -48,7 +56,7 @@ class Tree:
         except BrokenPipeError:
             pass  # the process has ended; reading says with which exit code
         found = self._read()
-        return None if "unknown" in found else dict(found)
+        return None if "unknown" in found else list(found["variants"])
 
     def close(self) -> None:
         """End the process."""

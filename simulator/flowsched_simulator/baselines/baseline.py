@@ -19,7 +19,7 @@ from flowsched_simulator.baselines.gang_search import GangSearch, Places, alike
 from flowsched_simulator.baselines.granting import Granting
 from flowsched_simulator.baselines.greedy_round import Round, cores_text
 from flowsched_simulator.baselines.room import Room, RoomLayout
-from flowsched_simulator.baselines.waiting import Waiting
+from flowsched_simulator.baselines.waiting import Waiting, keeps_queue
 
 
 class Baseline(ABC):
@@ -63,7 +63,7 @@ class Baseline(ABC):
                 raise ValueError(f"order and turns leave out {missed[0]}; they must have every task that waits, once")
             return this.decisions()
         if self.waiting is None:
-            self.waiting = Waiting(self.rank, self.width_milli, self.least_s)
+            self.waiting = self.queue()
         self.waiting.catch_up(this)
         this.explains = False
         turns = self.waiting.in_turn(this, partial(self.passes, this), partial(self.most_s, this))
@@ -73,12 +73,16 @@ class Baseline(ABC):
         late = LatePostponements(count, partial(self._postponements, snapshot))
         return replace(decided, postponements=late)
 
+    def queue(self) -> Waiting:
+        """What is kept of what waits, from round to round; empty."""
+        return Waiting(self.rank, self.width_milli, self.least_s)
+
     def _keeps_its_queue(self) -> bool:
         """Whether a task's place in the queue and its request are the same in each round, and only machines where it fits
         are of use to it: then a round need not look at all that waits.
         """
         own = ("order", "turns", "width_milli", "rooms_for")
-        return all(getattr(type(self), name) is getattr(Baseline, name) for name in own)
+        return all(getattr(getattr(type(self), name), "keeps_queue", False) for name in own)
 
     def _postponements(self, snapshot: Snapshot) -> Sequence[Postponement]:
         """Why each task waits: the round gone through again, which decides the same, with a turn for each task."""
@@ -86,7 +90,7 @@ class Baseline(ABC):
         other.layout = None
         this = other.round_of(snapshot)
         order = other.order(this)
-        other._give_turns(order, order, this)
+        other._give_turns(other.turns(order, this), order, this)
         return this.decisions().postponements
 
     def _give_turns(self, turns: Iterable[Task], tasks: Sequence[Task], this: Round) -> set[str]:
@@ -152,6 +156,7 @@ class Baseline(ABC):
         """Whether each task gets cores that no other task has."""
         return self.granting.cores == "own"
 
+    @keeps_queue
     def width_milli(self, task: Task, this: Round) -> int:
         """The request that the task is placed with."""
         return this.width_milli(task, self.request_milli(task))
@@ -164,6 +169,7 @@ class Baseline(ABC):
         """Sort key of a task in the queue, the same in each round: by priority, then by arrival."""
         return by_arrival(task)
 
+    @keeps_queue
     def order(self, this: Round) -> Sequence[Task]:
         """The queue, by :meth:`rank`."""
         ranks = {t.name: self.rank(t, this) for t in this.snapshot.pending}
@@ -181,6 +187,7 @@ class Baseline(ABC):
         """How long a task that asks for the same as one that waits may last at most to start in the round."""
         return float("inf")
 
+    @keeps_queue
     def turns(self, waiting: Sequence[Task], this: Round) -> Iterable[Task]:  # noqa: ARG002
         """The same tasks, each once, in the order in which they get their turn.
 
@@ -188,6 +195,7 @@ class Baseline(ABC):
         """
         return waiting
 
+    @keeps_queue
     def rooms_for(self, task: Task, width_milli: int, this: Round) -> list[Room]:
         """Machines, by name, where a task that is no gang's member may start now."""
         return this.candidates(task, width_milli)

@@ -15,6 +15,7 @@ from flowsched_simulator.baselines.granting import Granting
 from flowsched_simulator.baselines.greedy_round import Round
 from flowsched_simulator.baselines.recursive_bipartition import MappedJob, RecursiveBipartition
 from flowsched_simulator.baselines.room import Room
+from flowsched_simulator.baselines.waiting import keeps_queue
 
 _MOST_KNOWN = 200_000
 """Solutions that are kept; with more, all are forgotten."""
@@ -69,6 +70,7 @@ class TopoBipartition(Baseline):
         this.pick_devices = self._devices
         return this
 
+    @keeps_queue
     def rooms_for(self, task: Task, width_milli: int, this: Round) -> list[Room]:
         """The best machine, if there is one."""
         if task.gpus is None:
@@ -134,6 +136,7 @@ class TopoBipartitionPostponing(TopoBipartition):
     name = "topo-bipartition-p"
     description = "TOPO-AWARE-P: as topo-bipartition; a job waits while its utility would be below its min_utility"
 
+    @keeps_queue
     def rooms_for(self, task: Task, width_milli: int, this: Round) -> list[Room]:
         """The best machine, unless even that is not good enough."""
         rooms = super().rooms_for(task, width_milli, this)

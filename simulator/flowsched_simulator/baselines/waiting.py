@@ -5,18 +5,27 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heapreplace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from flowsched.cluster.change_log import LogMark
 from flowsched.cluster.pending_tasks import PendingTasks, Wait, waits_of
 from flowsched.cluster.snapshot import Task
-from flowsched.support.arrays import FloatArray
+from flowsched.support.arrays import BoolArray, FloatArray
 from flowsched_simulator.baselines.greedy_round import Demand, Round
 from flowsched_simulator.baselines.room import RoomLayout
 
 _NEVER = float("inf")
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def keeps_queue(method: _Method) -> _Method:
+    """Mark a method of a rule with which a round need not look at all that waits: with it a task that fits on no machine
+    does not start, and its turn changes nothing for others. A rule of which all are marked keeps its queue.
+    """
+    method.keeps_queue = True  # type: ignore[attr-defined]
+    return method
 
 
 class _Turn(NamedTuple):
@@ -78,16 +87,14 @@ class Waiting:
         mark = pending.mark if isinstance(pending, PendingTasks) else None
         changes = None if mark is None or self._layout is not this.layout else mark.since(self._mark)
         if changes is None:
-            for kept in (self._turns, self._order, self._alike, self._rows, self._unused, self._grouped):
-                kept.clear()
-            self._needs = self._needs[:0]
+            self._clear()
             changes = [(wait, True) for wait in waits_of(this.snapshot)]
         self._mark, self._layout = mark, this.layout
         for wait, came in changes:
             if came:
                 self._add(wait, this)
             else:
-                self._drop(wait.task.name)
+                self._drop(wait.task)
 
     def in_turn(self, this: Round, passes: Callable[[], bool], most_s: Callable[[Task, int], float]) -> Iterator[Task]:
         """The tasks that may start or matter to others, each when its turn comes.
@@ -119,18 +126,21 @@ class Waiting:
                 heappop(heads)
 
     def _heads(self, first: tuple[Any, str], this: Round) -> list[tuple[Any, str, int, int]]:
-        """A heap of the first turns, from one on, of tasks for which no machine may have too little of any one thing: rank,
-        name, row, and number in the row.
-        """
-        most = this.layout.free[:, :2].max(axis=0, initial=0)
+        """A heap of the first turns, from one on, of tasks that may fit: rank, name, row, and number in the row."""
         heads = []
-        for row in np.flatnonzero((self._needs <= most).all(axis=1)).tolist():
+        for row in np.flatnonzero(self._may_fit(this)).tolist():
             turns = self._rows[row].turns
             at = bisect_left(turns, first, key=_by_rank)
             if at < len(turns):
                 heads.append((*_by_rank(turns[at]), row, at))
         heapify(heads)
         return heads
+
+    def _may_fit(self, this: Round) -> BoolArray:
+        """[rows] whether there is a machine with enough of each single thing for the tasks of a row."""
+        most = this.layout.free[:, :2].max(axis=0, initial=0)
+        found: BoolArray = (self._needs <= most).all(axis=1)
+        return found
 
     def _next(
         self,
@@ -153,6 +163,12 @@ class Waiting:
         while at < len(alike.turns) and self._turns[alike.turns[at].name][2] > longest_s:
             at += 1
         return at
+
+    def _clear(self) -> None:
+        """Nothing waits."""
+        for kept in (self._turns, self._order, self._alike, self._rows, self._unused, self._grouped):
+            kept.clear()
+        self._needs = self._needs[:0]
 
     def _add(self, wait: Wait, this: Round) -> None:
         task = wait.task
@@ -180,7 +196,8 @@ class Waiting:
             self._needs[row] = (0, 0) if demand is None else (demand.width_milli, demand.memory_mib)
         return found
 
-    def _drop(self, name: str) -> None:
+    def _drop(self, task: Task) -> None:
+        name = task.name
         self._grouped.discard(name)
         if name not in self._turns:
             return

@@ -223,7 +223,7 @@ def test_other_rules_do_not_let_rounding_break_ties_either() -> None:
     assert [p.machine for p in chosen] == ["m1"]
     # las: six sixths of what the first queue holds do not reach into the second.
     rule = BASELINES["las"](OWN, 0)
-    rule._served = {"old": dict.fromkeys(map(float, range(6)), 100.0 / 6)}
+    rule._served = {"old": dict.fromkeys(map(float, range(6)), ((0.0, 0), 100.0 / 6))}
     order = rule.order(rule.round_of(snapshot([lasting("old", 1, 9.0), lasting("new", 1, 9.0, 1)], now_s=1.0)))
     assert [t.name for t in order] == ["old", "new"]
 

@@ -26,7 +26,7 @@ from flowsched_simulator.simulation import Simulation
 
 OWN, SHARED = Granting("declared", "own"), Granting("declared", "shared")
 QUEUES = ("fcfs", "best-fit", "sjf", "lpt", "kube-default", "all-at-once", "easy", "conservative", "topo-best-fit")
-QUEUES += ("topo-bipartition", "random", "tetris", "wfs")
+QUEUES += ("topo-bipartition", "random", "tetris", "wfs", "srpt", "las")
 """Rules that keep their queue from round to round."""
 QUICK = tuple(name for name in QUEUES if name not in ("lpt", "all-at-once", "conservative", "topo-best-fit"))
 """Those of which a round looks at few tasks, each in a way of its own."""

@@ -28,6 +28,9 @@ from flowsched_simulator.baselines.room import (
     vacate,
 )
 
+_MOST_KNOWN = 50_000
+"""Run times that are kept; with more, all are forgotten."""
+
 PickDevices = Callable[[Room, Task], tuple[int, ...]]
 
 
@@ -246,13 +249,24 @@ class Round:
 
     def fastest_s(self, task: Task, width_milli: int) -> float:
         """The same on the fastest of all machines that could ever take the task; 0 where there is none."""
-        # One machine of each kind is enough; clusters have many alike.
-        kinds = {(r.type.name, r.batch_cores): r for r in self.possible(task, width_milli)}
-        return min((self.told_s(task, width_milli, r) for r in kinds.values()), default=0.0)
+        known = self.layout.fastest_s
+        key = (task.profile, task.scale, task.done, task.run_s, task.endless, self.demand_of(task, width_milli))
+        if key not in known:
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
+            # One machine of each kind is enough; clusters have many alike.
+            kinds = {(r.type.name, r.batch_cores): r for r in self.possible(task, width_milli)}
+            known[key] = min((self.told_s(task, width_milli, r) for r in kinds.values()), default=0.0)
+        return known[key]
 
     def machine(self, name: str) -> Machine:
         """A machine by its name."""
         return self._machines[name]
+
+    @property
+    def preempted(self) -> int:
+        """Preemptions so far."""
+        return len(self._preempted)
 
     def is_placed(self, task: Task) -> bool:
         """Whether the round has given the task a place."""

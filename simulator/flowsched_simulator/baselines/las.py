@@ -6,11 +6,16 @@ from flowsched.cluster.snapshot import MILLI, Running, Task
 from flowsched_simulator.baselines.granting import Granting
 from flowsched_simulator.baselines.greedy_round import Round
 from flowsched_simulator.baselines.preemptive import Preemptive, Urgency
+from flowsched_simulator.baselines.waiting import keeps_queue
 
 FIRST_QUEUE_CORE_S = 100.0
 """Core-seconds of service up to which a task is in the first queue."""
 QUEUE_FACTOR = 10.0
 """By how much more each further queue holds."""
+
+
+_Moment = tuple[float, int]
+"""Time and number of a round."""
 
 
 class LeastAttainedService(Preemptive):
@@ -32,12 +37,14 @@ class LeastAttainedService(Preemptive):
     def __init__(self, granting: Granting, seed: int = 0) -> None:
         """Nothing has been served."""
         super().__init__(granting, seed)
-        self._served: dict[str, dict[float, float]] = {}
-        """Core-seconds of tasks that were stopped, by task and start."""
+        self._served: dict[str, dict[float, tuple[_Moment, float]]] = {}
+        """Of tasks that were stopped, by task and start: the round that did, and core-seconds."""
 
+    @keeps_queue
     def urgency(self, task: Task, running: Running | None, this: Round) -> Urgency:
         """The number of its queue, of service in whole microseconds: what ends exactly at a bound is not rounded past it."""
-        served = sum(self._served.get(task.name, {}).values())
+        now = _moment(this)  # a round that is gone through again knows nothing of later ones
+        served = sum(service for stopped, service in self._served.get(task.name, {}).values() if stopped < now)
         served = round(served + (0.0 if running is None else _service(running, this)), 6)
         queue, bound = 0, FIRST_QUEUE_CORE_S
         while round(served, 6) > bound:
@@ -46,9 +53,13 @@ class LeastAttainedService(Preemptive):
 
     def stopped(self, resident: Running, this: Round) -> None:
         """Remember how long it was served, once for each of its starts."""
-        self._served.setdefault(resident.task.name, {})[resident.start_s] = _service(resident, this)
+        self._served.setdefault(resident.task.name, {})[resident.start_s] = _moment(this), _service(resident, this)
 
 
 def _service(running: Running, this: Round) -> float:
     """Core-seconds since its last start."""
     return max(0.0, this.snapshot.now_s - running.start_s) * running.width_milli / MILLI
+
+
+def _moment(this: Round) -> _Moment:
+    return this.snapshot.now_s, this.snapshot.round

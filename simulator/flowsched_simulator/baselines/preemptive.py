@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heapify, heappop, heapreplace
+from typing import Any
 
 from flowsched.cluster.snapshot import Running, Snapshot, Task
 from flowsched_simulator.baselines.baseline import MostFreeFirst, by_arrival
 from flowsched_simulator.baselines.greedy_round import Round
 from flowsched_simulator.baselines.room import Room
+from flowsched_simulator.baselines.waiting import Waiting, by_rank, keeps_queue
 
 Urgency = tuple[float, ...]
 """What comes first is less."""
@@ -27,28 +31,37 @@ class Preemptive(MostFreeFirst):
     def urgency(self, task: Task, running: Running | None, this: Round) -> Urgency:
         """How urgent a task is beside its priority, less for more. ``running``: None where it waits."""
 
+    _ranked: dict[str, list[tuple[Urgency, Running]]]
+    """By machine, what ran there before the round and may be stopped, the most urgent first, then what came first."""
+
     def round_of(self, snapshot: Snapshot) -> Round:
         """A round that may preempt."""
+        self._ranked = {}
         return Round(snapshot, own_cores=self.has_own_cores(), seed=self.seed, preemptive=True, layout=self.layout)
 
-    def order(self, this: Round) -> Sequence[Task]:
+    def rank(self, task: Task, this: Round) -> Any:
         """By priority, then urgency, then arrival."""
-        urgency = {t.name: self._urgency(t, None, this) for t in this.snapshot.pending}
-        return sorted(this.snapshot.pending, key=lambda t: (urgency[t.name], by_arrival(t)))
+        return self._urgency(task, None, this), by_arrival(task)
 
+    def queue(self) -> Waiting:
+        """By urgency."""
+        return _ByUrgency(self)
+
+    def _keeps_its_queue(self) -> bool:
+        """Where the urgency of a task that waits is the same in each round, too."""
+        return super()._keeps_its_queue() and getattr(type(self).urgency, "keeps_queue", False)
+
+    @keeps_queue
     def rooms_for(self, task: Task, width_milli: int, this: Round) -> list[Room]:
         """Machines where the task fits; if there is none, one where less urgent tasks were stopped for it."""
         found = this.candidates(task, width_milli)
-        if found or not self._free_to_move(task, this):
+        if found or not self.free_to_move(task, this):
             return found
         mine = self._urgency(task, None, this)
         best: tuple[Urgency, list[Running]] | None = None
         for room in this.possible(task, width_milli):
-            ranked = [
-                (self._urgency(r.task, r, this), r) for r in this.residents(room) if self._free_to_move(r.task, this)
-            ]
             # The least urgent leave first; of equals, those that came last.
-            ranked = sorted((pair for pair in ranked if pair[0] > mine), key=lambda p: (p[0], by_arrival(p[1].task)))
+            ranked = [(urgency, r) for urgency, r in self._residents(room, this) if urgency > mine]
             leaving = _leaving(task, width_milli, room, [r for _, r in ranked[::-1]], this)
             if leaving:
                 most_urgent = min(urgency for urgency, r in ranked if r in leaving)
@@ -59,6 +72,7 @@ class Preemptive(MostFreeFirst):
         for resident in best[1]:
             self.stopped(resident, this)
             this.preempt(resident, task)
+            self._ranked.pop(resident.machine, None)
         return this.candidates(task, width_milli)
 
     def stopped(self, resident: Running, this: Round) -> None:
@@ -67,16 +81,77 @@ class Preemptive(MostFreeFirst):
     def _urgency(self, task: Task, running: Running | None, this: Round) -> Urgency:
         return (-task.priority, *self.urgency(task, running, this))
 
-    def _free_to_move(self, task: Task, this: Round) -> bool:
+    def _residents(self, room: Room, this: Round) -> list[tuple[Urgency, Running]]:
+        """What still runs on a machine and may be stopped, the most urgent first, with its urgency."""
+        ranked = self._ranked.get(room.name)
+        if ranked is None:
+            movable = [r for r in this.residents(room) if self.free_to_move(r.task, this)]
+            ranked = [(self._urgency(r.task, r, this), r) for r in movable]
+            ranked = self._ranked[room.name] = sorted(ranked, key=lambda pair: (pair[0], by_arrival(pair[1].task)))
+        return ranked
+
+    def free_to_move(self, task: Task, this: Round) -> bool:
+        """Whether a task may stop others, and be stopped."""
         return not task.endless and task.group is None and not this.domain_counts.concerns(task)
+
+
+class _ByUrgency(Waiting):
+    """What waits, the most urgent first, for rules that make room for it."""
+
+    def __init__(self, rule: Preemptive) -> None:
+        super().__init__(rule.rank, rule.width_milli, rule.least_s)
+        self._rule = rule
+
+    def in_turn(
+        self,
+        this: Round,
+        passes: Callable[[], bool],  # noqa: ARG002
+        most_s: Callable[[Task, int], float],  # noqa: ARG002
+    ) -> Iterator[Task]:
+        """The tasks that may start. Where no room can be made for a task, none can for less urgent ones that ask for the
+        same, until something else is stopped.
+        """
+        number, heads = this.snapshot.round, self._heads(None, this)
+        while heads:
+            rank, name, row, at = heads[0]
+            alike, stopped = self._rows[row], this.preempted
+            task = alike.turns[at].wait.in_round(number)
+            yield task
+            if this.preempted > stopped:
+                heads = self._heads((rank, name), this)
+                continue
+            at += 1
+            if alike.demand in this.nowhere and self._rule.free_to_move(task, this):
+                at = len(alike.turns)
+            if at < len(alike.turns):
+                heapreplace(heads, (*by_rank(alike.turns[at]), row, at))
+            else:
+                heappop(heads)
+
+    def _heads(self, after: tuple[Any, str] | None, this: Round) -> list[tuple[Any, str, int, int]]:  # noqa: ARG002
+        """A heap of the first turns behind one, of all rows."""
+        heads = []
+        for alike in self._alike.values():
+            at = 0 if after is None else bisect_right(alike.turns, after, key=by_rank)
+            if at < len(alike.turns):
+                heads.append((*by_rank(alike.turns[at]), alike.row, at))
+        heapify(heads)
+        return heads
 
 
 def _leaving(task: Task, width_milli: int, room: Room, ranked: Sequence[Running], this: Round) -> list[Running]:
     """Who of these, taken in this order, must leave a machine so that the task fits; empty where that is not enough."""
 
     def fits_without(gone: Sequence[Running]) -> bool:
+        # Quickly told in most cases, without a copy of the machine.
+        if room.free_milli + sum([r.width_milli for r in gone]) < width_milli:
+            return False
+        if room.free_memory_mib + sum([r.task.memory_mib for r in gone]) < task.memory_mib:
+            return False
         return this.has_room(task, width_milli, this.left_by(room, gone))
 
+    if not fits_without(ranked):
+        return []
     gone: list[Running] = []
     for resident in ranked:
         gone.append(resident)

@@ -206,6 +206,8 @@ class RoomLayout:
             self._note(row, room)
         self.widest_milli: dict[tuple[object, ...], int] = {}
         """The widest request that an idle machine takes, by what else a task asks for."""
+        self.fastest_s: dict[tuple[object, ...], float] = {}
+        """How long tasks would last at least, by what tells; of one rule."""
 
     def serves(self, snapshot: Snapshot, *, own_cores: bool) -> bool:
         """Whether a snapshot has the same machines and services, and tasks have cores in the same way."""

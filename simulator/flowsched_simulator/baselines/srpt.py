@@ -7,6 +7,7 @@ from flowsched.cluster.snapshot import Running, Task
 from flowsched_simulator.baselines.expectation import left_s, told_s
 from flowsched_simulator.baselines.greedy_round import Round
 from flowsched_simulator.baselines.preemptive import Preemptive, Urgency
+from flowsched_simulator.baselines.waiting import keeps_queue
 
 
 class ShortestRemainingProcessingTime(Preemptive):
@@ -24,6 +25,7 @@ class ShortestRemainingProcessingTime(Preemptive):
     )
     told = (Knowledge.RUN_TIMES,)
 
+    @keeps_queue
     def urgency(self, task: Task, running: Running | None, this: Round) -> Urgency:
         """Seconds that are left on the fastest machine, in whole microseconds, so that rounding makes no two equals differ.
 

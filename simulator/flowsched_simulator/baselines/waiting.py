@@ -108,7 +108,7 @@ class Waiting:
             place += 1
         if place == len(self._order):
             return
-        heads = self._heads(_by_rank(self._order[place]), this)
+        heads = self._heads(by_rank(self._order[place]), this)
         while heads:
             _, _, row, at = heads[0]
             alike = self._rows[row]
@@ -121,7 +121,7 @@ class Waiting:
                     yield turn.wait.in_round(number)
                 at = self._next(alike, at + 1, turn, this.placed > before, this, most_s)
             if at < len(alike.turns):
-                heapreplace(heads, (*_by_rank(alike.turns[at]), row, at))
+                heapreplace(heads, (*by_rank(alike.turns[at]), row, at))
             else:
                 heappop(heads)
 
@@ -130,9 +130,9 @@ class Waiting:
         heads = []
         for row in np.flatnonzero(self._may_fit(this)).tolist():
             turns = self._rows[row].turns
-            at = bisect_left(turns, first, key=_by_rank)
+            at = bisect_left(turns, first, key=by_rank)
             if at < len(turns):
-                heads.append((*_by_rank(turns[at]), row, at))
+                heads.append((*by_rank(turns[at]), row, at))
         heapify(heads)
         return heads
 
@@ -181,8 +181,8 @@ class Waiting:
         alike = self._alike_with(None if apart else this.demand_of(task, width_milli))
         turn, least_s = _Turn(self._rank(task, this), task.name, wait), self._least_s(task, this)
         self._turns[task.name] = turn, alike, least_s
-        insort(self._order, turn, key=_by_rank)
-        insort(alike.turns, turn, key=_by_rank)
+        insort(self._order, turn, key=by_rank)
+        insort(alike.turns, turn, key=by_rank)
         insort(alike.lengths, least_s)
 
     def _alike_with(self, demand: Demand | None) -> _Alike:
@@ -202,8 +202,8 @@ class Waiting:
         if name not in self._turns:
             return
         turn, alike, least_s = self._turns.pop(name)
-        del self._order[bisect_left(self._order, _by_rank(turn), key=_by_rank)]
-        del alike.turns[bisect_left(alike.turns, _by_rank(turn), key=_by_rank)]
+        del self._order[bisect_left(self._order, by_rank(turn), key=by_rank)]
+        del alike.turns[bisect_left(alike.turns, by_rank(turn), key=by_rank)]
         del alike.lengths[bisect_left(alike.lengths, least_s)]
         if not alike.turns:
             del self._alike[alike.demand]
@@ -211,5 +211,6 @@ class Waiting:
             self._unused.append(alike.row)
 
 
-def _by_rank(turn: _Turn) -> tuple[Any, str]:
+def by_rank(turn: _Turn) -> tuple[Any, str]:
+    """Sort key of a turn."""
     return turn.rank, turn.name

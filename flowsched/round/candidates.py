@@ -25,6 +25,7 @@ from flowsched.pricing.sharing_kernel import sharing_prices
 from flowsched.relations.domain_counts import DomainCounts
 from flowsched.relations.relation import MACHINE
 from flowsched.round.cluster_arrays import ClusterArrays
+from flowsched.round.makespan import more_expected
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 from flowsched_models.runtime import HostFactory
 
@@ -39,7 +40,7 @@ MANY_MACHINES = 128
 def look(snapshot: Snapshot, hosts: HostFactory, settings: Settings) -> View:
     """The view of a snapshot: of all its machines, or of the candidates of its tasks where there are many."""
     most = settings.candidates
-    longest_first = settings.objective == "makespan"
+    longest_first = settings.objective == "makespan" and not more_expected(snapshot)
     if most <= 0 or len(snapshot.machines) <= MANY_MACHINES or not snapshot.pending:
         return compact(snapshot, hosts, None, longest_first)
     candidates = _Draw(ClusterArrays(snapshot, hosts, settings), settings).candidates()

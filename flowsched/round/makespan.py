@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from flowsched.cluster.compaction import View
+import numpy as np
+
+from flowsched.cluster.running_tasks import columns_of
 from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Snapshot
 from flowsched.pricing.arrival import Arrival, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.round.assignment import Assignment, PlacementOption
@@ -20,7 +23,7 @@ from flowsched.round.round_model import Offered, RoundModel
 
 _BELOW = 0.97
 """Where the goal lies below the best makespan while wider options are offered."""
-_WORTH_A_CHANGE = 0.2
+WORTH_A_CHANGE = 0.3
 """Share of the makespan that a plan must gain on that of the tasks' own goals where jobs keep coming: a machine that is
 crowded so that the last job of today ends a little sooner is missed by those that come tomorrow."""
 _SILENCE = 5.0
@@ -83,16 +86,20 @@ def tighten(
     return best, priced_at
 
 
-def arrivals_margin(view: View) -> float:
-    """Share of the makespan that a change must gain: none where all that waits and runs was submitted at one moment, or
-    where nothing came for ``_SILENCE`` times as long as there was between its submissions on average: no more may come.
+def more_expected(snapshot: Snapshot) -> bool:
+    """Whether tasks may come that nobody knows of yet.
+
+    They may not where several tasks wait and run that were all submitted at one moment, or where none came for ``_SILENCE``
+    times as long as there was between their submissions on average. Long-running tasks tell nothing of that.
     """
-    moments = {c.task.submit_s for c in view.classes} | {r.task.submit_s for g in view.groups for r in g.running}
-    if len(moments) < 2:
-        return 0.0
-    first_s, last_s = min(moments), max(moments)
-    gap_s = (last_s - first_s) / (len(moments) - 1)
-    return 0.0 if view.snapshot.now_s - last_s > _SILENCE * gap_s else _WORTH_A_CHANGE
+    running = columns_of(snapshot)
+    waiting_s = np.array([t.submit_s for t in snapshot.pending if not t.endless], np.float64)
+    submitted_s = np.concatenate([waiting_s, running.submit_s[running.endless == 0.0]])
+    moments_s = np.unique(submitted_s)
+    if len(moments_s) < 2:
+        return len(submitted_s) < 2
+    gap_s = (moments_s[-1] - moments_s[0]) / (len(moments_s) - 1)
+    return bool(snapshot.now_s - moments_s[-1] <= _SILENCE * gap_s)
 
 
 def bound_s(model: RoundModel) -> float:

@@ -25,7 +25,7 @@ from flowsched.round.demands import Levels
 from flowsched.round.extract import placements, postponements
 from flowsched.round.improvement import improve, share_cores
 from flowsched.round.machine_states import MachineStates
-from flowsched.round.makespan import arrivals_margin, bound_s, sooner, soonest_chain, tighten
+from flowsched.round.makespan import WORTH_A_CHANGE, bound_s, more_expected, sooner, soonest_chain, tighten
 from flowsched.round.options import Options
 from flowsched.round.passes import FEW_MACHINES, NO_PASS, NONE, Deciding, run_passes
 from flowsched.round.repair import repair
@@ -190,18 +190,21 @@ def decide(begun: BegunRound, solver: Solver, settings: Settings) -> tuple[Decid
         return _decide_from(begun, priced, solver, settings, start, moves)
 
     bound = max(bound_s(model), 1e-3)
-    if len(model.view.tasks) > settings.improved_tasks:
+    more = more_expected(model.view.snapshot)
+    many = len(model.view.tasks) > settings.improved_tasks
+    if many and not more:
         # Whole plans of so many tasks cost more than they tell: what has room starts, the most work first.
         return decide_from(None, bound, starts=1), bound
     carried = carried_over(model)
-    margin = arrivals_margin(model.view)
-    if carried is not None and not margin and model.finish(carried)[0] == 0 and model.finish(carried)[1] < FORBIDDEN:
+    if carried is not None and not more and model.finish(carried)[0] == 0 and model.finish(carried)[1] < FORBIDDEN:
         return tighten(decide_from(carried, bound, moves=False), decide_from, (), settings, bound)
     first = _decide_from(begun, model, solver, settings, None)
+    if many:
+        return first, None
     whole = decide_from(first, bound, moves=False)
-    if margin:
+    if more:
         left, end_s = whole.model.finish(whole.plan)
-        wanted = left, end_s * (1.0 - margin)
+        wanted = left, end_s * (1.0 - WORTH_A_CHANGE)
         if sooner((0, bound), wanted):
             better = carried is not None and sooner(model.finish(carried), (left, end_s))
             start = decide_from(carried, bound, moves=False) if better else whole

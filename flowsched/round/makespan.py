@@ -87,7 +87,7 @@ def tighten(
 
 
 def more_expected(snapshot: Snapshot) -> bool:
-    """Whether tasks may come that nobody knows of yet.
+    """Whether tasks may come that are not in the snapshot yet.
 
     They may not where several tasks wait and run that were all submitted at one moment, or where none came for ``_SILENCE``
     times as long as there was between their submissions on average. Long-running tasks tell nothing of that.

@@ -33,7 +33,7 @@ errors are drawn (random), the one with the least mean completion over three oth
   baseline takes 156.2 and 138.5 s. memcached stays within its p95 goal.
 - **Arriving jobs** (`python -m benchmarks.engine`, [page](engine.md)): 400 jobs on 60 machines, five seeds: mean completion
   77 s at 74 % load and 98 s at 119 %, 0.80 and 0.71 of the better of two greedy rules, rule and variant chosen on other
-  workloads. A round takes 4 and 8 ms of CPU (p50; p99 9 and 18 ms). With
+  workloads. A round takes 8 and 13 ms of CPU (p50; p99 17 and 35 ms). With
   [candidates](how-it-works.md#candidates) 20 jobs on 12,500 busy machines take 0.23 s instead of 8.4 s, at a penalty at
   most 0.9 % higher.
 - **Variations and random scenarios** (below): in 30 variations of the bundled scenarios `flow` is below the best baseline in

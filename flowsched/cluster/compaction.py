@@ -93,9 +93,11 @@ class Candidates:
     batch_cores: int
     """Of all machines of the cluster."""
     work_s: float
-    """Seconds that all running tasks with an end still need on one core each."""
+    """Core-seconds that all running tasks with an end still need."""
     completes: bool
     """Whether any task of the cluster will end by itself."""
+    free_milli: int = 0
+    """CPU that nothing has, in thousandths of a core."""
 
 
 def kind_of(task: Task) -> Hashable:

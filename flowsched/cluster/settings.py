@@ -11,6 +11,12 @@ QUIET_S = 600.0
 """A task that moved less long ago moved a short while ago."""
 HYSTERESIS = 2.0
 """How many times as high the price of a move is for it."""
+PATIENCE_S, LATEST_OVERDUE_S = 60.0, 86_400.0
+"""With ``due_runs`` no task is overdue before the first, and every task after the second, where its due age is less."""
+MEASURED_LENGTH_WEIGHT = 1.5
+"""``length_weight`` of measured jobs, where it is ``auto``."""
+AUTO, SPREAD, PACK = "auto", "spread", "pack"
+"""Values of ``scoring``, and ``auto`` where a number may be left to the kind of task."""
 
 
 def _word(default: str, *choices: str) -> Any:
@@ -20,6 +26,10 @@ def _word(default: str, *choices: str) -> Any:
 def _number(default: float, least: float, most: float) -> Any:
     """Wide enough for any experiment, narrow enough that a round ends and costs stay in range."""
     return field(default=default, metadata={"range": (least, most)})
+
+
+def _number_or_auto(least: float, most: float) -> Any:
+    return field(default=AUTO, metadata={"range": (least, most), "word": AUTO})
 
 
 @dataclass(frozen=True)
@@ -34,10 +44,10 @@ class Settings:
     """Slope beyond the goal."""
     goal_factor: float = _number(3.0, 1e-3, 1e6)
     """Goal of a task that has none: this times its best predicted run time."""
-    length_weight: float = _number(1.5, 0.0, 10.0)
+    length_weight: float | str = _number_or_auto(0.0, 10.0)
     """How much more a long task counts, with goals of their own: its penalty is multiplied by (best run time / 60 s) to
     this power. 0 weighs relative lateness (mean slowdown), 1 weighs every second alike (mean completion time); more favours
-    the last to finish."""
+    the last to finish. ``auto``: 1.5, and 0 for plain jobs, whose run time is the same at every place."""
     headroom_weight: float = _number(0.05, 0.0, 1e6)
     """Price of a latency service's headroom: this times u/(1 - u), u = p95 over its goal."""
     gpu_weight: float = _number(1.0, 0.0, 1e6)
@@ -70,7 +80,10 @@ class Settings:
     waiting_weight: float = _number(1.0, 0.0, 1e6)
     """W of equation 13 at the due age; it grows linearly up to there and then stops."""
     due_age_s: float = _number(600.0, 0.0, 1e9)
-    """A task that has waited longer is due: the earliest one gets a reservation."""
+    """A task that has waited longer is overdue, unless ``due_runs`` says later: the earliest ones get a reservation."""
+    due_runs: float = _number(10.0, 0.0, 1e6)
+    """A task with a known end is not overdue before 60 s and so many times its own estimated run time, or 24 hours if that
+    is less. 0: ``due_age_s`` alone."""
     aging_crosses_priority: bool = False
     """Whether a due task comes before tasks of higher priority that are not due; otherwise the bound on waiting holds
     within a priority."""
@@ -94,9 +107,9 @@ class Settings:
     migrated_work: str = _word("kept", "kept", "lost")
     """What becomes of the work that a moved task has done: ``kept``, it goes on where it stopped, or ``lost``, it starts
     anew, which its price has."""
-    scoring: str = _word("spread", "spread", "pack")
-    """Which of the machines that cost a task the same it takes, in rounds by a network of machine groups: ``spread`` the
-    emptiest, ``pack`` the one with least CPU left."""
+    scoring: str = _word(AUTO, AUTO, SPREAD, PACK)
+    """Which of the machines that cost a task the same it takes: ``spread`` the emptiest, ``pack`` the one with least CPU
+    left, ``auto`` that for tasks with a known end, and the emptiest for services and pods without one."""
     round_period_s: float = _number(1.0, 0.0, 1e9)
     """Least further wait that an unscheduled task is charged for."""
     resolves: int = _number(3, 0, 100)
@@ -118,6 +131,18 @@ class Settings:
     def prices_completions(self) -> bool:
         """Whether it matters when tasks are done; if not, the oldest comes first."""
         return self.eps > 0.0 or self.beta > 0.0
+
+    def overdue_age_s(self, run_s: float | None) -> float:
+        """After how many seconds of waiting a task is overdue that is estimated to run so long; None: no known end."""
+        if run_s is None or self.due_runs == 0.0:
+            return self.due_age_s
+        return max(self.due_age_s, min(PATIENCE_S + self.due_runs * run_s, LATEST_OVERDUE_S))
+
+    def length_exponent(self, plain: bool) -> float:
+        """The exponent of a task's length; ``plain``: whether its run time is the same at every place."""
+        if isinstance(self.length_weight, str):
+            return 0.0 if plain else MEASURED_LENGTH_WEIGHT
+        return self.length_weight
 
     @property
     def preempts(self) -> bool:

@@ -17,6 +17,8 @@ RANGES: dict[str, tuple[float, float]] = {
     f.name: f.metadata["range"] for f in fields(Settings) if "range" in f.metadata
 }
 """What a number may be."""
+WORDS: dict[str, str] = {f.name: f.metadata["word"] for f in fields(Settings) if "word" in f.metadata}
+"""The word that may stand for a number."""
 TRUE = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 """What may be typed for yes and no."""
 CHANGE_SETTINGS = (
@@ -117,10 +119,14 @@ def _parse(key: str, text: str, kind: type) -> object:
         if text.lower() not in TRUE:
             raise QuantityError(f"'{text}' is neither true nor false")
         return TRUE[text.lower()]
-    if kind is str:
+    if kind is str and key not in WORDS:
         return text
     what = "a whole number" if kind is int else "a number"
     least, most = RANGES[key]
+    if key in WORDS:
+        kind, what = float, f"'{WORDS[key]}' or a number"
+        if text == WORDS[key]:
+            return text
     try:
         number = kind(text)
     except ValueError:

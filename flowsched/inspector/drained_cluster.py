@@ -81,7 +81,7 @@ def can_be_reserved(opened: RestoredRound, gang: RoundGang) -> bool:
     since_s = min(t.submit_s for t in (first, *others))
     due = replace(first, submit_s=since_s - 1.0)
     world = _open(opened, replace(snapshot, pending=(due, *others)))
-    settings = replace(opened.settings, due_age_s=snapshot.now_s - since_s + 0.5)
+    settings = replace(opened.settings, due_age_s=snapshot.now_s - since_s + 0.5, due_runs=0.0)
     nothing = Assignment([None] * len(world.view.tasks), world.view.class_of, len(world.view.machines))
     overdue = Levels(world.model, settings).settled(nothing).overdue
     return bool(overdue.must_start or overdue.reservations)

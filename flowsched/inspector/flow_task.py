@@ -39,6 +39,11 @@ class FlowTask:
         return self.opened
 
     @property
+    def due_age_s(self) -> float | None:
+        """After how many seconds of waiting it is overdue; the setting where the models are not there."""
+        return self.recorded.settings.get("due_age_s") if self.opened is None else self.opened.overdue_age_s(self.name)
+
+    @property
     def number(self) -> int:
         """Its index in the view."""
         return self.restored.task_number[self.name]

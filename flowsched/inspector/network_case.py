@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from flowsched.records.record_types import RecordedDemand
 from flowsched.relations.topology_filter import TopologyFilter
 from flowsched.scale.machine_arrays import ties
 from flowsched.scale.places import read_numbers, read_places
+from flowsched.scale.round import RoundSettings
 from flowsched.scale.topology import read_topology_counts
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
@@ -172,7 +174,9 @@ class NetworkCase:
         columns = [0, resources.index("memory") if "memory" in resources else 0]
         part = self.part.network
         scoring = part["given"]["settings"]["scoring"] if "given" in part else self.recorded.settings["scoring"]
-        weights = ties(_whole(fleet["allocatable"], len(free), len(resources))[:, columns], scoring == "spread")
+        ends = [d["class"].get("run_s") for d in self.part.demands.values()]
+        spread = RoundSettings(scoring=scoring).spreads(inf if end is None else end for end in ends)
+        weights = ties(_whole(fleet["allocatable"], len(free), len(resources))[:, columns], spread)
         ranks: FloatArray = weights[:, 0] + (weights[:, 1:] * free[:, columns]).sum(axis=1)
         return ranks
 

@@ -40,7 +40,7 @@ def placed_facts(task: FlowTask) -> dict[str, Any]:
         "why_now": _why_now(task, placed.machine),
         "waited_s": task.recorded.now_s - float(task.plain.get("submit_s", 0.0)),
         "rounds_waited": task.rounds_waited,
-        "due_age_s": task.recorded.settings.get("due_age_s"),
+        "due_age_s": task.due_age_s,
         "search_ended_early": task.ended_early,
         "makespan": task.makespan,
         "neighbours": _neighbours(task, placed.machine),

@@ -54,7 +54,7 @@ def _why_now(facts: Facts) -> list[str]:
         case "due":
             waited, due_age = seconds_text(facts["waited_s"]), seconds_text(facts["due_age_s"])
             lines.append(
-                f"It is overdue (it has waited {waited}, the due age is {due_age}): it had to start wherever it fits, "
+                f"It is overdue (it has waited {waited}, and is overdue after {due_age}): it had to start wherever it fits, "
                 "whatever that costs."
             )
         case "group":

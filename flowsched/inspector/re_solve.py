@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowsched.cluster.settings import Settings
-from flowsched.cluster.settings_form import CHOICES, RANGES
+from flowsched.cluster.settings_form import CHOICES, RANGES, WORDS
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.cluster.snapshot_dump import read_plain_snapshot
 from flowsched.inspector.consistency import FAULTS, told
@@ -112,6 +112,9 @@ def _check_settings(recorded: RecordView, given: Mapping[str, Any]) -> None:
         usual = getattr(Settings(), key)
         if isinstance(usual, bool):
             good, must = isinstance(value, bool), "true or false"
+        elif key in WORDS:
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            good, must = number or value == WORDS[key], f"'{WORDS[key]}' or a number"
         elif isinstance(usual, str):
             good, must = value in CHOICES[key], " or ".join(CHOICES[key])
         elif isinstance(usual, int):

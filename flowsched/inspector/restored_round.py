@@ -47,6 +47,8 @@ class RestoredRound:
     """What became of it: what starts now, and what is planned for later; as if nothing were preempted."""
     overdue: OverdueDemands
     gangs: Gangs
+    levels: Levels
+    """At each task's own goal: who is overdue, and when."""
 
     @cached_property
     def task_number(self) -> Mapping[str, int]:
@@ -69,6 +71,10 @@ class RestoredRound:
     def follows_plan(self) -> bool:
         """Whether everything was decided as the plan says: nothing was repaired, no idle machine began early."""
         return self.plan.options == self.decided.options
+
+    def overdue_age_s(self, name: str) -> float:
+        """After how many seconds of waiting a pending task is overdue."""
+        return self.levels.overdue_age_s(self.task_number[name])
 
     def task(self, name: str) -> Task:
         """A pending task."""
@@ -141,9 +147,10 @@ def _restore(recorded: RecordView, part: Part) -> RestoredRound:
     plan = _plan(model, part)
     # Overdue tasks and gangs were settled before the passes of their level, at each task's own goal.
     own = model if goal_s is None else replace(model, prices=FlowPrices(model.forecasts, settings))
-    demands = Levels(own, settings).settled(plan)
+    levels = Levels(own, settings)
+    demands = levels.settled(plan)
     model = demands.on(model)
-    restored = RestoredRound(model, settings, plan, _decided(model, part, plan), demands.overdue, demands.gangs)
+    restored = RestoredRound(model, settings, plan, _decided(model, part, plan), demands.overdue, demands.gangs, levels)
     _check(restored, part)
     return restored
 

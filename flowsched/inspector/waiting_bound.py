@@ -1,6 +1,7 @@
-"""How long a task can wait at most: ``A + (B + 1)(T + one round)``, as ``flowsched.round.reservation`` keeps it.
+"""How long a task can wait at most: ``A + (B + 5)(T + one round)``, as ``flowsched.round.reservation`` keeps it.
 
-A is the due age, or what it has waited if that is more: B counts the tasks that are served before it as things stand now. T
+A is its own overdue age: B counts the tasks that are served before it as things stand now, and four more may have machines
+reserved by the time. Once it is overdue they are known, and it is ``(B + 1)(T + one round)`` from what it has waited. T
 is an estimate (:mod:`flowsched.inspector.longest_run`), so the bound holds if no run takes longer. One round is the setting
 ``round_period_s``. Later arrivals of a higher priority, and longer runs, are not in it.
 """
@@ -16,14 +17,15 @@ from flowsched.inspector.record_view import NETWORK, RecordView
 from flowsched.inspector.restored_round import RestoredRound, remembered
 from flowsched.inspector.wait_cause import NoBound
 from flowsched.round.gang import RoundGang
+from flowsched.round.reservation import MOST_RESERVING
 
 
 def waiting_bound(opened: RestoredRound, task: str) -> dict[str, Any]:
     """``bounded``, ``due_age_s``, ``due``, ``ahead`` (names; without its own task group, and without tasks that can never
-    start), ``longest_run_s``, ``round_s``, ``turns`` (B + 1), ``most_s`` (since its submission) and ``left_s`` (from now),
-    ``group`` (the task group that it has to start with, whose start is then what is bounded), ``group_needs`` (how many of
-    it have to start together) and ``group_room`` (how many could once all that ends has ended; of interest where they are
-    too few), and ``why_not``, a :class:`NoBound` or None.
+    start), ``longest_run_s``, ``round_s``, ``turns`` (B + 5, or B + 1), ``most_s`` (since its submission) and ``left_s``
+    (from now), ``group`` (the task group that it has to start with, whose start is then what is bounded), ``group_needs``
+    (how many of it have to start together) and ``group_room`` (how many could once all that ends has ended; of interest
+    where they are too few), and ``why_not``, a :class:`NoBound` or None.
 
     Where there is no bound, ``longest_run_s``, ``most_s`` and ``left_s`` are None.
     """
@@ -52,11 +54,13 @@ def waiting_bound(opened: RestoredRound, task: str) -> dict[str, Any]:
         why = NoBound.ENDLESS
     longest = None if why is not None else longest_run_s(opened)
     round_s = settings.round_period_s
-    from_s = max(settings.due_age_s, waited_s)
-    turns = len(ahead) + 1
+    due_age_s = opened.overdue_age_s(task)
+    from_s = max(due_age_s, waited_s)
+    known = _known_bound(why, due_age_s, waited_s, [view.tasks[t].name for t in ahead], MOST_RESERVING)
+    turns = known["turns"]
     most_s = None if longest is None else from_s + turns * (longest + round_s)
     return {
-        **_known_bound(why, settings.due_age_s, waited_s, [view.tasks[t].name for t in ahead]),
+        **known,
         "group": None if gang is None else gang.group.name,
         "group_needs": None if gang is None else gang.needed,
         "group_room": room,
@@ -80,16 +84,21 @@ def pod_bound(recorded: RecordView, task: str, feasible: bool) -> dict[str, Any]
     return {**_known_bound(why, due_age_s, waited_s, ahead), "group": group}
 
 
-def _known_bound(why: NoBound | None, due_age_s: float, waited_s: float, ahead: list[str]) -> dict[str, Any]:
-    """All keys, None where more must be known."""
+def _known_bound(
+    why: NoBound | None, due_age_s: float, waited_s: float, ahead: list[str], reserving: int = 0
+) -> dict[str, Any]:
+    """All keys, None where more must be known. ``reserving``: most tasks that may be served before it without being ahead
+    now, unless it is overdue.
+    """
+    due = waited_s > due_age_s
     return {
         "bounded": why is None,
         "why_not": why,
         "due_age_s": due_age_s,
-        "due": waited_s > due_age_s,
+        "due": due,
         "ahead": ahead,
         **dict.fromkeys(("group", "group_needs", "group_room", "longest_run_s", "round_s")),
-        "turns": len(ahead) + 1,
+        "turns": len(ahead) + 1 + (0 if due else reserving),
         **dict.fromkeys(("left_s", "most_s")),
     }
 

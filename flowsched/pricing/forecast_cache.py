@@ -259,7 +259,8 @@ class ForecastCache:
         """Seconds that all remaining work needs if every core of the cluster shared in it at its best speed.
 
         A task's CPU-seconds are its run time on one core of its fastest group; nothing finishes everything sooner, as
-        no number of threads speeds up more than linearly. Long-running tasks are no backlog.
+        no number of threads speeds up more than linearly. A plain job, which runs as long on any number of cores, holds
+        all that it asks for. Long-running tasks are no backlog.
         """
         return self.shared_by_all_s()
 
@@ -281,6 +282,7 @@ class ForecastCache:
             key = (task.profile, task.scale, *asked)
             if key not in known:
                 known[key] = self.remembered(c, ("one core", *key), partial(self._on_one_core_s, c))
+                known[key] *= self._held(task.profile, task.widths_milli[0])
             estimate = view.snapshot.estimate(task, task.done)
             total += len(cls.members) * (1.0 - estimate.done) * estimate.scale / task.scale * known[key]
         if view.candidates is not None:
@@ -290,7 +292,8 @@ class ForecastCache:
                 if running.task.endless:
                     continue
                 one_core_s = self.alone_s(group.host, resident.cores[:1], resident.profile, resident.scale)
-                total += group.size * (1.0 - resident.progress) * one_core_s
+                held = self._held(resident.profile, running.width_milli)
+                total += group.size * (1.0 - resident.progress) * one_core_s * held
         return total / max(1, cores)
 
     @cached_property
@@ -308,6 +311,10 @@ class ForecastCache:
                 best_s = min((self.best_left_s(g, c) for g in fitting), default=0.0)
                 total += len(cls.members) * best_s * wanted.milli / WHOLE_MILLI
         return total / max(1, devices)
+
+    def _held(self, profile: str, width_milli: float) -> float:
+        """Cores that a task holds for its run time on one core: of a measured job the one, of a plain job its request."""
+        return max(1.0, width_milli / MILLI) if self.view.snapshot.catalogue.jobs[profile].is_plain else 1.0
 
     def _on_one_core_s(self, task_class: int) -> float:
         """Run time of a class on one core of its fastest shape; 0 where it fits on none."""

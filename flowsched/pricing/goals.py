@@ -105,6 +105,18 @@ class Goals:
             return float("inf")
         return self._own_tau[task_class] * (1.0 - task.min_utility + 1e-12) - self.age[task_class]
 
+    def left_s(self, task_class: int) -> float:
+        """Run time of what is left of a class alone at its best place, as it is estimated."""
+        view = self._forecasts.view
+        task = view.classes[task_class].task
+        estimate = view.snapshot.estimate(task, task.done)
+        return self.whole_run_s[task_class] * (1.0 - estimate.done) * estimate.scale / task.scale
+
+    def known_run_s(self, task_class: int) -> float | None:
+        """The run time that says when a class is overdue; None without a known end, or where more utility is waited for."""
+        task = self._forecasts.view.classes[task_class].task
+        return None if task.endless or task.min_utility is not None else self.whole_run_s[task_class]
+
     def _own_goal(self, task: Task, best_run_s: float) -> float:
         """What a task's completion is measured by, in seconds after its submission."""
         return self._settings.goal_factor * best_run_s if task.goal_s is None else task.goal_s
@@ -112,7 +124,8 @@ class Goals:
     def _importance(self, task: Task, best_run_s: float) -> float:
         weight = task.weight
         if self._goal_s is None and not task.endless:
-            weight *= (best_run_s / REFERENCE_RUN_S) ** self._settings.length_weight
+            plain = self._forecasts.view.snapshot.catalogue.jobs[task.profile].is_plain
+            weight *= (best_run_s / REFERENCE_RUN_S) ** self._settings.length_exponent(plain)
         return weight
 
     def _alone(self, task_class: int) -> FloatArray:

@@ -26,6 +26,7 @@ from flowsched.relations.domain_counts import DomainCounts
 from flowsched.relations.relation import MACHINE
 from flowsched.round.cluster_arrays import ClusterArrays
 from flowsched.round.makespan import more_expected
+from flowsched.round.ties import in_steps, packs
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 from flowsched_models.runtime import HostFactory
 
@@ -71,7 +72,8 @@ class _Draw:
             own = {planned[t.name] for t in tasks if t.name in planned}
             by_kind[kind] = frozenset([*names[list(set(rows))], *(own & known), *(reserved & known)])
         seen = frozenset[str]().union(*by_kind.values())
-        return Candidates(seen, by_kind, int(cluster.batch_cores.sum()), cluster.work_s, cluster.completes)
+        free = int(np.maximum(cluster.free.milli, 0)[cluster.batch_cores > 0.0].sum())
+        return Candidates(seen, by_kind, int(cluster.batch_cores.sum()), cluster.work_s, cluster.completes, free)
 
     def _of_kind(self, kind: Hashable, tasks: Sequence[Task]) -> list[int]:
         cluster, settings = self.cluster, self.settings
@@ -96,9 +98,16 @@ class _Draw:
             found += self._best(task, rows[startable], price_now[startable], rank, wanted, alike)
         if settings.preemption != "none":
             found += self._with_victims(task, open_, asked, rank, wanted)
-        if settings.drain and self.snapshot.age_s(task) > settings.due_age_s:
+        if settings.drain and self.snapshot.age_s(task) > self._overdue_age_s(task):
             found += self._emptiest(np.flatnonzero(open_ & cluster.bare.fits(task, asked)), wanted)
         return found + self._told(open_, fits)
+
+    def _overdue_age_s(self, task: Task) -> float:
+        """After how long a task is overdue; with a group that may be later, and then there are machines too many."""
+        if task.endless or task.min_utility is not None:
+            return self.settings.overdue_age_s(None)
+        best_s = float(self.cluster.profiles.alone_s[self.cluster.jobs[task.profile]].min()) * task.scale
+        return self.settings.overdue_age_s(best_s)
 
     def _drawn(self, task: Task, open_: BoolArray, rank: IntArray, most: int) -> IntArray:
         """Machines to rank: some that the draw chooses, and as many whose GPUs lose least, where there are GPUs."""
@@ -128,7 +137,10 @@ class _Draw:
         are as many without any, and some that the draw alone chooses: over the rounds every machine is one of them.
         """
         cluster = self.cluster
-        order = np.lexsort((rank[rows], price))
+        price = in_steps(price)
+        sign = 1 if packs(self.settings, task) else -1
+        # Of equal prices those that the order of ties has first.
+        order = np.lexsort((rank[rows], sign * cluster.free.memory_mib[rows], sign * cluster.free.milli[rows], price))
         if self.domain_counts is not None and self.domain_counts.concerns(task):
             return self._related(task, rows[order], wanted, self.domain_counts)
         in_order = price[order]
@@ -197,7 +209,10 @@ class _Draw:
         job, profiles = cluster.jobs[task.profile], cluster.profiles
         best_s = REFERENCE_RUN_S if task.endless else float(profiles.alone_s[job].min()) * task.scale
         goal_s = settings.goal_factor * best_s if task.goal_s is None else task.goal_s
-        importance = task.weight * (1.0 if task.endless else (best_s / REFERENCE_RUN_S) ** settings.length_weight)
+        exponent = (
+            0.0 if task.endless else settings.length_exponent(self.snapshot.catalogue.jobs[task.profile].is_plain)
+        )
+        importance = task.weight * (best_s / REFERENCE_RUN_S) ** exponent
         delay = self.snapshot.start_delay
         waited_s = self.snapshot.age_s(task)
         delay_s = delay.at_submission_s if self.snapshot.is_new(task) else delay.after_waiting_s

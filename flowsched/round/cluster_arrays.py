@@ -237,7 +237,9 @@ class ClusterArrays:
         serial_s = np.where(endless, 0.0, serial_s * length_scale)
         best_s = np.where(endless, REFERENCE_RUN_S, profiles.alone_s.min(axis=1, initial=np.inf)[job] * scale)
         goal_s = np.where(goal_s >= 0.0, goal_s, settings.goal_factor * best_s)
-        importance = weight * np.where(endless, 1.0, (best_s / REFERENCE_RUN_S) ** settings.length_weight)
+        plain = profiles.plain[job]
+        exponent = np.where(plain, settings.length_exponent(True), settings.length_exponent(False))
+        importance = weight * np.where(endless, 1.0, (best_s / REFERENCE_RUN_S) ** exponent)
         late = waited_s + np.where(endless, 0.0, left_s) > goal_s
         slope = importance * np.where(late & ~endless, settings.beta, settings.eps) / np.maximum(goal_s, 1e-9)
         pressure = profiles.pressure[job] * self.bandwidth[at]
@@ -253,8 +255,10 @@ class ClusterArrays:
         self.running: FloatArray = np.zeros((len(self.names), int(self.count.max(initial=0)), RUNNING_NUMBERS))
         """[machines, most running, RUNNING_NUMBERS] by work left, the least first."""
         self.running[here, place] = np.stack(numbers, axis=1)[order]
-        work_s = profiles.one_core_s[job, shape] * length_scale * left
+        # A plain job holds all its cores for its run time.
+        held = np.where(plain, np.maximum(1.0, cores), 1.0)
+        work_s = profiles.one_core_s[job, shape] * length_scale * left * held
         self.work_s = math.fsum(work_s[~endless].tolist())
-        """Seconds that all running tasks with an end still need on one core each."""
+        """Core-seconds that all running tasks with an end still need."""
         self.completes = not bool(endless.all())
         """Whether any running task will end by itself."""

@@ -30,6 +30,8 @@ class ProfileArrays:
     """Part of the work that runs on one core before all else."""
     sensitivity: FloatArray
     pressure: FloatArray
+    plain: BoolArray
+    """Whether the run time is the same at every place."""
 
     def rest(self, job: IntArray, shape: IntArray, left: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Seconds at scale 1 that the part of the work that is left takes alone, and those of them on one core, first."""
@@ -138,4 +140,5 @@ def _profiles(catalogue: Catalogue, places: Sequence[Place], table: PaceTable) -
         np.array([p.serial_fraction if p.phase_order is PhaseOrder.SERIAL_FIRST else 0.0 for p in jobs]),
         np.array([p.sensitivity for p in jobs]),
         np.array([p.pressure for p in jobs]),
+        np.array([p.is_plain for p in jobs], np.bool_),
     )

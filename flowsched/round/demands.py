@@ -42,7 +42,14 @@ class Levels:
         self.gangs = ordered_gangs(view)
         """All of them, the most important and oldest first."""
         self._gang_of = {t: gang for gang in self.gangs for t in gang.members}
-        due = [t for t, task in enumerate(view.tasks) if view.snapshot.age_s(task) > settings.due_age_s]
+        # Who has machines reserved keeps them, also where its run time is now estimated to be longer.
+        reserved = {r.task for r in view.snapshot.reservations}
+        due = [
+            t
+            for t, task in enumerate(view.tasks)
+            if (age := view.snapshot.age_s(task)) > settings.due_age_s
+            and (task.name in reserved or age > self.overdue_age_s(t))
+        ]
         self._due: dict[float, list[int]] = {}
         for t in due:
             level = inf if settings.aging_crosses_priority else self._level_of(view, t)
@@ -50,6 +57,13 @@ class Levels:
         self._settled: dict[float, Demands] = {}
         self.order: tuple[float, ...] = tuple(sorted({*self._due, *(t.priority for t in view.tasks)}, reverse=True))
         """Priorities, the highest first; before them infinity, where overdue tasks come before all."""
+
+    def overdue_age_s(self, task: int) -> float:
+        """After how many seconds of waiting a task is overdue: of a task group, when all of its members would be."""
+        gang = self._gang_of.get(task)
+        goals, class_of = self.model.prices.goals, self.model.view.class_of
+        members = (task,) if gang is None else gang.members
+        return max(self._settings.overdue_age_s(goals.known_run_s(class_of[t])) for t in members)
 
     def nothing(self) -> Demands:
         """What is asked before the first level."""

@@ -7,6 +7,7 @@ Every gain is an exact change of the machines involved; moves of one sweep share
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -99,7 +100,7 @@ def _moves(deciding: Deciding, movable: Sequence[int]) -> list[_Move]:
             same = model.best_option(plan, t, here.machine)
             if same[0] < best[0] - _GAIN:
                 best = same
-        m = int(price.argmin())
+        m = deciding.cheapest(t, replace(options, price=price))
         if float(price[m]) < best[0] - _GAIN:
             best = float(price[m]), deciding.option(t, options, m)
         gain = leaving - best[0]
@@ -152,7 +153,7 @@ def _cheapest_elsewhere(deciding: Deciding, task: int) -> tuple[float, Placement
     here = deciding.plan.options[task]
     if here is not None:
         price[here.machine] = FORBIDDEN
-    m = int(price.argmin())
+    m = deciding.cheapest(task, replace(options, price=price))
     if price[m] == FORBIDDEN:
         return FORBIDDEN, None
     return float(price[m]), deciding.option(task, options, m)

@@ -26,7 +26,7 @@ from flowsched.pricing.forecast_kernel import (
     VARIANTS_PER_START,
     base_costs,
 )
-from flowsched.support.arrays import FloatArray, IntArray
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 _Numbers = TypeVar("_Numbers", IntArray, FloatArray)
 
@@ -53,6 +53,7 @@ class MachineStates:
         self.keys: IntArray = np.full(self.kinds.shape, -1, np.int64)
         self.free_cores: FloatArray = base.free_cores[of]
         self.free_memory: FloatArray = base.free_memory[of]
+        self.has_gpus: BoolArray = np.array([g.machine.gpus is not None for g in groups], np.bool_)[of]
         self.slo_us: FloatArray = prices.slo_us[of]
         self.base_cost: FloatArray = base.cost[of]
         self.base_peak: FloatArray = base.peak_us[of]

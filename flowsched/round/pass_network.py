@@ -4,8 +4,9 @@
     class --unscheduled price--> unscheduled -----------------------------> sink
 
 At most one task arrives at a machine, so every flow can be carried out as it is and each price is the exact change of one
-machine's cost. A tie goes to the option that starts earlier, is narrower and has the lower machine number, and one between
-an option and waiting goes to the option: the order stands in the last bits of the arcs' costs, not in the solver.
+machine's cost. A tie goes to the option that starts earlier, is narrower and is on the machine that comes first in the order
+of ties (:mod:`flowsched.round.ties`), and one between an option and waiting goes to the option: the order stands in the last
+bits of the arcs' costs, not in the solver.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from flowsched.network.network import Network
 from flowsched.round.options import ClassOptions
+from flowsched.round.ties import in_steps
 from flowsched.support.arrays import FloatArray, IntArray
 
 _RANKS = 1 << 10
@@ -47,18 +49,27 @@ class PassNetwork:
 
 
 def build(
-    classes: Sequence[int], counts: Sequence[int], options: Sequence[ClassOptions], unscheduled: Sequence[float]
+    classes: Sequence[int],
+    counts: Sequence[int],
+    options: Sequence[ClassOptions],
+    unscheduled: Sequence[float],
+    places: IntArray,
 ) -> PassNetwork:
-    """The network of a batch. Node 0 is the sink, node 1 unscheduled, then classes, then machines with an option."""
+    """The network of a batch. Node 0 is the sink, node 1 unscheduled, then classes, then machines with an option.
+
+    ``places`` [classes, machines]: where each machine stands in the order of ties.
+    """
     there = np.isfinite(np.array([o.price for o in options]))
     arcs = arc_class, arc_machine = np.nonzero(there)
-    price, after = np.array([o.price for o in options])[arcs], np.array([o.start_after for o in options])[arcs]
+    price = np.array([o.price for o in options])[arcs]
+    stepped = np.array([in_steps(o.price) for o in options])[arcs]
+    after = np.array([o.start_after for o in options])[arcs]
     variant = np.array([o.variant for o in options])[arcs]
     waits = np.array(unscheduled, np.float64)
     # Arcs come class by class: so do their ranks.
     rank = np.empty(len(price), np.int64)
     nth = np.arange(1, len(price) + 1) - np.searchsorted(arc_class, arc_class)
-    rank[np.lexsort((arc_machine, variant, after, price, arc_class))] = np.minimum(nth, _RANKS - 1)
+    rank[np.lexsort((places[arcs], variant, after, stepped, arc_class))] = np.minimum(nth, _RANKS - 1)
     present = np.flatnonzero(there.any(axis=0))
     machine_node = np.searchsorted(present, arc_machine)
     nodes = 2 + len(classes) + len(present)
@@ -68,7 +79,7 @@ def build(
     dear = np.where(np.isfinite(waits), waits, 4.0 * most * (1 + len(classes)))
     most = max(most, float(dear.max(initial=0.0)))
     tied = np.abs(price - waits[arc_class]) <= TIE
-    np.maximum.at(dear, arc_class[tied], price[tied])
+    np.maximum.at(dear, arc_class[tied], stepped[tied])
     # One step above all ranks of options at the same price.
     after_ties = np.zeros(len(classes), np.int64)
     after_ties[arc_class[tied]] = _RANKS
@@ -86,7 +97,7 @@ def build(
     )
     costs = np.concatenate(
         [
-            np.rint(price * scale).astype(np.int64) * _RANKS + rank,
+            np.rint(stepped * scale).astype(np.int64) * _RANKS + rank,
             np.rint(dear * scale).astype(np.int64) * _RANKS + after_ties,
             np.zeros(len(present) + 1, np.int64),
         ]

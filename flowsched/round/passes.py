@@ -8,13 +8,14 @@ than there are machines to spare.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from flowsched.cluster.resource import without
+from flowsched.cluster.snapshot import Task
 from flowsched.pricing.arrival import Arrival, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.relations.domain_counts import DomainCounts
@@ -23,6 +24,7 @@ from flowsched.round.demands import Demands, closed_by
 from flowsched.round.options import Budget, ClassOptions, Options
 from flowsched.round.pass_network import TIE, PassNetwork, build
 from flowsched.round.round_model import RoundModel
+from flowsched.round.ties import cheapest, places_in_order
 from flowsched.solvers import Solution, Solver
 from flowsched.support.arrays import BoolArray, IntArray
 
@@ -170,10 +172,19 @@ class Deciding:
             classes, open_now = [self.model.view.class_of[part[i]] for i in able], open_now[able]
             priced = self.options.of(classes, open_now, np.zeros(open_now.shape, np.bool_), 1, Budget(0))
             for i, found in zip(able, priced, strict=True):
-                machine = int(found.price.argmin())
+                machine = self.cheapest(part[i], found)
                 if found.price[machine] < FORBIDDEN:
                     closest[part[i]] = float(found.price[machine]), machine
         return closest
+
+    def places(self, tasks: Sequence[int]) -> IntArray:
+        """[tasks, machines] where each machine stands in the order of ties, as the plan is now."""
+        view = self.model.view
+        return places_in_order(self.options.states, self.model.prices.settings, [view.tasks[t] for t in tasks])
+
+    def cheapest(self, task: int, options: ClassOptions) -> int:
+        """The machine of a task's cheapest option; ties as in a network."""
+        return cheapest(options, self.places([task])[0])
 
     def option(self, task: int, options: ClassOptions, machine: int) -> PlacementOption:
         """The option of a task that its class has on a machine."""
@@ -235,11 +246,9 @@ def run_passes(deciding: Deciding, tasks: Sequence[int], share: float) -> None:
     view = model.view
     assign = model.prices.settings.assign
     pool = [] if assign == NONE else sorted(tasks, key=lambda t: _rank(model, t))
-    by_age = not model.prices.settings.prices_completions
-    free_milli = 0
-    if by_age:
-        pool = [t for t in pool if _finds_devices(model, t)]
-        free_milli = _free_devices_milli(deciding)
+    scarce = _scarce(deciding, pool)
+    if scarce is not None:
+        pool = scarce.in_order(model, pool)
     shut_out: list[int] = []
     opened = False
     machines = sum(group.size for group in view.groups if group.batch_cores)
@@ -248,8 +257,8 @@ def run_passes(deciding: Deciding, tasks: Sequence[int], share: float) -> None:
             # Tasks that came since may have opened a domain to those that relations refused.
             pool, shut_out, opened = shut_out, [], False
         batch = pool[: 1 if assign == GREEDY else batch_size(len(pool), machines, share)]
-        if by_age:
-            batch = _as_many_as_fit(model, batch, free_milli)
+        if scarce is not None:
+            batch = scarce.as_many_as_fit(batch)
         by_class: dict[int, list[int]] = {}
         for t in batch:
             by_class.setdefault(view.class_of[t], []).append(t)
@@ -271,7 +280,8 @@ def run_passes(deciding: Deciding, tasks: Sequence[int], share: float) -> None:
             left_out = {t for c, members in by_class.items() if c not in priced for t in members}
             pool = [t for t in pool if t not in taken and t not in left_out]
             opened = True
-            free_milli -= sum(_asked_milli(model, t) for t, option in booked if option.start_after == 0)
+            if scarce is not None:
+                scarce.free_milli -= sum(scarce.asked_milli[t] for t, option in booked if option.start_after == 0)
         else:
             left_out = set(batch)
             pool = pool[len(batch) :]
@@ -289,26 +299,70 @@ def _finds_devices(model: RoundModel, task: int) -> bool:
     return gpus is None or bool(gpus.fits_now[model.view.class_of[task]].any())
 
 
-def _asked_milli(model: RoundModel, task: int) -> int:
-    gpus = model.view.tasks[task].gpus
-    return 0 if gpus is None else gpus.milli
+@dataclass
+class _Scarce:
+    """What not all that waits can have, in thousandths: cores, or GPUs where completions have no price."""
+
+    asked_milli: Mapping[int, int]
+    """By task."""
+    free_milli: int
+    """Beside what runs and starts now."""
+    by_age: bool
+
+    def in_order(self, model: RoundModel, pool: Sequence[int]) -> list[int]:
+        """The tasks of a pool in the order in which they come."""
+        if self.by_age:
+            return [t for t in pool if _finds_devices(model, t)]
+        return _shortest_first(model, pool)
+
+    def as_many_as_fit(self, batch: Sequence[int]) -> list[int]:
+        """The first of a batch that together ask for no more than is free, one at least; all where nothing could start.
+
+        What a place costs a task does not say whether it should start before another one: the first start, and the network
+        decides where. (Where completions have no price: algorithm 4 of M. Amaral's thesis, UPC, 2019.)
+        """
+        asked = [self.asked_milli[t] for t in batch]
+        if not self.by_age and self.free_milli < min(self.asked_milli.values(), default=0):
+            return list(batch)
+        return list(batch[: max(1, int((np.cumsum(asked) <= self.free_milli).sum()))])
 
 
-def _free_devices_milli(deciding: Deciding) -> int:
-    """What all GPUs have left beside what runs and starts now, in thousandths of one."""
-    model, plan = deciding.model, deciding.plan
-    free = sum(sum(group.devices_left) * group.size for group in model.view.groups)
-    return free - sum(_asked_milli(model, t) for t, _ in plan.starting())
+def _scarce(deciding: Deciding, pool: Sequence[int]) -> _Scarce | None:
+    """What a pool is short of; None where there is no reason to ask who comes first."""
+    model, view = deciding.model, deciding.model.view
+    groups = [group for group in view.groups if group.batch_cores]
+    if not model.prices.settings.prices_completions:
+        asked = {t: 0 if (gpus := view.tasks[t].gpus) is None else gpus.milli for t in range(len(view.tasks))}
+        free = sum(sum(group.devices_left) * group.size for group in view.groups)
+        return _Scarce(asked, free - sum(asked[t] for t, _ in deciding.plan.starting()), True)
+    if model.prices.goal_s is not None:
+        return None
+    asked = {t: task.widths_milli[0] for t, task in enumerate(view.tasks)}
+    free = sum(max(0, group.free_milli) * group.size for group in groups)
+    if view.candidates is not None:
+        free = max(free, view.candidates.free_milli)
+    free -= sum(o.width_milli for o in deciding.plan.options if o is not None and o.start_after == 0)
+    return _Scarce(asked, free, False) if sum(asked[t] for t in pool) > free else None
 
 
-def _as_many_as_fit(model: RoundModel, batch: Sequence[int], free_milli: int) -> list[int]:
-    """The first of a batch that together ask for no more of GPUs than is free, one at least.
-
-    Where completions have no price, what a place costs a task does not say whether it should start before another one: the
-    oldest start, and the network decides where (algorithm 4 of M. Amaral's thesis, UPC, 2019).
+def _shortest_first(model: RoundModel, pool: Sequence[int]) -> list[int]:
+    """A pool with the tasks that nothing but their length tells apart in the order of weight over run time, the largest
+    first. Those that must start, have a goal or a demand of their own, or no end, keep their places.
     """
-    together = np.cumsum([_asked_milli(model, t) for t in batch])
-    return list(batch[: max(1, int((together <= free_milli).sum()))])
+    view, goals = model.view, model.prices.goals
+    movable = [t for t in pool if t not in model.must_start and not _has_own_goal(view.tasks[t])]
+
+    def worth(task: int) -> float:
+        """Weight over run time."""
+        return view.tasks[task].weight / max(goals.left_s(view.class_of[task]), 1e-9)
+
+    in_turn = iter(sorted(movable, key=lambda t: (-worth(t), view.tasks[t].arrival)))
+    free = set(movable)
+    return [next(in_turn) if t in free else t for t in pool]
+
+
+def _has_own_goal(task: Task) -> bool:
+    return task.endless or task.goal_s is not None or task.min_utility is not None
 
 
 def _pass(
@@ -320,7 +374,9 @@ def _pass(
 ) -> tuple[tuple[int, PlacementOption], ...]:
     model = deciding.model
     classes = list(priced)
-    network = build(classes, [len(by_class[c]) for c in classes], list(priced.values()), [waits[c] for c in classes])
+    places = deciding.places([by_class[c][0] for c in classes])
+    counts, waiting = [len(by_class[c]) for c in classes], [waits[c] for c in classes]
+    network = build(classes, counts, list(priced.values()), waiting, places)
     solution = deciding.solver.solve(network.network)
     deciding.solves += 1
     if not solution.status.has_flow:
@@ -355,7 +411,7 @@ def _pass(
 
 def _book_cheapest(deciding: Deciding, task: int, options: ClassOptions) -> tuple[tuple[int, PlacementOption], ...]:
     """What a pass does in ablations: the task takes its cheapest option, with the same order of ties and no network."""
-    machine = int(np.lexsort((options.variant, options.start_after, options.price))[0])
+    machine = deciding.cheapest(task, options)
     option = deciding.option(task, options, machine)
     deciding.book(task, option)
     others = np.delete(options.price, machine)

@@ -1,10 +1,12 @@
-"""Bounded waiting: the earliest overdue task, or task group, gets machines that are reserved for it.
+"""Bounded waiting: the earliest overdue tasks, or task groups, get machines that are reserved for them.
 
-A task is *overdue* once it has waited longer than the due age. If it fits somewhere it starts in this round. If not, it gets
-a hard reservation on the feasible machine that drains soonest, and keeps it: nothing starts there unless it is predicted to
-end before the reserved start (EASY backfill: Lifka, The ANL/IBM SP Scheduling System, 1995). The reserved start never moves
-later, so once it has passed nothing joins at all, and a task waits at most
-``due age + (B + 1)(T + one round)``: B tasks that had arrived earlier and still waited when it arrived, T the longest run.
+A task is *overdue* once it has waited longer than its overdue age: the due age, or what ``due_runs`` makes of its run time
+where that is more. If the earliest fits somewhere it starts in this round. If not, it gets a hard reservation on the
+feasible machine that drains soonest, and keeps it: nothing starts there unless it is predicted to end before the reserved
+start (EASY backfill: Lifka, The ANL/IBM SP Scheduling System, 1995); then the next one has its turn, until there are
+reservations for four. A reserved start never moves later, so once it has passed nothing joins at all, and a task waits at
+most ``overdue age + (B + 5)(T + one round)``: B tasks that had arrived earlier and still waited when it arrived, and T the
+longest run.
 Where tasks without an end leave no machine enough room, nothing is promised; with ``drain``, the machine that misses least
 of what the task needs takes no other task until it has room. Every priority has its own reservations, which bind tasks of
 that priority and lower ones, and so the bound holds within a priority; or across all with ``aging_crosses_priority``. An
@@ -14,7 +16,7 @@ overdue member of a task group asks for all that have to start together.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flowsched.cluster.compaction import View
 from flowsched.cluster.gpus import TaskGpus, suits
@@ -28,6 +30,9 @@ from flowsched.round.assignment import Assignment
 from flowsched.round.gang import RoundGang, fit_now, ordered_gangs
 from flowsched.round.hold import Hold, drained_s
 from flowsched.round.round_model import RoundModel
+
+MOST_RESERVING = 4
+"""So many overdue tasks of a level, or task groups, have reservations at a time."""
 
 
 @dataclass(frozen=True)
@@ -69,22 +74,39 @@ def settle_overdue(model: RoundModel, settings: Settings, due: Collection[int], 
         if r.task in mine and _still_suits(model, above, r, r.task in grouped)
     }
     tried: set[str] = set()
+    found, reserving = OverdueDemands(), 0
     for first in sorted(due, key=lambda t: (view.tasks[t].name not in held, view.tasks[t].submit_s, t)):
+        if reserving == MOST_RESERVING:
+            break
+        # What is reserved for those before it is not for it.
+        beside = replace(model, holds={**model.holds, **found.holds}) if found.holds else model
+        task = view.tasks[first]
         if first in gang_of:
             if gang_of[first].group.name in tried:
                 continue
             tried.add(gang_of[first].group.name)
-            answer = _settle_gang(model, above, gang_of[first], held)
-            if answer is not None:
-                return answer
+            answer = _settle_gang(beside, above, gang_of[first], held)
+        elif _fits_now(beside, above, first):
+            answer = OverdueDemands(frozenset({first}))
+        else:
+            reservation = held.get(task.name)
+            if reservation is None or _is_held(beside, reservation):
+                reservation = _reserve(beside, above, first, settings.drain)
+            reservations = () if reservation is None else (reservation,)
+            answer = OverdueDemands(holds=_holds(view, above, reservations), reservations=reservations)
+        if answer is None:
             continue
-        if _fits_now(model, above, first):
-            return OverdueDemands(frozenset({first}))
-        task = view.tasks[first]
-        reservation = held.get(task.name) or _reserve(model, above, first, settings.drain)
-        if reservation is not None:
-            return OverdueDemands(holds=_holds(view, above, (reservation,)), reservations=(reservation,))
-    return OverdueDemands()
+        found = OverdueDemands(
+            answer.must_start, {**found.holds, **answer.holds}, (*found.reservations, *answer.reservations), answer.seed
+        )
+        if found.must_start:
+            break
+        reserving += bool(answer.reservations)
+    return found
+
+
+def _is_held(model: RoundModel, reservation: Reservation) -> bool:
+    return any(model.view.machines[m].name == reservation.machine for m in model.holds)
 
 
 def _fits_now(model: RoundModel, above: Above, task: int) -> bool:
@@ -116,7 +138,8 @@ def _settle_gang(
     if placed:
         return OverdueDemands(placed, seed=seed)
     reservations = [r for t in gang.members if (r := held.get(view.tasks[t].name)) is not None]
-    if len(reservations) < gang.needed or not _together(view, reservations):
+    kept = len(reservations) >= gang.needed and not any(_is_held(model, r) for r in reservations)
+    if not kept or not _together(view, reservations):
         reservations = _reserve_together(model, above, gang)
     if not reservations:
         return None

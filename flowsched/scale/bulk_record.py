@@ -195,7 +195,8 @@ def _level_without_tasks(rounds: Rounds) -> Level:
     """The level of a round in which no task takes part."""
     cluster = rounds.cluster
     waiting = survey(cluster, _NONE, 0.0, rounds.settings.due_age_s)
-    state = BulkRoundState(cluster, None, np.unique(cluster.task_class), rounds.settings.scoring == "spread")
+    present = np.unique(cluster.task_class)
+    state = BulkRoundState(cluster, None, present, rounds.spreads(present))
     evidence = Evidence.of(cluster, rounds.compaction, waiting, state.free, state.readings, state.barred, state.model)
     relations = state.relations.save()
     return Level(waiting, None, None, evidence, 0.0, signature=rounds.compaction.signature, topology_counts=relations)

@@ -26,7 +26,7 @@ from flowsched.scale.demand import Demand
 from flowsched.scale.fleet_kernels import slope_reading
 from flowsched.scale.lone_kernels import lone_place
 from flowsched.scale.machine_arrays import FIXED
-from flowsched.scale.round import SPREAD, RoundSettings
+from flowsched.scale.round import RoundSettings
 from flowsched.solvers import Solver, make_solver
 
 _ANYWHERE, _ALIKE = np.zeros(0, dtype=np.bool_), np.zeros(0)
@@ -112,7 +112,7 @@ def _placement(fleet: Fleet, demand: Demand, settings: RoundSettings) -> BulkPla
     """
     places, column, machines = demand.places, fleet.column, fleet.arrays()
     row, rival, rival_cost = lone_place(
-        settings.scoring == SPREAD,
+        settings.spreads((math.inf,)),
         column("cpu"),
         column("memory"),
         fleet.order(),

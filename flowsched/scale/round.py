@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flowsched.cluster.decision import Certificate
+from flowsched.cluster.settings import AUTO, PACK, SPREAD
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.candidate_index import CandidateIndex
@@ -33,8 +35,7 @@ if TYPE_CHECKING:
     from flowsched.scale.exact import ExactAnswer
 
 _NO_TASKS: IntArray = np.zeros(0, dtype=np.int64)
-SPREAD, PACK = "spread", "pack"
-SCORINGS = (SPREAD, PACK)
+SCORINGS = (AUTO, SPREAD, PACK)
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,9 @@ class RoundSettings:
     """Rounds of at most so many tasks get exchanges too."""
     exchange_nodes: int = 20_000
     """Work that exchanges may take, in nodes of their search."""
-    scoring: str = SPREAD
-    """Which of equal machines a task takes: ``spread`` the emptiest, ``pack`` the one with least CPU left."""
+    scoring: str = AUTO
+    """Which of equal machines a task takes: ``spread`` the emptiest, ``pack`` the one with least CPU left, ``auto`` that
+    where all that wait in a level have a known end."""
     bound_steps: int = BOUND_STEPS
     """Steps in which the prices of the certificate's bound climb: more prove more, and take longer."""
     exact_tasks: int = 0
@@ -70,11 +72,15 @@ class RoundSettings:
     def __post_init__(self) -> None:
         """Raises ``ValueError`` for a number below 0, or none, and an unknown scoring."""
         if self.scoring not in SCORINGS:
-            raise ValueError(f"scoring must be {' or '.join(SCORINGS)}, got {self.scoring!r}")
+            raise ValueError(f"scoring must be {', '.join(SCORINGS[:-1])} or {SCORINGS[-1]}, got {self.scoring!r}")
         for setting in fields(self):
             value = getattr(self, setting.name)
             if setting.name != "scoring" and not value >= 0:
                 raise ValueError(f"{setting.name} must be >= 0, got {value}")
+
+    def spreads(self, run_s: Iterable[float]) -> bool:
+        """Whether ties of a level go to the emptiest machine; ``run_s``: of its classes, infinity without an end."""
+        return self.scoring == SPREAD or (self.scoring == AUTO and not all(math.isfinite(each) for each in run_s))
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +207,7 @@ class Rounds:
         task_class = cluster.task_class[pending]
         present = np.unique(task_class)
         self.compaction.upkeep.clear()
-        state = BulkRoundState(cluster, barred, present, self.settings.scoring == "spread")
+        state = BulkRoundState(cluster, barred, present, self.spreads(present))
         signed = self.compaction.sign(signatures(cluster, present, state.relations, state.model))
         self.compaction.catch_up(np.unique(np.concatenate([view.changed, self._again, signed])), present)
         self.compaction.renumber()
@@ -280,6 +286,10 @@ class Rounds:
         )
         return started.waiting.tasks
 
+    def spreads(self, classes: IntArray) -> bool:
+        """Whether ties of some classes, served together, go to the emptiest machine."""
+        return self.settings.spreads(self.cluster.classes[c].run_s for c in classes.tolist())
+
     def network(self, state: BulkRoundState, left: Waiting) -> ScaleNetwork:
         """The network of the tasks that are left, at the state that the compaction sees."""
         cluster, compaction, model = self.cluster, self.compaction, state.model
@@ -312,6 +322,8 @@ class Rounds:
         cluster, compaction, settings = self.cluster, self.compaction, self.settings
         state.relations.set_gates(state.model)
         waiting = survey(cluster, queue.tasks, now_s, settings.due_age_s)
+        if state.model.spread != self.spreads(waiting.classes):
+            state.rank(not state.model.spread)
         evidence = Evidence.of(cluster, compaction, waiting, state.free, state.readings, state.barred, state.model)
         whole = CandidateIndex(compaction, evidence.readings)
         fill = _Fill(self, state, waiting, evidence, whole, timer, counts, now_s)

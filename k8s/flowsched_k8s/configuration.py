@@ -16,7 +16,7 @@ from flowsched.support import configuration
 from flowsched.support.address import Address, parse_address
 from flowsched.support.configuration import Filled, Section, Several, key, written
 from flowsched_k8s.duration import format_duration_s, parse_duration_s
-from flowsched_k8s.engine_form import engine_settings, read_cost_model, read_engine
+from flowsched_k8s.engine_form import ENGINE_DEFAULTS, engine_settings, read_cost_model, read_engine
 from flowsched_k8s.names import COMPONENT, CONFIG_KIND, CONFIG_VERSION, FLOW, POOL, SCHEDULER_NAME
 from flowsched_models.form import MemoryMib, Positive, PositiveInt
 from flowsched_models.quantity import QuantityError, format_memory, parse_memory, shown
@@ -253,7 +253,7 @@ class Configuration(Section):
     )
     pod_max_backoff_s: Positive = key("longest such wait", 10.0, alias="podMaxBackoffSeconds")
     engine: Annotated[Settings, written(_engine, dict[str, Any])] = key(
-        "settings of the engine in camelCase, such as `dueAgeS: 600`", Settings()
+        "settings of the engine in camelCase, such as `dueAgeS: 600`", ENGINE_DEFAULTS
     )
     cost_model: Annotated[
         CostModelChoice, written(lambda value: CostModelChoice(*read_cost_model(value)), str | dict[str, Any])

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from flowsched.cluster.settings import Settings
-from flowsched.cluster.settings_form import CHANGE_SETTINGS, apply_settings
+from flowsched.cluster.settings_form import CHANGE_SETTINGS, WORDS, apply_settings
 from flowsched.scale import choice
 from flowsched.scale.policy import Feature
 from flowsched_k8s.names import FLOW
@@ -19,19 +19,23 @@ from flowsched_models.quantity import QuantityError, misfit, shown
 
 NOT_HERE = ("drain", *CHANGE_SETTINGS)
 """Settings that rounds on Kubernetes do not read: pods are preempted as by kube-scheduler, with their disruption budgets."""
+ENGINE_DEFAULTS = Settings(due_runs=0.0)
+"""Run times of pods are estimates of profiles: until a cluster shows a gain, a pod is overdue after the due age alone."""
 _KEYS = {to_camel(f.name): f.name for f in fields(Settings) if f.name not in NOT_HERE}
 """What the file may have under ``engine``, with its name in the engine."""
 
 
 def read_engine(given: Mapping[str, Any]) -> Settings:
     """The engine's settings; its own form knows what a value may be. Raises :class:`pydantic.ValidationError`."""
-    settings = Settings()
+    settings = ENGINE_DEFAULTS
     mistakes: list[tuple[KeyPath, QuantityError]] = []
     for key, value in given.items():
         if key not in _KEYS:
             mistakes.append(((key,), QuantityError(f"there is no key '{key}' here", name_help(key, _KEYS))))
             continue
-        kind = type(getattr(settings, _KEYS[key]))
+        kind: type = type(getattr(ENGINE_DEFAULTS, _KEYS[key]))
+        if _KEYS[key] in WORDS and not isinstance(value, str):
+            kind = float
         if (wrong := misfit(value, kind)) is not None:
             mistakes.append(((key,), QuantityError(wrong)))
             continue

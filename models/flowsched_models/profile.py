@@ -60,6 +60,14 @@ class JobProfile:
         """Whether it takes the same time on any virtual CPUs."""
         return self.serial_fraction >= 1.0
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether no place makes it faster or slower: its run time is given, and neighbours do nothing to it, nor it to
+        them.
+        """
+        alike = len(set(self.speed.values())) <= 1
+        return self.has_given_run_time and alike and self.sensitivity == 0.0 and self.pressure == 0.0
+
     def threading(self, threads: int) -> float:
         """By how much so many threads make each of them slower: a factor of 1 up to four threads."""
         return 1.0 + self.oversubscription * math.log2(threads / 4) if threads > 4 else 1.0

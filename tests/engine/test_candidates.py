@@ -258,7 +258,7 @@ def test_long_running_tasks_make_way_and_machines_drain_as_where_all_are_looked_
     (gone,) = decided.preemptions or ()
     assert [(p.task, p.machine) for p in decided.placements] == [("urgent", gone.machine)]
     overdue = task("overdue", cores=4, widths_milli=(4000,), submit_s=-900.0)
-    (kept,) = flow_scheduler(drain=True).decide(snapshot([overdue], cluster, running=there)).reservations
+    (kept,) = flow_scheduler(drain=True, due_runs=0.0).decide(snapshot([overdue], cluster, running=there)).reservations
     assert (kept.task, kept.start_s) == ("overdue", float("inf"))
 
 

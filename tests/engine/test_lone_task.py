@@ -12,13 +12,12 @@ from bulk_world import NAMES, Box, Kind, World, worlds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings import PACK, SPREAD, Settings
 from flowsched.records.record_file import record_json
 from flowsched.scale.bulk_input import bulk_settings, input_of_fleet
 from flowsched.scale.bulk_outcome import BulkOutcome
 from flowsched.scale.bulk_round import decide
 from flowsched.scale.lone_task import decide_lone
-from flowsched.scale.round import PACK, SPREAD
 from flowsched.solvers import make_solver
 
 SOLVER = make_solver("ortools")

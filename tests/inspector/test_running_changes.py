@@ -146,16 +146,20 @@ def test_a_machine_drains_where_no_end_is_known(policy: str) -> None:
     there = [running(rigid(f"s{i}", 2, endless=True), f"m{1 + i // 2}", (0, 1, 2, 3)) for i in range(3)]
     pending = [rigid("wide", 4), rigid("narrow", 1, submit_s=999.0)]
     found = snapshot(pending, (machine("m1"), machine("m2")), running=there, now_s=1000.0)
-    without, drained = (solve(found, settings=Settings(drain=on), policy=policy) for on in (False, True))
+    without, drained = (solve(found, settings=Settings(drain=on, due_runs=0.0), policy=policy) for on in (False, True))
     assert [p.task for p in without.placements] == ["narrow"]
     assert without.reservations == ()
     assert drained.placements == (), "m2 has room, and drains"
     assert [(r.task, r.machine, r.start_s) for r in drained.reservations] == [("wide", "m2", float("inf"))]
     assert "drains for it: no end is known there" in next(p for p in drained.postponements if p.task == "wide").reason
-    again = solve(replace(found, reservations=drained.reservations), settings=Settings(drain=True), policy=policy)
+    again = solve(
+        replace(found, reservations=drained.reservations), settings=Settings(drain=True, due_runs=0.0), policy=policy
+    )
     assert again.reservations == drained.reservations, "it is kept"
     gone = replace(found, running=tuple(there[:2]), reservations=drained.reservations)
-    assert "wide" in [p.task for p in solve(gone, settings=Settings(drain=True), policy=policy).placements]
+    assert "wide" in [
+        p.task for p in solve(gone, settings=Settings(drain=True, due_runs=0.0), policy=policy).placements
+    ]
     recorded = RecordView(read_record(record_json(drained.record or {}).encode(), "a record"), "a record")
     assert replay(recorded).same
     assert any("drains" in line for line in explain(recorded, "wide").lines())

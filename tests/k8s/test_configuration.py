@@ -29,6 +29,7 @@ from flowsched_k8s.configuration import (
 )
 from flowsched_k8s.configuration_file import load_configuration
 from flowsched_k8s.duration import format_duration_s, parse_duration_s
+from flowsched_k8s.engine_form import ENGINE_DEFAULTS
 from flowsched_k8s.names import CONFIG_KIND, CONFIG_VERSION
 from flowsched_models.document import InputError
 from flowsched_models.quantity import QuantityError
@@ -123,7 +124,7 @@ dryRun: true
         ),
         pod_initial_backoff_s=2,
         pod_max_backoff_s=2.5,
-        engine=replace(Settings(), due_age_s=60, slots=2, share_service_cores=False, objective="makespan"),
+        engine=replace(ENGINE_DEFAULTS, due_age_s=60, slots=2, share_service_cores=False, objective="makespan"),
         gpus=(
             GpuResource(resource="nvidia.com/gpu"),
             GpuResource(resource="amd.com/gpu", model_label="model", memory_label="amd.com/gpu.vram"),

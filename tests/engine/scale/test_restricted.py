@@ -102,7 +102,7 @@ def test_tasks_without_cpu_spread_too() -> None:
 
 
 def test_an_unknown_scoring_is_refused() -> None:
-    with pytest.raises(ValueError, match="scoring must be spread or pack, got 'worst'"):
+    with pytest.raises(ValueError, match="scoring must be auto, spread or pack, got 'worst'"):
         RoundSettings(scoring="worst")
 
 

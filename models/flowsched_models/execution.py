@@ -6,7 +6,7 @@ what it believes of them, and :func:`flowsched_models.forecast.forecast` looks a
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from flowsched_models.runtime import Host, Occupant, Resident
@@ -33,7 +33,20 @@ def what_is_left(part: float, seconds: float) -> float:
 class _Entry:
     """A job, and how far it was when its rate was last another one: as long as that holds, nothing is added up."""
 
-    __slots__ = ("at_s", "done", "later", "mark", "now", "pace", "rate", "ready_s", "scale", "serial_until", "since_s")
+    __slots__ = (
+        "at_s",
+        "done",
+        "later",
+        "mark",
+        "now",
+        "own_rate",
+        "pace",
+        "rate",
+        "ready_s",
+        "scale",
+        "serial_until",
+        "since_s",
+    )
 
     def __init__(self, host: Host, resident: Resident, slowdown: float, ends: bool) -> None:
         first, self.later, self.serial_until = host.course(resident)
@@ -41,6 +54,8 @@ class _Entry:
             self.serial_until = _NEVER  # all its work is serial, however much that turns out to be
         self.done = resident.progress
         self.now = first if resident.progress < self.serial_until - _TINY else self.later
+        self.own_rate = host.own_rate(first)
+        """Progress per second as work of scale 1, in any stage, where neighbours do not change it; else None."""
         self.ready_s = resident.ready_s
         self.scale = resident.scale if slowdown == 1.0 else what_is_left(slowdown, resident.scale)
         self.since_s = 0.0
@@ -163,14 +178,17 @@ class Execution(Generic[Key]):
             return
         self._settled = True
         running = self._running().values()
-        rates = self.host.rates(_canonical([e.now for e in running]))
-        self._p95 = rates.p95_us
+        together: Mapping[Occupant, float] = {}
+        if self.host.services or any(e.own_rate is None for e in running):
+            rates = self.host.rates(_canonical([e.now for e in running]))
+            together, self._p95 = rates.progress, rates.p95_us
         soonest = _NEVER
         if len(running) < len(self._entries):
             soonest = min(e.ready_s for e in self._entries.values() if e.ready_s > self.now_s + _TINY)
         last = 1.0 if self._ends else _NEVER
         for entry in running:
-            entry.go(self.now_s, rates.progress[entry.now], last if entry.now is entry.later else entry.serial_until)
+            rate = together[entry.now] if entry.own_rate is None else entry.own_rate
+            entry.go(self.now_s, rate, last if entry.now is entry.later else entry.serial_until)
             soonest = min(soonest, entry.at_s)
         self._next_s = soonest
 

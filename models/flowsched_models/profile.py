@@ -61,12 +61,14 @@ class JobProfile:
         return self.serial_fraction >= 1.0
 
     @property
+    def is_undisturbed(self) -> bool:
+        """Whether its run time is given and nothing that runs beside it on a machine's CPUs changes it."""
+        return self.has_given_run_time and self.sensitivity == 0.0 and self.smt_gain >= 1.0
+
+    @property
     def is_plain(self) -> bool:
-        """Whether no place makes it faster or slower: its run time is given, and neighbours do nothing to it, nor it to
-        them.
-        """
-        alike = len(set(self.speed.values())) <= 1
-        return self.has_given_run_time and alike and self.sensitivity == 0.0 and self.pressure == 0.0
+        """Whether no place makes it faster or slower, and it does nothing to its neighbours."""
+        return self.is_undisturbed and self.pressure == 0.0 and len(set(self.speed.values())) <= 1
 
     def threading(self, threads: int) -> float:
         """By how much so many threads make each of them slower: a factor of 1 up to four threads."""

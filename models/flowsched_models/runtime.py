@@ -40,6 +40,8 @@ from flowsched_models.cell import (
     SERVERS,
     SERVICE_PRESSURE,
     SERVICE_WEIGHT,
+    THREADING,
+    THREADS,
     WORK,
     Bools,
     Cells,
@@ -166,6 +168,7 @@ class Host:
 
     _memory: dict[tuple[Occupant, ...], Rates] = field(default_factory=_Bounded, init=False, repr=False)
     _alone: dict[tuple[str, int, tuple[int, ...]], float] = field(default_factory=_Bounded, init=False, repr=False)
+    _own_rates: dict[Occupant, float | None] = field(default_factory=_Bounded, init=False, repr=False)
     _courses: dict[tuple[object, ...], Course] = field(default_factory=_Bounded, init=False, repr=False)
     _rows: dict[Occupant, Floats] = field(default_factory=_Bounded, init=False, repr=False)
     _masks: dict[tuple[tuple[int, ...], ...], Bools] = field(default_factory=_Bounded, init=False, repr=False)
@@ -282,6 +285,21 @@ class Host:
             self._memory[occupants] = found
         return found
 
+    def own_rate(self, occupant: Occupant) -> float | None:
+        """Progress per second, for work of scale 1, of a job that has the same rate beside any others; None where neighbours
+        have a say in it.
+        """
+        found = self._own_rates.get(occupant, 0.0)
+        if found == 0.0:
+            found = self._own_rates[occupant] = self._own_rate(occupant)
+        return found
+
+    def _own_rate(self, occupant: Occupant) -> float | None:
+        if not self.catalogue.jobs[occupant.profile].is_undisturbed or occupant.gpus != NO_GPUS:
+            return None
+        row = self.row(occupant)
+        return float(1.0 / (row[WORK] * row[THREADING])) if row[THREADS] > 0.0 else None
+
     @property
     def remembered(self) -> int:
         """Rates that are remembered."""
@@ -324,7 +342,7 @@ class Host:
             stage = self.stage(profile, position)
             end = job.serial_fraction if stage is Stage.SERIAL else 1.0
             occupant = Occupant(profile, stage, threads, cores, 1.0)
-            total += (end - position) / self.rates((occupant,)).progress[occupant]
+            total += (end - position) / (self.own_rate(occupant) or self.rates((occupant,)).progress[occupant])
             position = end
         if progress == 0.0:
             self._alone[key] = total

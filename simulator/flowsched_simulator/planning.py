@@ -103,9 +103,7 @@ def snapshot_of(scenario: Scenario, seed: int) -> Snapshot:
 
 def _lasts_as_told(catalogue: Catalogue, task: Task) -> bool:
     """Whether the models give a task the run time that policies are told, wherever it runs: never beyond its walltime."""
-    profile = catalogue.jobs[task.profile]
-    fixed = profile.has_given_run_time and profile.sensitivity == 0.0 and profile.smt_gain >= 1.0
-    return fixed and task.gpus is None
+    return catalogue.jobs[task.profile].is_undisturbed and task.gpus is None
 
 
 def make_plan(scenario: Scenario, rules: PlanRules, report: Callable[[Progress], None] | None = None) -> Outcome:

@@ -212,12 +212,7 @@ class World:
     def given_s(self, task: Task, machine: str) -> float | None:
         """Seconds that a task with a given run time takes on a machine; None where neighbours or GPUs have a say in it."""
         profile = self._hosts[machine].catalogue.jobs[task.profile]
-        if (
-            not profile.has_given_run_time
-            or profile.sensitivity > 0.0
-            or profile.smt_gain < 1.0
-            or task.gpus is not None
-        ):
+        if not profile.is_undisturbed or task.gpus is not None:
             return None
         speed = self._hosts[machine].catalogue.speed(profile.name, self._hosts[machine].machine_type)
         return profile.work_s * task.scale / speed * self._error.factor(task.name, machine)

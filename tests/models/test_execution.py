@@ -61,6 +61,50 @@ def run(machine: Execution[int]) -> dict[int, float]:
     return ends
 
 
+GIVEN = replace(
+    CATALOGUE.jobs["serial"], name="given", work_s=1.0, serial_fraction=1.0, phase_order=PhaseOrder.SERIAL_FIRST,
+    smt_gain=1.0, sensitivity=0.0,
+)  # fmt: skip
+"""A run time of one second, whatever runs beside it; it disturbs others."""
+WITH_GIVEN = HostFactory(replace(CATALOGUE, jobs={**CATALOGUE.jobs, "given": GIVEN}))
+
+
+@settings(max_examples=60)
+@given(
+    machines(),
+    st.lists(st.tuples(any_of(0.25, 1.0, 3.0), st.integers(1, 4), st.integers(1, 8)), min_size=1, max_size=4),
+)
+def test_a_job_has_its_own_rate_where_its_neighbours_do_not_change_it(
+    case: tuple[Host, list[Resident]], given_jobs: list[tuple[float, int, int]]
+) -> None:
+    like, beside = case
+    host = Host(WITH_GIVEN.catalogue, like.machine_type, like.services)
+    alone = [Resident("given", 1.0, threads, ALL[:cores], weight) for weight, cores, threads in given_jobs]
+    occupants = [host.occupant(resident) for resident in (*beside, *alone)]
+
+    rates = host.rates(tuple(occupants)).progress
+
+    for occupant in occupants[: len(beside)]:
+        assert host.own_rate(occupant) is None
+    for occupant in occupants[len(beside) :]:
+        assert host.own_rate(occupant) == pytest.approx(rates[occupant], rel=1e-15)
+
+
+def test_rates_are_worked_out_together_only_where_one_job_changes_another() -> None:
+    host = Host(WITH_GIVEN.catalogue, "small")
+    machine: Execution[int] = Execution(host)
+    for key in range(4):
+        machine.start(key, Resident("given", 10.0 + key, 1, (key,), 1.0))
+
+    assert run(machine) == {key: 10.0 + key for key in range(4)}
+    assert host.remembered == 0
+
+    machine.start(4, Resident("given", 5.0, 1, (0,), 1.0))
+    machine.start(5, Resident("scaling", 0.1, 4, ALL, 1.0))
+    assert run(machine)[4] == 18.0
+    assert host.remembered > 0
+
+
 @settings(max_examples=150)
 @given(machines(), st.sampled_from((0.0, 1000.0)))
 def test_a_forecast_is_the_execution_run_to_its_end(case: tuple[Host, list[Resident]], begin: float) -> None:

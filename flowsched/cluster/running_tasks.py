@@ -20,6 +20,7 @@ from flowsched.cluster.snapshot import Machine, Running, Snapshot
 from flowsched.support.arrays import FloatArray, IntArray
 from flowsched.support.late_sequence import LateSequence
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.estimated_executions import Progress
 
 _NO_GOAL = -1.0
 _FIRST_ROWS = 64
@@ -86,16 +87,43 @@ def entries_of(running: Sequence[Running]) -> Sequence[Running]:
     return running.entries if isinstance(running, RunningTasks) else running
 
 
+class _Rows:
+    """What runs between two changes, of which snapshots may show different progress."""
+
+    def __init__(self, entries: NDArray[np.object_], table: FloatArray, came: IntArray, count: int) -> None:
+        """As :class:`RunningTable` has them; nothing changes them any more. ``count``: how many tasks there are."""
+        self._entries, self._table, self._came = entries, table, came
+        self.count = count
+
+    @cached_property
+    def used(self) -> IntArray:
+        """Rows with tasks, ascending."""
+        return np.flatnonzero(self._came >= 0)
+
+    @cached_property
+    def entries(self) -> list[Running]:
+        """The tasks, of any progress."""
+        found: list[Running] = self._entries[self.used].tolist()
+        return found
+
+    @cached_property
+    def came(self) -> IntArray:
+        """[entries] Numbers that grow with the time at which they came."""
+        return self._came[self.used]
+
+    @cached_property
+    def columns(self) -> RunningColumns:
+        """Their numbers, of any progress."""
+        return _columns(self._table[self.used])
+
+
 @dataclass(eq=False, repr=False)
 class RunningTasks(LateSequence[Running]):
     """The tasks that run at one moment, in the order in which they came; each is made when it is asked for."""
 
-    entries: Sequence[Running]
-    """The tasks in the order of the columns, of any progress."""
-    _came: IntArray
-    """[entries] Numbers that grow with the time at which they came."""
-    _table: FloatArray
-    """[entries, columns] As in :class:`RunningColumns`."""
+    _rows: _Rows
+    _progress: Progress
+    """By row."""
     _machines: tuple[Machine, ...]
     _catalogue: Catalogue
     devices_now: Mapping[str, DevicesNow]
@@ -110,7 +138,12 @@ class RunningTasks(LateSequence[Running]):
     @cached_property
     def columns(self) -> RunningColumns:
         """Their numbers, in the order of ``entries``."""
-        return _columns(self._table)
+        return self._rows.columns._replace(progress=self._progress.by_row[self._rows.used])
+
+    @property
+    def entries(self) -> Sequence[Running]:
+        """The tasks in the order of the columns, of any progress."""
+        return self._rows.entries
 
     def on(self, machines: Collection[str]) -> tuple[Running, ...]:
         """Those on some machines."""
@@ -120,13 +153,13 @@ class RunningTasks(LateSequence[Running]):
     @cached_property
     def all(self) -> tuple[Running, ...]:
         """All of them."""
-        return self._made(np.arange(len(self.entries)))
+        return self._made(np.arange(len(self)))
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return self._rows.count
 
     def _made(self, rows: IntArray) -> tuple[Running, ...]:
-        rows = rows[np.argsort(self._came[rows], kind="stable")]
+        rows = rows[np.argsort(self._rows.came[rows], kind="stable")]
         entries, progress = self.entries, self.columns.progress[rows].tolist()
         return tuple([entries[row].at(done) for row, done in zip(rows.tolist(), progress, strict=True)])
 
@@ -144,10 +177,15 @@ class RunningTable:
         self._came: IntArray = np.full(0, -1, np.int64)
         """[rows] when each task came, counted; -1 in rows that are free."""
         self._count = 0
+        """How many came in all."""
+        self._there = 0
+        self._shown: _Rows | None = None
+        """What snapshots show since the last change: with these very arrays, so that a change is made to copies."""
         self._log: ChangeLog[Running] = ChangeLog()
 
     def put(self, row: int, running: Running, machine: int) -> None:
         """A task starts to run; ``machine``: its position among the machines of the next snapshot."""
+        self._part()
         while row >= len(self._entries):
             more = max(_FIRST_ROWS, len(self._entries))
             self._entries = np.concatenate([self._entries, np.full(more, None, np.object_)])
@@ -157,29 +195,37 @@ class RunningTable:
         self._table[row] = (machine, self._profile[running.task.profile], 0.0, *_numbers(running))
         self._came[row] = self._count
         self._count += 1
+        self._there += 1
         self._log.came(running)
 
     def drop(self, row: int) -> None:
         """The task of a row is gone."""
+        self._part()
+        self._there -= 1
         self._log.went(self._entries[row])
         self._entries[row] = None
         self._came[row] = -1
 
     def number(self, machines: Mapping[str, int]) -> None:
         """Machines have new positions."""
+        self._part()
         for row, running in enumerate(self._entries):
             if running is not None:
                 self._table[row, 0] = machines[running.machine]
 
     def at(
-        self, progress: FloatArray, machines: tuple[Machine, ...], devices_now: Mapping[str, DevicesNow]
+        self, progress: Progress, machines: tuple[Machine, ...], devices_now: Mapping[str, DevicesNow]
     ) -> RunningTasks:
-        """The tasks as they are now, and the devices that they leave. ``progress``: [rows] of each."""
-        rows = np.flatnonzero(self._came >= 0)
-        table = self._table[rows]
-        table[:, RunningColumns._fields.index("progress")] = progress[rows]
-        entries: list[Running] = self._entries[rows].tolist()
-        return RunningTasks(entries, self._came[rows], table, machines, self._catalogue, devices_now, self._log.mark())
+        """The tasks as they are now, and the devices that they leave."""
+        if self._shown is None:
+            self._shown = _Rows(self._entries, self._table, self._came, self._there)
+        return RunningTasks(self._shown, progress, machines, self._catalogue, devices_now, self._log.mark())
+
+    def _part(self) -> None:
+        """Leave what snapshots show to them."""
+        if self._shown is not None:
+            self._entries, self._table, self._came = self._entries.copy(), self._table.copy(), self._came.copy()
+            self._shown = None
 
 
 def _columns(table: FloatArray) -> RunningColumns:

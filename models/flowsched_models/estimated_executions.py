@@ -7,7 +7,8 @@ something happened.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
@@ -19,8 +20,31 @@ from flowsched_models.runtime import Host, Resident
 
 Key = TypeVar("Key", bound=Hashable)
 
+_DONE, _SINCE_S, _PACE, _MARK = range(4)
+"""A job has a progress at a time; from then on it has a pace, up to a mark."""
+_NO_JOB = (0.0, 0.0, 0.0, float("inf"))
 _FIRST_ROWS = 64
 _NEVER = float("inf")
+
+
+class Progress:
+    """How far all jobs are at one moment, worked out when it is first asked for."""
+
+    def __init__(self, courses: Floats, now_s: float, apart: Mapping[int, float]) -> None:
+        """``courses``: [4, rows], which nothing changes any more. ``apart``: the progress of jobs, by row, for which they do
+        not hold.
+        """
+        self._courses, self._now_s, self._apart = courses, now_s, apart
+
+    @cached_property
+    def by_row(self) -> Floats:
+        """[rows] share of each job's work that is done; a row without a job has none."""
+        done, since_s, pace, mark = self._courses
+        step_s = np.rint(np.maximum(0.0, self._now_s - since_s) * TICKS_PER_S) / TICKS_PER_S
+        found: Floats = np.minimum(mark, done + pace * step_s)
+        for row, progress in self._apart.items():
+            found[row] = progress
+        return found
 
 
 class EstimatedExecutions(Generic[Key]):
@@ -40,11 +64,10 @@ class EstimatedExecutions(Generic[Key]):
         """Machines whose own execution is ahead of the arrays."""
         self._rows: dict[Key, int] = {}
         self._free: list[int] = []
-        self._done: Floats = np.zeros(0)
-        """[rows] progress of each job at the time ``_since_s``; from then on it has ``_pace``, up to ``_mark``."""
-        self._since_s: Floats = np.zeros(0)
-        self._pace: Floats = np.zeros(0)
-        self._mark: Floats = np.zeros(0)
+        self._courses: Floats = np.zeros((4, 0))
+        """[4, rows]"""
+        self._shown = False
+        """Whether a look has these very courses, so that a change is made to a copy."""
         self._widen(_FIRST_ROWS)
 
     def add(self, name: str, host: Host) -> None:
@@ -64,7 +87,7 @@ class EstimatedExecutions(Generic[Key]):
         """Put a job on a machine, at the present; its row."""
         self._apart_now(machine).start(key, resident)
         if not self._free:
-            self._widen(2 * len(self._done))
+            self._widen(2 * self._courses.shape[1])
         row = self._rows[key] = self._free.pop()
         return row
 
@@ -80,20 +103,17 @@ class EstimatedExecutions(Generic[Key]):
         """The present is ``to_s`` from now on."""
         self.now_s = max(self.now_s, to_s)
 
-    def progress(self) -> Floats:
-        """[rows] share of each job's work that is done now; a row without a job has none."""
+    def progress(self) -> Progress:
+        """How far all jobs are now."""
         self._settle()
         now_s, changes = self.now_s, self._changes
         while changes and changes[0][0] <= now_s:
             soonest, name = heappop(changes)
             if self._next_s.get(name) == soonest:
                 self._apart_now(name)
-        step_s = np.rint(np.maximum(0.0, now_s - self._since_s) * TICKS_PER_S) / TICKS_PER_S
-        found: Floats = np.minimum(self._mark, self._done + self._pace * step_s)
-        for name in self._apart:
-            for key, progress in self._machines[name].progresses():
-                found[self._rows[key]] = progress
-        return found
+        here = [self._machines[name].progresses() for name in self._apart]
+        self._shown = True
+        return Progress(self._courses, now_s, {self._rows[key]: done for jobs in here for key, done in jobs})
 
     def _apart_now(self, name: str) -> Execution[Key]:
         """The execution of a machine, moved to the present."""
@@ -114,20 +134,21 @@ class EstimatedExecutions(Generic[Key]):
             if soonest < _NEVER:
                 heappush(self._changes, (soonest, name))
             for key, *course in execution.courses():
-                row = self._rows[key]
-                self._done[row], self._since_s[row], self._pace[row], self._mark[row] = course
+                self._set(self._rows[key], course)
         self._apart.clear()
+
+    def _set(self, row: int, course: Sequence[float]) -> None:
+        if self._shown:
+            self._courses, self._shown = self._courses.copy(), False
+        self._courses[:, row] = course
 
     def _release(self, key: Key) -> None:
         row = self._rows.pop(key)
-        self._done[row], self._since_s[row], self._pace[row], self._mark[row] = 0.0, 0.0, 0.0, _NEVER
+        self._set(row, _NO_JOB)
         self._free.append(row)
 
     def _widen(self, rows: int) -> None:
-        old = len(self._done)
-        more = rows - old
-        self._done = np.concatenate([self._done, np.zeros(more)])
-        self._since_s = np.concatenate([self._since_s, np.zeros(more)])
-        self._pace = np.concatenate([self._pace, np.zeros(more)])
-        self._mark = np.concatenate([self._mark, np.full(more, _NEVER)])
+        old = self._courses.shape[1]
+        more = np.tile(np.array(_NO_JOB)[:, None], rows - old)
+        self._courses, self._shown = np.concatenate([self._courses, more], axis=1), False
         self._free += range(rows - 1, old - 1, -1)

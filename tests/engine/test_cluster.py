@@ -38,6 +38,7 @@ from flowsched.cluster.events import (
     TaskWithdrawn,
 )
 from flowsched.cluster.run_time_errors import RunTimeErrors
+from flowsched.cluster.running_tasks import columns_of
 from flowsched.cluster.snapshot import PlannedStart, Reservation, Snapshot
 from flowsched.relations.relation import TaskGroup
 from flowsched_models.execution import Execution
@@ -164,6 +165,34 @@ def test_estimated_progress_grows_also_beyond_the_forecast(steps: list[float], b
         for name, share in progress.items():
             assert share > last[name] or (name == "b" and now <= begin + 3.0)
         last = progress
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.floats(0.0, 40.0), st.sampled_from("bbel")), min_size=2, max_size=12))
+def test_a_snapshot_shows_what_runs_whenever_it_is_asked(steps: list[tuple[float, str]]) -> None:
+    """b: a task is bound, e: one ends, l: nothing happens but a look."""
+    states = [cluster(MachineAdded(machine("m2"))) for _ in range(2)]
+    asked, later, now_s, runs = [], [], 0.0, list[str]()
+    for number, (step_s, what) in enumerate(steps):
+        now_s += step_s
+        name = f"t{number}"
+        events: list[Event] = []
+        if what == "b" and len(runs) < 4:
+            place = f"m{1 + number % 2}"
+            events = [TaskSubmitted(task(name, SERIAL)), TaskBound(name, place, 1000, 4, ALL, now_s + number % 3)]
+            runs.append(name)
+        elif what == "e" and runs:
+            events = [TaskFinished(runs.pop(0))]
+        for state in states:
+            for event in events:
+                state.apply(event, now_s)
+        asked.append(tuple(states[0].snapshot(now_s).running))
+        later.append(states[1].snapshot(now_s))
+
+    for running, view in zip(asked, later, strict=True):
+        assert view.running == running
+        assert len(view.running) == len(running)
+        assert sorted(columns_of(view).progress) == sorted(r.progress for r in running)
 
 
 def test_estimated_progress_follows_the_models_with_all_neighbours() -> None:

@@ -419,7 +419,7 @@ def test_machines_that_move_together_do_bit_by_bit_what_each_would_do(
             rows = {key: place for key, place in rows.items() if place[0] != name}
             waiting = [job for job in waiting if job[0] != name]
         elif what == "look":
-            progress = together.progress()
+            progress = together.progress().by_row
             assert {k: progress[row] for k, (_, row) in rows.items()} == {
                 k: moved(each[name]).progress(k) for k, (name, _) in rows.items()
             }

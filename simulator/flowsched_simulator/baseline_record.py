@@ -34,7 +34,7 @@ from flowsched.records.record import (
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.gang import Gangs, ordered_gangs
 from flowsched.round.round_model import RoundModel
-from flowsched_simulator.baselines.guarded_baseline import mistakes_of
+from flowsched_simulator.baselines.guarded_baseline import guard_of
 
 NO_SOLVER = "none"
 """What stands in the place of a solver's name."""
@@ -47,12 +47,13 @@ class RecordedBaseline:
         """``settings``: those that ``flow`` has in the same comparison; they price the decisions."""
         self.name = baseline.name
         self._baseline = baseline
+        self._guard = guard_of(baseline)
         self._variant = variant
         self._settings = settings
 
     def mistakes(self, what: str) -> AbstractContextManager[None]:
         """The baseline's guard, where it has one."""
-        return mistakes_of(self._baseline, what)
+        return self._guard(what)
 
     def decide(self, snapshot: Snapshot) -> Decisions:
         """The baseline's decisions."""

@@ -26,7 +26,7 @@ from flowsched.records.record import Recipe
 from flowsched_models.document import InputError
 from flowsched_models.execution import INSTANT_S
 from flowsched_models.runtime import HostFactory, Resident
-from flowsched_simulator.baselines.guarded_baseline import mistakes_of
+from flowsched_simulator.baselines.guarded_baseline import guard_of
 from flowsched_simulator.coupled_tasks import CoupledTasks
 from flowsched_simulator.gpu_use import GpuUse
 from flowsched_simulator.grant_check import check_time, check_width
@@ -94,6 +94,7 @@ class Simulation:
         options = self._options = options or Options()
         scenario = self._scenario = drawn_workload(scenario, options.seed)
         self._scheduler = scheduler
+        self._guard = guard_of(scheduler)
         self._variant = variant
         self._progress = progress
         hosts = hosts or HostFactory(scenario.catalogue)
@@ -216,7 +217,7 @@ class Simulation:
         return decisions, solve_ms
 
     def _carry_out(self, decisions: Decisions) -> None:
-        with mistakes_of(self._scheduler, f"decides what cannot be carried out at {self._now_s:g} s"):
+        with self._guard(f"decides what cannot be carried out at {self._now_s:g} s"):
             self._change(decisions)
 
     def _change(self, decisions: Decisions) -> None:

@@ -109,6 +109,18 @@ def test_a_kept_queue_decides_and_explains_as_a_turn_for_each_task_does(
     assert kept.decided == each.decided
 
 
+@settings(max_examples=12, deadline=None)
+@given(scenarios(), st.sampled_from(("srpt", "fcfs")), st.sampled_from((OWN, SHARED)))
+def test_kept_rooms_are_what_running_tasks_leave(given_: Scenario, name: str, granting: Granting) -> None:
+    class Compared(BASELINES[name]):  # type: ignore[misc]
+        def round_of(self, snapshot: Snapshot) -> Round:
+            this: Round = super().round_of(snapshot)
+            assert this.rooms == RoomLayout(snapshot, own_cores=self.has_own_cores()).rooms(snapshot)
+            return this
+
+    assert Simulation(given_, Compared(granting, 0)).run().rounds
+
+
 def calls_of(count: int, name: str, monkeypatch: pytest.MonkeyPatch) -> int:
     """Calls that a run of so many tasks makes of what is done for a task, or for a machine, of a round."""
     calls = 0

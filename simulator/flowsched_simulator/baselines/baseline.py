@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -68,10 +67,8 @@ class Baseline(ABC):
         this.explains = False
         turns = self.waiting.in_turn(this, partial(self.passes, this), partial(self.most_s, this))
         self._give_turns(turns, self.waiting.grouped(snapshot.round), this)
-        decided = this.decisions()
-        count = len(snapshot.pending) - len(decided.placements)
-        late = LatePostponements(count, partial(self._postponements, snapshot))
-        return replace(decided, postponements=late)
+        count = len(snapshot.pending) - this.placed
+        return this.decisions(LatePostponements(count, partial(self._postponements, snapshot)))
 
     def queue(self) -> Waiting:
         """What is kept of what waits, from round to round; empty."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowsched.cluster.decision import Decisions, Placement, Postponement, Preemption
+from flowsched.cluster.decision import Decisions, LatePostponements, Placement, Postponement, Preemption
 from flowsched.cluster.gpus import TaskGpus, suits
 from flowsched.cluster.resource import amount_text, covers
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Snapshot, Task
@@ -83,7 +83,6 @@ class Round:
         """Whether the words are of use in which a task is told why it waits."""
         self._shortages: dict[Demand, str] = {}
         """What is short for a demand, until something is placed."""
-        self._has_cores = self.layout.capacity[:, 2] > 0
         self.pick_devices: PickDevices = fullest_devices
         """Which GPUs of a machine a task takes."""
         self.tight_devices: PickDevices = fullest_devices
@@ -379,11 +378,11 @@ class Round:
             f"{_number(self.available_milli(best, task))} and only {best.free_memory_mib} MiB free"
         )
 
-    def decisions(self) -> Decisions:
-        """The outcome of the round."""
+    def decisions(self, late: LatePostponements | None = None) -> Decisions:
+        """The outcome of the round; ``late``: the postponements, where they are put into words only if asked for."""
         return Decisions(
             placements=tuple(self._placements),
-            postponements=tuple(self._postponements),
+            postponements=tuple(self._postponements) if late is None else late,
             preemptions=tuple(self._preemptions) if self.preemptive else None,
         )
 
@@ -409,7 +408,7 @@ class Round:
 
     def _enough(self, left: IntArray, task: Task, width_milli: int) -> BoolArray:
         """[machines] whether a task fits into what is left, but for further resources."""
-        enough: BoolArray = (left[:, 0] >= width_milli) & (left[:, 1] >= task.memory_mib) & self._has_cores
+        enough: BoolArray = (left[:, 0] >= width_milli) & (left[:, 1] >= task.memory_mib) & self.layout.has_cores
         if not self.own_cores:
             return enough
         on_cores = left[:, 3] if self.has_given_run_time(task) else left[:, 2] * MILLI

@@ -21,9 +21,17 @@ class Guarded(Protocol):
         """Whatever is raised inside becomes an :class:`InputError`, which says that the scheduler did ``what``."""
 
 
-def mistakes_of(scheduler: Scheduler, what: str) -> AbstractContextManager[None]:
+Guard = Callable[[str], AbstractContextManager[None]]
+"""Told what a scheduler does, it gives the context in which its mistakes are told; see :class:`Guarded`."""
+
+
+def guard_of(scheduler: Scheduler) -> Guard:
     """The guard of a scheduler that has one; errors of others are ours, and pass."""
-    return scheduler.mistakes(what) if isinstance(scheduler, Guarded) else nullcontext()
+    return scheduler.mistakes if isinstance(scheduler, Guarded) else _unguarded
+
+
+def _unguarded(what: str) -> AbstractContextManager[None]:  # noqa: ARG001
+    return nullcontext()
 
 
 class GuardedBaseline:

@@ -12,6 +12,7 @@ from flowsched.cluster.gpus import GpuJob, TaskGpus, fullest, given_back, has_de
 from flowsched.cluster.resource import without
 from flowsched.cluster.running_tasks import RunningTasks, entries_of
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Service, Snapshot, Task, cores_beside
+from flowsched.support.arrays import BoolArray
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.machine import MachineType
 from flowsched_simulator.baselines.expectation import sibling_map
@@ -187,7 +188,10 @@ class RoomLayout:
         self._own_cores = own_cores
         self._idle = _idle_rooms(snapshot, own_cores)
         self._row = {room.name: row for row, room in enumerate(self._idle)}
+        self._kept = [_copied(room) for room in self._idle]
+        """With what runs there."""
         self._rooms = [_copied(room) for room in self._idle]
+        """The same, as rounds hand them out."""
         self._here: list[dict[int, Running]] = [{} for _ in self._idle]
         """[machines] what runs there, by identity."""
         self._mark: LogMark[Running] | None = None
@@ -199,10 +203,13 @@ class RoomLayout:
         cores that no other task owns, in milli-CPU."""
         self.capacity = np.zeros((count, 4), np.int64)
         """[machines, 4] the same with no task around."""
+        self.has_cores: BoolArray = np.zeros(count, np.bool_)
+        """[machines] whether there are batch cores."""
         self.devices = np.zeros((count, max((len(room.devices) for room in self._idle), default=0)), np.int64)
         """[machines, most GPUs of any] what is left of each GPU, in thousandths; 0 where a machine has fewer."""
         for row, room in enumerate(self._idle):
             self.capacity[row] = _left(room)
+            self.has_cores[row] = bool(room.batch_cores)
             self._note(row, room)
         self.widest_milli: dict[tuple[object, ...], int] = {}
         """The widest request that an idle machine takes, by what else a task asks for."""
@@ -222,19 +229,27 @@ class RoomLayout:
         mark = running.mark if isinstance(running, RunningTasks) else None
         changes = None if mark is None else mark.since(self._mark)
         if changes is None:
-            for here in self._here:
-                here.clear()
+            for row, idle in enumerate(self._idle):
+                self._here[row].clear()
+                self._kept[row] = _copied(idle)
             self._handed.update(range(len(self._here)))
             changes = [(r, True) for r in entries_of(running)]
+        left: set[int] = set()
         for r, came in changes:
             row = self._row[r.machine]
+            self._handed.add(row)
             if came:
                 self._here[row][id(r)] = r
+                _occupied_by(self._kept[row], r, snapshot.catalogue)
             else:
                 del self._here[row][id(r)]
-            self._handed.add(row)
+                left.add(row)
+        for row in left:
+            self._kept[row] = _copied(self._idle[row])
+            for r in self._here[row].values():
+                _occupied_by(self._kept[row], r, snapshot.catalogue)
         for row in self._handed:
-            self._rooms[row] = room = _beside(self._idle[row], self._here[row].values(), snapshot.catalogue)
+            self._rooms[row] = room = _copied(self._kept[row])
             self._note(row, room)
         self._mark = mark
         self._handed.clear()
@@ -259,13 +274,10 @@ def _left(room: Room) -> tuple[int, int, int, int]:
     return room.free_milli, room.free_memory_mib, len(room.unowned), room.open_milli
 
 
-def _beside(idle: Room, running: Iterable[Running], catalogue: Catalogue) -> Room:
-    """A room with what runs there."""
-    room = _copied(idle)
-    for r in running:
-        given = catalogue.jobs[r.task.profile].has_given_run_time
-        occupy(room, r.task, r.width_milli, r.cores, r.devices, given=given)
-    return room
+def _occupied_by(room: Room, r: Running, catalogue: Catalogue) -> None:
+    """Take from a room what a running task has there."""
+    given = catalogue.jobs[r.task.profile].has_given_run_time
+    occupy(room, r.task, r.width_milli, r.cores, r.devices, given=given)
 
 
 def _idle_rooms(snapshot: Snapshot, own_cores: bool) -> list[Room]:
@@ -300,8 +312,7 @@ def _idle_rooms(snapshot: Snapshot, own_cores: bool) -> list[Room]:
 
 
 def _copied(room: Room) -> Room:
-    """The same, to be taken from. Quicker than ``replace``."""
+    """The same, to be taken from: that changes no value in place. Quicker than ``replace``."""
     other = object.__new__(Room)
     other.__dict__.update(room.__dict__)
-    other.busy = set()
     return other

@@ -15,7 +15,7 @@ from flowsched.cluster.snapshot import Snapshot
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched_simulator.baselines import Granting
 from flowsched_simulator.baselines.availability import Availability
-from flowsched_simulator.baselines.expectation import left_s
+from flowsched_simulator.baselines.expectation import left_s, told_s
 from flowsched_simulator.baselines.registry import BASELINES
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.simulation import Simulation
@@ -126,9 +126,11 @@ def test_estimates_count_from_the_start_and_are_corrected_once_they_have_passed(
     late = running(lasting("late", 4, 100.0), progress=0.2, start_s=10.0)
     small = CATALOGUE.machine_types["small"]
 
-    assert left_s(CATALOGUE, late, small, 30.0) == pytest.approx(80.0)
-    assert left_s(CATALOGUE, late, small, 110.0) == left_s(CATALOGUE, late, small, 500.0) == pytest.approx(5.0)
-    assert left_s(CATALOGUE, replace(late, task=replace(late.task, endless=True)), small, 30.0) == np.inf
+    told = told_s(CATALOGUE, late.task, small, late.cores)
+    assert left_s(told, late.start_s, 30.0) == pytest.approx(80.0)
+    assert left_s(told, late.start_s, 110.0) == left_s(told, late.start_s, 500.0) == pytest.approx(5.0)
+    endless = told_s(CATALOGUE, replace(late.task, endless=True), small, late.cores)
+    assert left_s(endless, late.start_s, 30.0) == np.inf
 
 
 @st.composite

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,10 +15,11 @@ from builders import CATALOGUE, SCALING, any_of, few_idle_rounds, lasting, machi
 from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.decision import Decisions, Scheduler
 from flowsched.cluster.events import MachineAdded, RoundDecided, TaskBound, TaskSubmitted
-from flowsched.cluster.snapshot import Snapshot, Task
+from flowsched.cluster.snapshot import Running, Snapshot, Task
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched_simulator.baselines import Granting
 from flowsched_simulator.baselines.greedy_round import Round
+from flowsched_simulator.baselines.preemptive import Preemptive
 from flowsched_simulator.baselines.registry import BASELINES
 from flowsched_simulator.baselines.room import RoomLayout
 from flowsched_simulator.fixed_run_time import fixed_profile
@@ -119,6 +121,33 @@ def test_kept_rooms_are_what_running_tasks_leave(given_: Scenario, name: str, gr
             return this
 
     assert Simulation(given_, Compared(granting, 0)).run().rounds
+
+
+@pytest.mark.parametrize("name", ["srpt", "las"])
+@pytest.mark.parametrize("seed", range(2))
+def test_machines_are_looked_at_only_where_a_task_may_be_less_urgent(name: str, seed: int) -> None:
+    asked: dict[bool, int] = {True: 0, False: 0}
+
+    def rule(looks_always: bool) -> Scheduler:
+        class Counting(BASELINES[name]):  # type: ignore[misc]
+            def urgency(self, task: Task, running: Running | None, this: Round) -> Any:
+                asked[looks_always] += running is not None
+                return super().urgency(task, running, this)
+
+            urgency.keeps_queue = True  # type: ignore[attr-defined]
+            if looks_always:
+                less_urgent_s = Preemptive.less_urgent_s
+
+        return Counting(OWN, 0)
+
+    draw = random.Random(seed)
+    tasks = [replace(lasting(f"t{i}", draw.choice((1, 2, 4, 8)), 1.0, at=draw.random() * 60.0)) for i in range(60)]
+    tasks = [replace(t, profile=FIXED.name, scale=draw.choice((5.0, 20.0, draw.expovariate(0.03)))) for t in tasks]
+    kept, always = (Simulation(scenario(tasks), rule(looks)).run() for looks in (False, True))
+
+    assert kept.jobs == always.jobs
+    assert any(job.earlier for job in kept.jobs)
+    assert asked[False] < 0.8 * asked[True]
 
 
 def calls_of(count: int, name: str, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -12,7 +12,6 @@ from flowsched.relations.domain_counts import DomainCounts
 from flowsched.support.arrays import FloatArray, IntArray
 from flowsched_simulator.baselines.availability import Availability
 from flowsched_simulator.baselines.baseline import Baseline
-from flowsched_simulator.baselines.expectation import left_s
 from flowsched_simulator.baselines.gang_search import MOST_STEPS, GangSearch, Places, alike
 from flowsched_simulator.baselines.greedy_round import PickDevices, Round, cores_for
 from flowsched_simulator.baselines.room import Room, RoomLayout
@@ -200,7 +199,7 @@ class BackfillingRound(Round):
             need = self._need(r.task, r.width_milli, r.devices)
             if self.own_cores and not self.has_given_run_time(r.task):
                 need[2] = len(r.cores) * MILLI
-            ends.append((row, need, now_s + left_s(self.snapshot.catalogue, r, self.rooms[row].type, now_s)))
+            ends.append((row, need, now_s + self.left_s(r)))
         return free, ends
 
 

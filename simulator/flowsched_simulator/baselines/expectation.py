@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection
 from functools import lru_cache
 
-from flowsched.cluster.snapshot import Running, Task
+from flowsched.cluster.snapshot import Task
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.execution import INSTANT_S, what_is_left
 from flowsched_models.machine import MachineType
@@ -76,7 +76,7 @@ def told_s(catalogue: Catalogue, task: Task, machine_type: MachineType, cores: C
     return whole_s if task.done == 0.0 else what_is_left(1.0 - task.done, whole_s)
 
 
-def left_s(catalogue: Catalogue, running: Running, machine_type: MachineType, now_s: float) -> float:
+def left_s(told: float, start_s: float, now_s: float) -> float:
     """Seconds until a running task ends, as policies are told: its estimate, less the time since its program started.
 
     Neither its progress nor its neighbours are looked at. A task that should have ended is taken to need another
@@ -84,8 +84,7 @@ def left_s(catalogue: Catalogue, running: Running, machine_type: MachineType, no
     System-Generated Predictions Rather Than User Runtime Estimates", IEEE TPDS 18(6), 2007: a prediction that ran out is
     corrected).
     """
-    told = told_s(catalogue, running.task, machine_type, running.cores)
-    left = running.start_s + told - now_s
+    left = start_s + told - now_s
     return left if left > INSTANT_S else OVERRUN * told
 
 

@@ -15,7 +15,7 @@ from flowsched.cluster.resource import amount_text, covers
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Snapshot, Task
 from flowsched.relations.domain_counts import DomainCounts, demand_text
 from flowsched.support.arrays import BoolArray, IntArray
-from flowsched_simulator.baselines.expectation import OVERRUN, load_s, spread, told_s
+from flowsched_simulator.baselines.expectation import OVERRUN, left_s, load_s, spread, told_s
 from flowsched_simulator.baselines.room import (
     NO_CPU_MILLI,
     Room,
@@ -257,6 +257,22 @@ class Round:
             kinds = {(r.type.name, r.batch_cores): r for r in self.possible(task, width_milli)}
             known[key] = min((self.told_s(task, width_milli, r) for r in kinds.values()), default=0.0)
         return known[key]
+
+    def started_s(self, running: Running) -> float:
+        """Seconds from start to end, as policies are told, of what a running task started with, on the cores that it has."""
+        task, known, machine_type = running.task, self.layout.started_s, self._machines[running.machine].type
+        key = (task.profile, task.scale, task.done, task.run_s, task.endless, machine_type, running.cores)
+        found = known.get(key)
+        if found is None:
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
+            catalogue = self.snapshot.catalogue
+            found = known[key] = told_s(catalogue, task, catalogue.machine_types[machine_type], running.cores)
+        return found
+
+    def left_s(self, running: Running) -> float:
+        """Seconds until a running task ends, as policies are told."""
+        return left_s(self.started_s(running), running.start_s, self.snapshot.now_s)
 
     def machine(self, name: str) -> Machine:
         """A machine by its name."""

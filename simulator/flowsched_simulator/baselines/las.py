@@ -43,13 +43,23 @@ class LeastAttainedService(Preemptive):
     @keeps_queue
     def urgency(self, task: Task, running: Running | None, this: Round) -> Urgency:
         """The number of its queue, of service in whole microseconds: what ends exactly at a bound is not rounded past it."""
+        return (float(self._queue(task, running, this)[0]),)
+
+    def less_urgent_s(self, running: Running, this: Round) -> float:
+        """When it will have been served for what its queue holds, if it runs on."""
+        served, bound = self._queue(running.task, running, this)[1:]
+        begins_s = max(this.snapshot.now_s, running.start_s)
+        return begins_s + (bound - served) * MILLI / running.width_milli
+
+    def _queue(self, task: Task, running: Running | None, this: Round) -> tuple[int, float, float]:
+        """The number of a task's queue, its core-seconds of service, and how much of that the queue holds."""
         now = _moment(this)  # a round that is gone through again knows nothing of later ones
         served = sum(service for stopped, service in self._served.get(task.name, {}).values() if stopped < now)
         served = round(served + (0.0 if running is None else _service(running, this)), 6)
         queue, bound = 0, FIRST_QUEUE_CORE_S
-        while round(served, 6) > bound:
+        while served > bound:
             queue, bound = queue + 1, bound * QUEUE_FACTOR
-        return (float(queue),)
+        return queue, served, bound
 
     def stopped(self, resident: Running, this: Round) -> None:
         """Remember how long it was served, once for each of its starts."""

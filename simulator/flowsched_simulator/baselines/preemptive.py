@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heapreplace
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowsched.cluster.snapshot import Running, Snapshot, Task
 from flowsched_simulator.baselines.baseline import MostFreeFirst, by_arrival
@@ -16,6 +17,16 @@ from flowsched_simulator.baselines.waiting import Waiting, by_rank, keeps_queue
 
 Urgency = tuple[float, ...]
 """What comes first is less."""
+_FIRST: Urgency = (-math.inf,)
+"""Of no task that runs: what has it stops for no other."""
+
+
+class _LeastUrgent(NamedTuple):
+    """What no task of a machine that may be stopped is less urgent than, from one moment to another, while the same run."""
+
+    urgency: Urgency
+    from_s: float
+    until_s: float
 
 
 class Preemptive(MostFreeFirst):
@@ -31,13 +42,27 @@ class Preemptive(MostFreeFirst):
     def urgency(self, task: Task, running: Running | None, this: Round) -> Urgency:
         """How urgent a task is beside its priority, less for more. ``running``: None where it waits."""
 
+    def less_urgent_s(self, running: Running, this: Round) -> float:
+        """The time until which a running task becomes no less urgent than it is now, for rules that know one: machines where
+        no task is less urgent than one that waits need not be looked at in each round.
+        """
+        del running
+        return this.snapshot.now_s
+
     _ranked: dict[str, list[tuple[Urgency, Running]]]
     """By machine, what ran there before the round and may be stopped, the most urgent first, then what came first."""
+    _least: dict[str, _LeastUrgent]
+    """By machine, as far as it is known from earlier rounds."""
 
     def round_of(self, snapshot: Snapshot) -> Round:
         """A round that may preempt."""
         self._ranked = {}
-        return Round(snapshot, own_cores=self.has_own_cores(), seed=self.seed, preemptive=True, layout=self.layout)
+        this = Round(snapshot, own_cores=self.has_own_cores(), seed=self.seed, preemptive=True, layout=self.layout)
+        if this.layout is not self.layout:
+            self._least = {}
+        for name in this.layout.renewed:
+            self._least.pop(name, None)
+        return this
 
     def rank(self, task: Task, this: Round) -> Any:
         """By priority, then urgency, then arrival."""
@@ -60,6 +85,8 @@ class Preemptive(MostFreeFirst):
         mine = self._urgency(task, None, this)
         best: tuple[Urgency, list[Running]] | None = None
         for room in this.possible(task, width_milli):
+            if self._holds_none_behind(mine, room, this):
+                continue
             # The least urgent leave first; of equals, those that came last.
             ranked = [(urgency, r) for urgency, r in self._residents(room, this) if urgency > mine]
             leaving = _leaving(task, width_milli, room, [r for _, r in ranked[::-1]], this)
@@ -73,6 +100,7 @@ class Preemptive(MostFreeFirst):
             self.stopped(resident, this)
             this.preempt(resident, task)
             self._ranked.pop(resident.machine, None)
+            self._least.pop(resident.machine, None)
         return this.candidates(task, width_milli)
 
     def stopped(self, resident: Running, this: Round) -> None:
@@ -80,6 +108,19 @@ class Preemptive(MostFreeFirst):
 
     def _urgency(self, task: Task, running: Running | None, this: Round) -> Urgency:
         return (-task.priority, *self.urgency(task, running, this))
+
+    def _holds_none_behind(self, mine: Urgency, room: Room, this: Round) -> bool:
+        """Whether nothing that may be stopped on a machine is less urgent than a task that waits."""
+        now_s, known = this.snapshot.now_s, self._least.get(room.name)
+        if (
+            known is None
+            or (known.urgency > mine and known.from_s < now_s)
+            or not known.from_s <= now_s < known.until_s
+        ):
+            ranked = self._residents(room, this)
+            until_s = min((self.less_urgent_s(r, this) for _, r in ranked), default=math.inf)
+            known = self._least[room.name] = _LeastUrgent(ranked[-1][0] if ranked else _FIRST, now_s, until_s)
+        return known.urgency <= mine
 
     def _residents(self, room: Room, this: Round) -> list[tuple[Urgency, Running]]:
         """What still runs on a machine and may be stopped, the most urgent first, with its urgency."""

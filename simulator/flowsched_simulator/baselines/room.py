@@ -197,6 +197,8 @@ class RoomLayout:
         self._mark: LogMark[Running] | None = None
         """What of all that came and went ``_here`` has."""
         self._handed: set[int] = set()
+        self.renewed: list[str] = []
+        """Machines whose rooms are others than in the round before: a task came or went, or was to."""
         count = len(self._idle)
         self.free = np.zeros((count, 4), np.int64)
         """[machines, 4] milli-CPU, MiB, batch cores that no task has, and what tasks with a given run time can still have on
@@ -215,6 +217,8 @@ class RoomLayout:
         """The widest request that an idle machine takes, by what else a task asks for."""
         self.fastest_s: dict[tuple[object, ...], float] = {}
         """How long tasks would last at least, by what tells; of one rule."""
+        self.started_s: dict[tuple[object, ...], float] = {}
+        """How long running tasks last on their cores, by what tells."""
 
     def serves(self, snapshot: Snapshot, *, own_cores: bool) -> bool:
         """Whether a snapshot has the same machines and services, and tasks have cores in the same way."""
@@ -252,6 +256,7 @@ class RoomLayout:
             self._rooms[row] = room = _copied(self._kept[row])
             self._note(row, room)
         self._mark = mark
+        self.renewed = [self._rooms[row].name for row in self._handed]
         self._handed.clear()
         return tuple(self._rooms)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.snapshot import Running, Task
-from flowsched_simulator.baselines.expectation import left_s, told_s
+from flowsched_models.execution import INSTANT_S
 from flowsched_simulator.baselines.greedy_round import Round
 from flowsched_simulator.baselines.preemptive import Preemptive, Urgency
 from flowsched_simulator.baselines.waiting import keeps_queue
@@ -33,9 +35,11 @@ class ShortestRemainingProcessingTime(Preemptive):
         """
         share = 1.0
         if running is not None:
-            catalogue, now_s = this.snapshot.catalogue, this.snapshot.now_s
-            machine_type = catalogue.machine_types[this.machine(running.machine).type]
-            whole_s = told_s(catalogue, task, machine_type, running.cores)
             # Before its program starts nothing is done, and not less than nothing.
-            share = min(1.0, left_s(catalogue, running, machine_type, now_s) / whole_s)
+            share = min(1.0, this.left_s(running) / this.started_s(running))
         return (round(share * this.fastest_s(task, self.width_milli(task, this)), 6),)
+
+    def less_urgent_s(self, running: Running, this: Round) -> float:
+        """The end of its estimate: less and less is left of it until then, and after it always the same."""
+        end_s = running.start_s + this.started_s(running)
+        return math.inf if end_s <= this.snapshot.now_s else end_s - 10 * INSTANT_S

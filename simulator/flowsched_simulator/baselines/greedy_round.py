@@ -315,7 +315,8 @@ class Round:
         """The cores of those that stay on a machine, and of those that were placed on it, where that is counted."""
         if not self.own_cores:
             return set()
-        stay = {c for r in self.residents(room) if r not in gone for c in r.cores}
+        names = {r.task.name for r in gone}
+        stay = {c for r in self.residents(room) if r.task.name not in names for c in r.cores}
         return stay.union(*(p.cores for p in self._placements if p.machine == room.name))
 
     def begin_attempt(self) -> None:

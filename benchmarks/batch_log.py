@@ -108,11 +108,15 @@ def scenario_of(name: str, processors: int, jobs: Sequence[BatchJob], compress: 
     )
 
 
-def bounded_slowdowns(run: Run, jobs: Sequence[BatchJob]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """[jobs] max(1, (wait + run) / max(run, 10 s)), with the run times of the log; infinite for what never started."""
-    waits = np.array([np.inf if j.waiting_s is None else j.waiting_s for j in run.jobs])
-    runs = np.array([job.run_s for job in jobs])
-    return np.maximum(1.0, (waits + runs) / np.maximum(runs, THRESHOLD_S))
+def waits_s(run: Run) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """[jobs] seconds from submission to start; infinite for what never started."""
+    return np.array([np.inf if j.waiting_s is None else j.waiting_s for j in run.jobs])
+
+
+def bounded_slowdowns(run: Run, runs_s: Sequence[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """[jobs] max(1, (wait + run) / max(run, 10 s)), with these run times; infinite for what never started."""
+    runs = np.asarray(runs_s, dtype=np.float64)
+    return np.maximum(1.0, (waits_s(run) + runs) / np.maximum(runs, THRESHOLD_S))
 
 
 def measure(name: str, processors: int, jobs: Sequence[BatchJob], compress: float, policy: str) -> dict[str, Any]:
@@ -121,8 +125,7 @@ def measure(name: str, processors: int, jobs: Sequence[BatchJob], compress: floa
     began = time.process_time()
     run = simulate(scenario, policy, variant=VARIANT)
     cpu_s = time.process_time() - began
-    slowdown = bounded_slowdowns(run, jobs)
-    waits = np.array([np.inf if j.waiting_s is None else j.waiting_s for j in run.jobs])
+    slowdown = bounded_slowdowns(run, [job.run_s for job in jobs])
     work = sum(job.run_s * job.processors for job in jobs)
     return {
         "compress": compress,
@@ -131,7 +134,7 @@ def measure(name: str, processors: int, jobs: Sequence[BatchJob], compress: floa
         "load": work / processors / (max(job.submit_s for job in jobs) / compress or 1.0),
         "mean_bounded_slowdown": float(slowdown.mean()),
         "p95_bounded_slowdown": float(np.percentile(slowdown, 95)),
-        "mean_waiting_s": float(waits.mean()),
+        "mean_waiting_s": float(waits_s(run).mean()),
         "rounds": len(run.rounds),
         "timings": {"cpu_s": cpu_s},
     }

@@ -46,6 +46,18 @@ def batch_log() -> Path:
     return found
 
 
+def traces_folder() -> Path:
+    """The folder with ``swf_nasa_ipsc``, ``alibaba2017_batch`` and ``philly``: the one that ``FLOWSCHED_TRACES`` names, else
+    a ``data/traces`` in a folder beside the checkout. Skips the test that asks if there is none.
+    """
+    named = os.environ.get("FLOWSCHED_TRACES")
+    folders = [Path(named)] if named else sorted(_HOUSE.parent.glob("*/data/traces"))
+    found = next((folder for folder in folders if (folder / "alibaba2017_batch").is_dir()), None)
+    if found is None:
+        pytest.skip("the traces of plain jobs are not here; FLOWSCHED_TRACES may name their folder")
+    return found
+
+
 def gavel_folder() -> Path:
     """Gavel's throughputs: the folder that ``FLOWSCHED_GAVEL`` names, else a ``data/traces/gavel`` in a folder beside the
     checkout. Skips the test that asks if there is none.

@@ -31,7 +31,7 @@ from flowsched_k8s.neutral import machine_type, with_neutral
 from flowsched_k8s.objects import Meta, Node, Pod
 from flowsched_k8s.pod_groups import PodGroupIndex, group_ref, unsupported_group
 from flowsched_k8s.pod_index import PodIndex
-from flowsched_k8s.readings import core_set, cpu_capacity, created_s, seconds, small_number, static_facts
+from flowsched_k8s.readings import core_set, cpu_capacity, created_s, leaves_s, seconds, small_number, static_facts
 from flowsched_k8s.requests import allocatable, granted, pod_requests
 from flowsched_k8s.services import Services
 from flowsched_k8s.spreading import workload_of
@@ -256,6 +256,9 @@ class Cache:
             return self._add_pod(pod, now)
         old = entry.pod
         entry.pod = pod
+        if old.metadata.deletion_timestamp != meta.deletion_timestamp:
+            # A second deletion may shorten the grace period.
+            entry.leaves_s = leaves_s(meta, now, seen_before=True)
         if old.metadata.owner_references != meta.owner_references:
             self._index.remove(old)
             self._index.add(pod)
@@ -338,6 +341,7 @@ class Cache:
             like = self._templates[meta.namespace] = PodTemplate(pod, pod_requests(pod), self._intent(pod))
         created = created_s(seconds(meta.creation_timestamp), now)
         entry = PodEntry(key, pod, ours, like.needs, like.intent, created, self._seen, template=like)
+        entry.leaves_s = leaves_s(meta, now, seen_before=False)
         self._seen += 1
         self.pods[meta.uid] = entry
         self.by_name[key[:2]] = meta.uid

@@ -96,6 +96,8 @@ class PodEntry:
     """How often its place was taken by others before its binding was sent."""
     advised: tuple[str, ...] = ()
     """Problems of its annotations that it was told of."""
+    leaves_s: float = float("inf")
+    """By when it should be gone, if it is being deleted: its grace period and what a kubelet needs beyond that."""
     ungated_s: float = 0.0
     """When its last scheduling gate went; 0 if it had none since we know it."""
     wants: Wants | None = None
@@ -127,6 +129,15 @@ class PodEntry:
     def place(self) -> str:
         """Where it is or is assumed to be; empty for a pod that waits."""
         return self.node or self.assumed
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it is being deleted."""
+        return self.pod.metadata.deletion_timestamp is not None
+
+    def is_late(self, now: float) -> bool:
+        """Whether it should be gone by now, and is not: its node is dead, or a finalizer keeps it."""
+        return self.leaves_s <= now
 
     @property
     def request_milli(self) -> int:

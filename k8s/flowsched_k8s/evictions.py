@@ -61,9 +61,19 @@ class Evictions:
         """A pod is gone."""
         self._victims.pop(uid, None)
 
-    def round_begins(self) -> None:
+    def round_begins(self, now: float) -> None:
         """What is free from now on the round does not see."""
-        self._awaited = {uid for uid in self._victims if self._is_leaving_for(uid)}
+        self._awaited = {uid for uid in self._victims if self._is_leaving_for(uid, now)}
+
+    def leaves(self, pod: PodEntry, now: float) -> None:
+        """A pod has begun to leave its node: by when it should be gone, those that wait for its room are tried again."""
+        for uid, node in self._cache.nominated.items():
+            if node == pod.place:
+                self._queue.retry_by(self._cache.pods[uid].key, max(now, pod.leaves_s))
+
+    def late_s(self, uid: str, now: float) -> float:
+        """When the first of the pods that a preemptor waits for should be gone; infinite if that is not known."""
+        return min((self._cache.pods[u].leaves_s for u in self._coming(uid, now)), default=float("inf"))
 
     def failed(
         self, victim: PodKey, message: str, now: float, others: AbstractSet[str] | None = None
@@ -123,7 +133,7 @@ class Evictions:
         preempts = self._cache.configuration.features.preemption
         held = [h for h in held if h.fate is Fate.UNSCHEDULABLE]
         if held and preempts:
-            self._planner.look()
+            self._planner.look(now)
         groups: dict[GroupRef, dict[str, str]] = {}
         for h in held:
             for uid in h.uids:
@@ -169,11 +179,11 @@ class Evictions:
         self, ref: GroupRef, messages: Mapping[str, str], unsent: set[str], out: Preempted, most: int, now: float
     ) -> None:
         """Room for as many pods of a group as have to start together, or no eviction at all. ``messages`` by uid."""
-        if any(uid in self._awaited or self._is_leaving_for(uid) for uid in messages):
+        if any(self._may_come(uid, now) for uid in messages) and not any(self._is_lost(uid, now) for uid in messages):
             out.coming |= messages.keys()
             return
         for uid in messages:
-            self._room_is_coming(uid, now)
+            self._end(uid, now)
         if not self._cache.configuration.features.preemption:
             out.told |= {uid: (text, "") for uid, text in messages.items() if self._cache.pods[uid].nominated}
             return
@@ -192,11 +202,30 @@ class Evictions:
                 self._tallies.victims.append(0)
                 out.told[uid] = f"{message} preemption: {told}".strip(), "" if entry.nominated else None
 
-    def _is_leaving_for(self, uid: str) -> bool:
-        """Whether pods are still leaving to make room for one."""
+    def _coming(self, uid: str, now: float) -> set[str]:
+        """Uids of the pods that leave the node that a pod is nominated to, and whose room counts for it.
+
+        Those that were asked to go for it count, whatever their priority; of others the less important ones.
+        """
         node = self._cache.nominated.get(uid, "")
+        if node not in self._cache.nodes:
+            return set()
         victims = self._victims.get(uid, set()) & self._cache.pods.keys()
-        return node in self._cache.nodes and bool(victims or self._leaving(node))
+        on_time = {victim for victim in victims if not self._cache.pods[victim].is_late(now)}
+        return on_time | self._leaving(node, self._cache.pods[uid].priority, now)
+
+    def _is_leaving_for(self, uid: str, now: float) -> bool:
+        """Whether pods are still leaving to make room for one."""
+        return bool(self._coming(uid, now))
+
+    def _may_come(self, uid: str, now: float) -> bool:
+        """The same, also where the last of them has left during the round."""
+        return uid in self._awaited or self._is_leaving_for(uid, now)
+
+    def _is_lost(self, uid: str, now: float) -> bool:
+        """Whether a preemption will not make room for a pod any more: one of its victims should be gone by now."""
+        pods = self._cache.pods
+        return any(pods[victim].is_late(now) for victim in self._victims.get(uid, set()) & pods.keys())
 
     def _carry_out(
         self,
@@ -219,7 +248,8 @@ class Evictions:
             self._tallies.victims.append(len(plan.victims))
             said = f"{len(plan.victims)} pod(s) on {plan.node} make room."
         else:
-            uids = self._leaving(plan.node) | (out.going & self._cache.nodes[plan.node].pods)
+            going = out.going & self._cache.nodes[plan.node].pods
+            uids = self._leaving(plan.node, entry.priority, now) | going
             if not uids and not hold:
                 # Room has come while the round ran, and wakes it.
                 return
@@ -229,7 +259,7 @@ class Evictions:
                 self._bindings.withdraw(victim.uid, unsent, now)
         if len(evicted) < len(plan.victims):
             # Pods have left their places at once, perhaps whole groups.
-            self._planner.look()
+            self._planner.look(now)
             self._planner.leave(out.going)
         out.going |= {victim.uid for victim in evicted}
         self._planner.leave(victim.uid for victim in evicted)
@@ -243,17 +273,22 @@ class Evictions:
         out.coming.add(uid)
         self._cache.nominated[uid] = plan.node
 
-    def _leaving(self, node: str) -> set[str]:
-        """Uids of the pods that are being deleted on a node."""
-        pods = self._cache.pods
-        return {uid for uid in self._cache.nodes[node].pods if pods[uid].pod.metadata.deletion_timestamp is not None}
+    def _leaving(self, node: str, priority: int, now: float) -> set[str]:
+        """Uids of the pods below a priority that are being deleted on a node, and that need not be gone yet."""
+        here = (self._cache.pods[uid] for uid in self._cache.nodes[node].pods)
+        return {e.key.uid for e in here if e.is_leaving and e.priority < priority and not e.is_late(now)}
 
     def _room_is_coming(self, uid: str, now: float) -> bool:
         """Whether a preemption is still making room for a pod. Once its victims are gone and it does not fit, it is over."""
-        if uid in self._awaited or self._is_leaving_for(uid):
+        if self._may_come(uid, now) and not self._is_lost(uid, now):
             return True
+        self._end(uid, now)
+        return False
+
+    def _end(self, uid: str, now: float) -> None:
+        """No room is made for a pod any more, and what was held for it is for all."""
+        self._awaited.discard(uid)
         self._victims.pop(uid, None)
         nominated = self._cache.nominated.pop(uid, None)
         if nominated is not None:
             self._wakeups.room_on(nominated, now)
-        return False

@@ -37,6 +37,8 @@ class Meta(Struct):
     annotations: dict[str, str] | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    """By when it is to be gone: its grace period is over then."""
+    deletion_grace_period_seconds: int | None = None
     owner_references: list[OwnerReference] | None = None
 
 

@@ -68,7 +68,7 @@ class Occupant:
     """The disruption budgets that count it."""
     movable: bool = True
     leaving: bool = False
-    """It is being deleted already, so its room comes without a victim."""
+    """It is being deleted already, so its room comes without a victim; not so where it should be gone by now."""
 
 
 @dataclass(frozen=True)
@@ -173,9 +173,9 @@ class Occupants:
             self._unused.append(number)
 
     def may_make_room(self, priority: int) -> bool:
-        """Whether any pod at all is leaving, or could be evicted for one of this priority."""
+        """Whether any pod at all leaves for one of this priority, or could be evicted for it."""
         there = {name: column[: len(self._pods)] for name, column in self._table.items()}
-        return bool((there["movable"] & (there["priority"] < priority) | there["leaving"]).any())
+        return bool(((there["movable"] | there["leaving"]) & (there["priority"] < priority)).any())
 
     def select(self, nodes: Sequence[str], resources: Sequence[str]) -> Crowd:
         """Those on the given nodes, with what they hold of the given resources."""
@@ -207,6 +207,20 @@ class Crowd:
     has_budget: NDArray[np.bool_]
     pods: Sequence[Occupant] = field(repr=False)
 
+    def below(self, priority: int) -> Crowd:
+        """The pods of lower priority: others do not make room, whether they leave or not."""
+        kept = self.priority < priority
+        return Crowd(
+            self.rows[kept],
+            self.at[kept],
+            self.priority[kept],
+            self.movable[kept],
+            self.leaving[kept],
+            self.requests[kept],
+            self.has_budget[kept],
+            self.pods,
+        )
+
     def total(self, chosen: NDArray[np.bool_], nodes: int) -> NDArray[np.int64]:
         """What the chosen pods hold, nodes x resources."""
         result = np.zeros((nodes, self.requests.shape[1]), dtype=np.int64)
@@ -237,6 +251,7 @@ def plan_preemption(
 
     ``nodes`` pass the filters that no eviction changes; ``total`` counts the others too. ``free`` has for each resource what
     is free on each of them (pods that are leaving, and pods nominated there, count as use; negative where overcommitted).
+    Only pods of lower priority make room: those that leave already, and victims.
     ``allowed`` is how many more disruptions each budget allows. ``fits`` is asked for all that is not a sum, such as ports
     and anti-affinity, were the given pods gone. ``closed``: by node, whether it would refuse the pod were no pod gone. Once
     there is a plan, at most ``limit`` nodes are planned pod by pod, the most promising ones first.
@@ -251,8 +266,8 @@ def plan_preemption(
     if not (nodes and occupants.may_make_room(preemptor.priority)) and not (missing <= 0).all(axis=1).any():
         reasons = {names.PREEMPTION_NOT_HELPFUL: total - len(nodes), names.NO_VICTIMS: len(nodes)}
         return histogram(total, reasons)
-    crowd = occupants.select(nodes, resources)
-    lower = crowd.movable & ~crowd.leaving & (crowd.priority < preemptor.priority)
+    crowd = occupants.select(nodes, resources).below(preemptor.priority)
+    lower = crowd.movable & ~crowd.leaving
     missing -= crowd.total(crowd.leaving, len(nodes))
     enough: NDArray[np.bool_] = np.all(crowd.total(lower, len(nodes)) >= missing, axis=1)
     if closed is not None:

@@ -199,6 +199,11 @@ class _Ordered:
         self._rank[key] = rank
         heapq.heappush(self._heap, (rank, key))
 
+    def bring_forward(self, key: PodKey, rank: Any) -> None:
+        """An earlier rank for one that is there."""
+        if rank < self._rank[key]:
+            self.put(key, rank)
+
     def discard(self, key: PodKey) -> None:
         self._rank.pop(key, None)
         if len(self._heap) > 2 * len(self._rank) + 32:
@@ -374,12 +379,13 @@ class PodQueue:
         causes: Collection[Cause] = (),
         like: Hashable = None,
         failed: bool = True,
+        by_s: float = float("inf"),
     ) -> None:
         """Put a pod in flight back.
 
         ``causes`` say which changes will wake an unschedulable pod (none: every change); pods with equal ``like`` are asked
         for once when a change has a condition. Without ``failed`` there is no other backoff than it had: room is being made
-        for the pod, which takes it as soon as it is there.
+        for the pod, which takes it as soon as it is there. ``by_s``: when an unschedulable pod is tried again at the latest.
         """
         entry = self._entries.get(key)
         if entry is None or entry.place is not Place.IN_FLIGHT:
@@ -399,7 +405,7 @@ class PodQueue:
         elif outcome is AttemptOutcome.POSTPONED:
             self._delay(entry, now, now + self.postpone_s, POSTPONED)
         elif outcome is AttemptOutcome.UNSCHEDULABLE and not missed:
-            self._ordered[Place.UNSCHEDULABLE].put(key, now + self.unschedulable_retry_s)
+            self._ordered[Place.UNSCHEDULABLE].put(key, min(by_s, now + self.unschedulable_retry_s))
             for cause in entry.causes:
                 self._waiting[cause].setdefault(entry.like, {})[key] = None
                 self._stopped[cause] += 1
@@ -429,6 +435,12 @@ class PodQueue:
                     self._retry(self._entries[key], now, event)
                     moved += 1
         return moved
+
+    def retry_by(self, key: PodKey, by_s: float) -> None:
+        """Try an unschedulable pod again at a moment, if it would not be before."""
+        entry = self._entries.get(key)
+        if entry is not None and entry.place is Place.UNSCHEDULABLE:
+            self._ordered[Place.UNSCHEDULABLE].bring_forward(key, by_s)
 
     def next_wake(self, now: float) -> float | None:
         """When :meth:`take` has something to return, were nothing to change; ``None`` for never."""

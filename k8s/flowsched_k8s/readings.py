@@ -5,10 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from functools import lru_cache
 
-from flowsched_k8s.objects import Node
+from flowsched_k8s.objects import Meta, Node
 from flowsched_k8s.quantity import cpu_milli
 from flowsched_models.document import InputError
 from flowsched_models.quantity import parse_cores
+
+_LATE_S = 5.0
+"""A kubelet ends what still runs when the grace period is over, and takes a few seconds to say that the pod is gone."""
 
 
 def seconds(moment: str | None) -> float:
@@ -25,6 +28,19 @@ def created_s(second: float, seen_s: float) -> float:
     shows just after the second was created at its end; what it shows later was there before we looked.
     """
     return min(seen_s, second + 1.0) if second <= seen_s < second + 2.0 else second
+
+
+def leaves_s(meta: Meta, now: float, seen_before: bool) -> float:
+    """By when a pod that is deleted should be gone, as it is first seen so at ``now``; infinite for any other pod.
+
+    ``seen_before``: it was known before its deletion, which began just now then, whatever the API server's clock says.
+    """
+    if meta.deletion_timestamp is None:
+        return float("inf")
+    left_s = seconds(meta.deletion_timestamp) - now
+    if seen_before and meta.deletion_grace_period_seconds is not None:
+        left_s = meta.deletion_grace_period_seconds
+    return now + max(0.0, left_s) + _LATE_S
 
 
 def cpu_capacity(node: Node) -> int:

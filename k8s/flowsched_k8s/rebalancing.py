@@ -194,7 +194,7 @@ class Rebalancing:
         if not waiting:
             return
         planner = self._planner
-        planner.look()
+        planner.look(now)
         most = planner.work + MOST_WORK
         for what, needed, entries in waiting[:_WAITING]:
             if planner.work >= most:

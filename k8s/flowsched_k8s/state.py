@@ -169,6 +169,8 @@ class SchedulerState:
                 self.queue.wake(Wake.POD_CHANGED, now)
             self.resizes.seen(entry)
             self.rebalancing.seen(entry, now)
+            if was[2] is None or was[2].metadata.deletion_timestamp != pod.metadata.deletion_timestamp:
+                self.evictions.leaves(entry, now)
             return out
         if not entry.ours:
             return out
@@ -347,7 +349,7 @@ class SchedulerState:
         self.active = True
         if self.configuration.features.preemption:
             # The first look is at every pod: half a second for 50,000, which no round should have to wait for.
-            self.victims.look()
+            self.victims.look(0.0)
         out: list[Instruction | ReadPod] = []
         for entry in self.cache.pods.values():
             if entry.node:
@@ -400,7 +402,7 @@ class SchedulerState:
         if not fit:
             return None, out
         self.round_running = True
-        self.evictions.round_begins()
+        self.evictions.round_begins(now)
         given = self.round_input(fit, now, keep_record, at_once=True)
         if self.events is not None:
             self.events.begun(given)
@@ -518,6 +520,7 @@ class SchedulerState:
     ) -> list[Instruction]:
         """An attempt has ended without a place. ``failed``: whether the next one is to be put off for longer."""
         like = entry.wants.class_key if entry.wants is not None else None
+        by_s = self.evictions.late_s(entry.key.uid, now)
         if fate is Fate.POSTPONED:
             self.postponed.add(entry.key.uid)
             self.queue.requeue(entry.key, now, AttemptOutcome.POSTPONED, causes=causes, like=like)
@@ -527,7 +530,8 @@ class SchedulerState:
         if fate is Fate.ERROR:
             self.queue.requeue(entry.key, now, AttemptOutcome.ERROR)
             return self.notices.tell(entry, names.SCHEDULER_ERROR, message, now)
-        self.queue.requeue(entry.key, now, AttemptOutcome.UNSCHEDULABLE, causes=causes, like=like, failed=failed)
+        waits = AttemptOutcome.UNSCHEDULABLE
+        self.queue.requeue(entry.key, now, waits, causes=causes, like=like, failed=failed, by_s=by_s)
         if Cause.GATES in causes and not entry.nominated:
             # Who lets a group go does so pod by pod: the others mostly follow at once.
             self.notices.put_off(entry, names.UNSCHEDULABLE, message, now)

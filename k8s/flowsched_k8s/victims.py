@@ -32,6 +32,7 @@ _LEAST = 1_250
 """Work of a plan, however few nodes there are."""
 _ASKED = 5
 """Asking one node by itself is so many times the work of looking at it among all."""
+_NEVER = float("inf")
 
 
 @dataclass(eq=False)
@@ -48,6 +49,10 @@ class Victims:
     _occupants: Occupants = field(default_factory=Occupants)
     _listed: dict[str, tuple[int, frozenset[PodKey]]] = field(default_factory=dict)
     """By node, its revision when its pods were put among the occupants, and these pods."""
+    _late_s: dict[str, float] = field(default_factory=dict)
+    """By node, when the first of its pods that are being deleted should be gone."""
+    _now: float = 0.0
+    """Of the last look."""
     _fleet: Fleet | None = None
     """A copy, in which the room of nominated pods is taken."""
     _nominees: dict[str, Nominee] = field(default_factory=dict)
@@ -57,22 +62,26 @@ class Victims:
         """No pod is listed with other budgets than these."""
         self._counted = self._budgets.version
 
-    def look(self) -> None:
+    def look(self, now: float) -> None:
         """Take note of the cluster as it is; all plans until the next look go by that, and by which victims leave."""
         cache = self._cache
+        self._now = now
         if self._counted != self._budgets.version:
             self._counted = self._budgets.version
             self.read_again()
         self._fleet = None
         self._nominees.clear()
         for name in self._listed.keys() - cache.nodes.keys():
+            self._late_s.pop(name, None)
             for pod in self._listed.pop(name)[1]:
                 self._occupants.remove(pod)
         for name, node in cache.nodes.items():
             revision, pods = self._listed.get(name, (-1, frozenset()))
-            if revision == cache.revision(name):
+            if revision == cache.revision(name) and self._late_s.get(name, _NEVER) > now:
                 continue
-            here = frozenset(cache.pods[uid].key for uid in node.pods)
+            entries = [cache.pods[uid] for uid in node.pods]
+            self._late_s[name] = min((e.leaves_s for e in entries if not e.is_late(now)), default=_NEVER)
+            here = frozenset(e.key for e in entries)
             for pod in pods - here:
                 if (entry := cache.pods.get(pod.uid)) is None or entry.place not in cache.nodes:
                     self._occupants.remove(pod)
@@ -190,7 +199,7 @@ class Victims:
                 why = why or plan
         for uid in plans:
             del nominated[uid]
-        self.look()
+        self.look(self._now)
         self.leave(going)
         if len(plans) == needed:
             return plans, ""
@@ -210,7 +219,7 @@ class Victims:
         return self._fleet
 
     def _occupant(self, entry: PodEntry) -> Occupant:
-        pod = entry.pod
+        pod, late = entry.pod, entry.is_late(self._now)
         requests = self._cache.fleet.needs_of(entry.key.uid)
         if pod.spec.volumes:
             requests = {**requests, **self._cache.volumes.freed_by(pod)}
@@ -220,8 +229,10 @@ class Victims:
             requests,
             entry.started_s,
             self._budgets.counting(pod),
-            is_movable(pod) and self._cache.groups.breaks_apart(pod, self._cache.configuration.features.pod_groups),
-            pod.metadata.deletion_timestamp is not None,
+            not late
+            and is_movable(pod)
+            and self._cache.groups.breaks_apart(pod, self._cache.configuration.features.pod_groups),
+            entry.is_leaving and not late,
         )
         return found if self._as_occupant is None else self._as_occupant(found)
 

@@ -86,10 +86,12 @@ class ModelServer:
         if _counts(gone):
             self.remove(SucceededPod(gone.metadata))
 
-    def terminate(self, pod: Pod) -> None:
+    def terminate(self, pod: Pod, grace_s: int = 30) -> None:
         """Begin a deletion with grace: the pod keeps its place until :meth:`remove`."""
         current = self._current(pod)
-        self.put(replace(current, metadata=replace(current.metadata, deletion_timestamp=moment(self.now))))
+        ends = moment(self.now + grace_s)
+        meta = replace(current.metadata, deletion_timestamp=ends, deletion_grace_period_seconds=grace_s)
+        self.put(replace(current, metadata=meta))
 
     def finish(self, pod: Pod, phase: str = "Succeeded") -> None:
         """The pod ends; the watch, which leaves ended pods out, sees it go."""

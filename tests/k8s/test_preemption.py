@@ -120,10 +120,18 @@ def test_those_whose_budget_is_spent_stay_before_more_important_ones() -> None:
 
 
 def test_room_of_a_leaving_pod_is_used_before_any_pod_is_evicted() -> None:
-    nodes = {"a": [pod("a1", 1, 4)], "b": [pod("leaving", 99, 4, leaving=True), pod("b2", 1, 4)]}
+    nodes = {"a": [pod("a1", 1, 4)], "b": [pod("leaving", 9, 4, leaving=True), pod("b2", 1, 4)]}
 
     assert victims(plan(nodes, {"cpu": 4})) == ("b", [])
     assert victims(plan({"b": nodes["b"]}, {"cpu": 8})) == ("b", ["b2"])
+
+
+@pytest.mark.parametrize("priority", [10, 99], ids=["equal", "higher"])
+def test_room_of_a_leaving_pod_that_is_no_less_important_is_not_waited_for(priority: int) -> None:
+    nodes = {"a": [pod("a1", 1, 4)], "b": [pod("leaving", priority, 4, leaving=True), pod("b2", 1, 2)]}
+
+    assert victims(plan(nodes, {"cpu": 4})) == ("a", ["a1"])
+    assert isinstance(plan({"b": nodes["b"]}, {"cpu": 4}), str)
 
 
 # Why not
@@ -205,8 +213,10 @@ def clusters(draw: st.DrawFn) -> tuple[dict[str, list[Occupant]], dict[str, NDAr
     return nodes, free, {"web": draw(st.integers(0, 2)), "db": draw(st.integers(0, 2))}
 
 
-def suffices(gone: list[Occupant], pods: list[Occupant], free: Mapping[str, int], needs: Mapping[str, int]) -> bool:
-    away = [*gone, *(p for p in pods if p.leaving)]
+def suffices(
+    gone: list[Occupant], pods: list[Occupant], free: Mapping[str, int], needs: Mapping[str, int], priority: int
+) -> bool:
+    away = [*gone, *(p for p in pods if p.leaving and p.priority < priority)]
     return all(free[r] + sum(p.requests[r] for p in away) >= needs[r] for r in needs)
 
 
@@ -234,7 +244,7 @@ def test_plans_are_what_trying_everything_finds(
         room = {r: int(free[r][place]) for r in RESOURCES}
         lower = [p for p in pods if p.movable and not p.leaving and p.priority < priority]
         sets = chain.from_iterable(combinations(lower, size) for size in range(len(lower) + 1))
-        possible += [(node, list(chosen)) for chosen in sets if suffices(list(chosen), pods, room, needs)]
+        possible += [(node, list(chosen)) for chosen in sets if suffices(list(chosen), pods, room, needs, priority)]
     if isinstance(found, str):
         assert not possible
         return

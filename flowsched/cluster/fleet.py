@@ -321,8 +321,8 @@ class Fleet(MachineRows):
                 found = np.minimum(found, np.maximum(0, self._free_of(resource)) // amount)
         return found
 
-    def fits_on(self, needs: Mapping[str, int], machine: str) -> bool:
-        """Whether one machine is there and has room for all needs."""
+    def fits_on(self, needs: Mapping[str, int], machine: str, freed: Mapping[str, int] | None = None) -> bool:
+        """Whether one machine is there and has room for all needs, were so much more free there."""
         row = self._row.get(machine)
         if row is None:
             return False
@@ -331,7 +331,7 @@ class Fleet(MachineRows):
             if amount <= 0:
                 continue
             column = self._columns.get(resource)
-            if column is None or free[column] - used[column] < amount:
+            if column is None or free[column] - used[column] + (freed or {}).get(resource, 0) < amount:
                 return False
         return True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -21,6 +21,9 @@ from flowsched_k8s.round_input import Fate, Held
 from flowsched_k8s.tallies import Tallies
 from flowsched_k8s.victims import MOST_WORK, Victims
 from flowsched_k8s.wakeups import Wakeups
+
+NOMINATED = "NominatedPodAdd"
+"""What happened, where room that a pod waits for is given to a more important one."""
 
 
 @dataclass
@@ -109,6 +112,37 @@ class Evictions:
                 out += self._notices.tell(entry, names.UNSCHEDULABLE, text, now, nominated_node=plan.node)
         return out
 
+    def reconsider(self, now: float, event: str, which: Callable[[PodEntry, str], bool]) -> None:
+        """Something has changed that may end nominations: these preemptors, with their nodes, are tried again."""
+        for uid, node in self._cache.nominated.items():
+            entry = self._cache.pods[uid]
+            if not entry.place and which(entry, node):
+                self._queue.touch(entry.key, now, event)
+
+    def joined_by(self, pod: PodEntry, now: float) -> None:
+        """A pod is on a node, or is another one there: it may take room that others were to get, or keep them out."""
+        if not self._cache.nominated:
+            return
+        relations = self._cache.relations_of(pod)
+        claims = self._cache.volumes.exclusive(pod.pod)
+
+        def concerns(entry: PodEntry, node: str) -> bool:
+            # What we place heeds the room that is held for pods of the same and higher priority.
+            if pod.ours and pod.priority < entry.priority:
+                return False
+            if node == pod.place or not entry.ours or not (relations or claims):
+                return node == pod.place
+            wants = self._cache.wants(entry)
+            return not (relations.isdisjoint((*wants.holds, *wants.joins)) and claims.isdisjoint(wants.claims))
+
+        self.reconsider(now, Wake.POD_PLACED, concerns)
+
+    def give_up(self, uid: str, now: float) -> bool:
+        """No node takes a pod, so no room is made for it any more; whether any was."""
+        nominated = uid in self._cache.nominated
+        self._end(uid, now)
+        return nominated
+
     def node_gone(self, node: str, now: float) -> list[Instruction]:
         """Pods that were nominated to a node need another one: their nomination ends and they are tried again."""
         out: list[Instruction] = []
@@ -134,6 +168,9 @@ class Evictions:
         held = [h for h in held if h.fate is Fate.UNSCHEDULABLE]
         if held and preempts:
             self._planner.look(now)
+        elif held:
+            # Rebalancing has room made as well.
+            self._planner.refresh(now)
         groups: dict[GroupRef, dict[str, str]] = {}
         for h in held:
             for uid in h.uids:
@@ -223,9 +260,12 @@ class Evictions:
         return uid in self._awaited or self._is_leaving_for(uid, now)
 
     def _is_lost(self, uid: str, now: float) -> bool:
-        """Whether a preemption will not make room for a pod any more: one of its victims should be gone by now."""
-        pods = self._cache.pods
-        return any(pods[victim].is_late(now) for victim in self._victims.get(uid, set()) & pods.keys())
+        """Whether a pod will not fit on its nominated node, even when those have left whose room counts for it.
+
+        The node may have been cordoned meanwhile, or filled by others, or a victim should be gone by now and is not.
+        """
+        node = self._cache.nominated.get(uid)
+        return node is not None and not self._planner.would_fit(self._cache.pods[uid], node, self._coming(uid, now))
 
     def _carry_out(
         self,
@@ -272,6 +312,8 @@ class Evictions:
         out.told[uid] = f"{message} preemption: {said}".strip(), plan.node
         out.coming.add(uid)
         self._cache.nominated[uid] = plan.node
+        # Less important preemptors that counted on this room need another node.
+        self.reconsider(now, NOMINATED, lambda e, node: node == plan.node and e.priority < entry.priority)
 
     def _leaving(self, node: str, priority: int, now: float) -> set[str]:
         """Uids of the pods below a priority that are being deleted on a node, and that need not be gone yet."""

@@ -144,6 +144,7 @@ class SchedulerState:
         old = self.cache.pods.get(uid)
         was = (old.node, old.assumed, old.pod) if old is not None else ("", "", None)
         before = dict(old.needs, cpu=old.width_milli) if old is not None else {}
+        wanted = old.needs if old is not None else {}
         entry = self.cache.put_pod(pod, now)
         if entry is None:
             if old is not None:
@@ -160,6 +161,7 @@ class SchedulerState:
                 if was[1] and was[1] != entry.node:
                     self.tallies.binds["elsewhere"] += 1
                 self.queue.wake(Wake.POD_PLACED, now)
+                self.evictions.joined_by(entry, now)
                 self.recorder.forget(entry.key)
                 if self.active:
                     out += self.resizes.start(entry)
@@ -167,6 +169,9 @@ class SchedulerState:
                 held > (entry.width_milli if r == "cpu" else entry.needs.get(r, 0)) for r, held in before.items()
             ):
                 self.queue.wake(Wake.POD_CHANGED, now)
+                self.evictions.joined_by(entry, now)
+            elif entry.needs != wanted:
+                self.evictions.joined_by(entry, now)
             self.resizes.seen(entry)
             self.rebalancing.seen(entry, now)
             if was[2] is None or was[2].metadata.deletion_timestamp != pod.metadata.deletion_timestamp:
@@ -246,19 +251,26 @@ class SchedulerState:
 
     def _node(self, node: Node, gone: bool, now: float) -> list[Instruction]:
         out: list[Instruction] = []
-        event = self.cache.remove_node(node.metadata.name) if gone else self.cache.put_node(node)
+        name = node.metadata.name
+        before = self.cache.nodes.get(name)
+        was = (before.version, before.allocatable) if before is not None else None
+        event = self.cache.remove_node(name) if gone else self.cache.put_node(node)
         if event == "NodeAdd":
             self.queue.wake(Wake.NODE_ADDED, now)
         elif event == "NodeRemove":
-            self.inputs.worlds.forget(node.metadata.name)
+            self.inputs.worlds.forget(name)
             if self.events is not None:
-                self.events.machine_gone(node.metadata.name, now)
-            self.held_node.node_gone(node.metadata.name)
+                self.events.machine_gone(name, now)
+            self.held_node.node_gone(name)
             self.queue.wake(Wake.NODE_REMOVED, now)
-            out += self.evictions.node_gone(node.metadata.name, now)
+            out += self.evictions.node_gone(name, now)
         elif event == "NodeUpdate":
             for wake in (Wake.NODE_ALLOCATABLE, Wake.NODE_LABELS, Wake.NODE_TAINTS):
                 self.queue.wake(wake, now)
+        after = self.cache.nodes.get(name)
+        if was is not None and after is not None and was != (after.version, after.allocatable):
+            # Less room than before, or a taint, helps no pod that waits, but may end what is promised to one.
+            self.evictions.reconsider(now, "NodeUpdate", lambda _, nominated: nominated == name)
         if event in ("NodeAdd", "NodeUpdate"):
             for member in self.gangs.try_anew(now):
                 self.queue.touch(member.key, now, event)
@@ -270,6 +282,7 @@ class SchedulerState:
         if isinstance(thing, Namespace):
             cache.remove_namespace(thing.metadata.name) if gone else cache.put_namespace(thing.metadata)
             self.queue.wake(Wake.NAMESPACE, now)
+            self.evictions.reconsider(now, Wake.NAMESPACE, lambda entry, _: entry.pod.spec.affinity is not None)
         elif isinstance(thing, PodGroup):
             cache.groups.remove(thing) if gone else cache.groups.put(thing)
             if is_whole(thing):
@@ -286,22 +299,22 @@ class SchedulerState:
             else:
                 volumes.put_claim(thing)
                 cache.recount_volumes((ClaimKey(thing.metadata.namespace, thing.metadata.name),))
-            self.wakeups.volumes_changed(Wake.CLAIM, now)
+            self._volumes_changed(Wake.CLAIM, now)
         elif isinstance(thing, PersistentVolume):
             volumes.remove_volume(thing.metadata.name) if gone else volumes.put_volume(thing)
             cache.recount_volumes(volumes.claims_of(thing.metadata.name))
             for node in volumes.attached.attaching(thing.metadata.name):
                 cache.refresh_volume_limits(node)
-            self.wakeups.volumes_changed(Wake.VOLUME, now)
+            self._volumes_changed(Wake.VOLUME, now)
         elif isinstance(thing, StorageClass):
             volumes.remove_class(thing.metadata.name) if gone else volumes.put_class(thing)
-            self.wakeups.volumes_changed(Wake.STORAGE_CLASS, now)
+            self._volumes_changed(Wake.STORAGE_CLASS, now)
         elif isinstance(thing, CsiDriver):
             volumes.capacities.remove_driver(thing) if gone else volumes.capacities.put_driver(thing)
-            self.wakeups.volumes_changed(Wake.CSI_DRIVER, now)
+            self._volumes_changed(Wake.CSI_DRIVER, now)
         elif isinstance(thing, CsiStorageCapacity):
             volumes.capacities.remove(thing) if gone else volumes.capacities.put(thing)
-            self.wakeups.volumes_changed(Wake.STORAGE_CAPACITY, now)
+            self._volumes_changed(Wake.STORAGE_CAPACITY, now)
         elif isinstance(thing, CsiNode):
             limits = volumes.limits
             counted = limits.counted()
@@ -311,17 +324,23 @@ class SchedulerState:
             else:
                 cache.refresh_volume_limits(thing.metadata.name)
             self.queue.wake(Wake.CSI_NODE, now)
+            self.evictions.reconsider(now, Wake.CSI_NODE, lambda _, node: node == thing.metadata.name)
         elif isinstance(thing, VolumeAttachment):
             volumes.attached.remove(thing) if gone else volumes.attached.put(thing)
             cache.refresh_volume_limits(thing.spec.node_name)
+            self.evictions.reconsider(now, Wake.CSI_NODE, lambda _, node: node == thing.spec.node_name)
             if gone:
                 self.queue.wake(Wake.CSI_NODE, now)
+
+    def _volumes_changed(self, wake: Wake, now: float) -> None:
+        self.wakeups.volumes_changed(wake, now)
+        self.evictions.reconsider(now, wake, lambda entry, _: bool(entry.pod.spec.volumes))
 
     def volumes_unreadable(self, reason: str, now: float) -> None:
         """Claims cannot be read, or ("") can be again: pods with claims say so instead of missing them."""
         if reason != self.cache.volumes.unreadable:
             self.cache.volumes.unreadable = reason
-            self.wakeups.volumes_changed(Wake.CLAIM, now)
+            self._volumes_changed(Wake.CLAIM, now)
 
     def namespaces_unreadable(self, reason: str, now: float) -> None:
         """The same for namespaces and the selectors of them in pod affinity."""
@@ -395,7 +414,9 @@ class SchedulerState:
         fit, blocked = self.inputs.sort(taken, self.queue, now)
         for entry, message, causes in blocked:
             self._attempted(entry, "unschedulable", 0.0)
-            out += self._hold(entry, Fate.UNSCHEDULABLE, message, causes, now)
+            # Whatever leaves for it, no node takes it now. A group only waits for other members.
+            over = self.cache.wants(entry).problem is not None and self.evictions.give_up(entry.key.uid, now)
+            out += self._hold(entry, Fate.UNSCHEDULABLE, message, causes, now, "" if over else None)
         fit, late = self.inputs.affordable(fit)
         for entry in late:
             self.queue.put_back(entry.key)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
@@ -62,15 +63,19 @@ class Victims:
         """No pod is listed with other budgets than these."""
         self._counted = self._budgets.version
 
+    def refresh(self, now: float) -> None:
+        """Take note of the cluster as it is, as far as :meth:`would_fit` asks for it."""
+        self._now = now
+        self._fleet = None
+        self._nominees.clear()
+
     def look(self, now: float) -> None:
         """Take note of the cluster as it is; all plans until the next look go by that, and by which victims leave."""
         cache = self._cache
-        self._now = now
+        self.refresh(now)
         if self._counted != self._budgets.version:
             self._counted = self._budgets.version
             self.read_again()
-        self._fleet = None
-        self._nominees.clear()
         for name in self._listed.keys() - cache.nodes.keys():
             self._late_s.pop(name, None)
             for pod in self._listed.pop(name)[1]:
@@ -95,6 +100,30 @@ class Victims:
             victim = self._cache.pods[uid]
             self._occupants.put(replace(self._occupant(victim), leaving=True), victim.place)
             self._listed[victim.place] = -1, self._listed[victim.place][1]
+
+    def would_fit(self, entry: PodEntry, node: str, gone: AbstractSet[str]) -> bool:
+        """Whether a node would take a waiting pod, were pods with these uids gone from it.
+
+        Room that is held for other pods of no lower priority is not free.
+        """
+        self.work += _ASKED
+        cache, fleet = self._cache, self._copy_for(entry)
+        there, row = cache.nodes.get(node), fleet.row(node)
+        wants = cache.wants(entry)
+        if there is None or row is None or wants.problem is not None or wants.filter.verdict(there.node) is not None:
+            return False
+        if (full := self._inputs.too_many_volumes(entry)) is not None and full[row]:
+            return False
+        freed: Counter[str] = Counter()
+        for uid in gone:
+            freed.update(self._frees(cache.pods[uid]))
+        return (
+            cache.claim_users(entry) <= gone
+            and fleet.fits_on(entry.needs, node, freed)
+            and fleet.permits_on(
+                wants.holds, wants.joins, node, self._inputs.verdicts(wants).eligible[: fleet.rows], gone
+            )
+        )
 
     def plan(self, entry: PodEntry, within: BoolArray | None = None) -> PreemptionPlan | str:
         """Victims for one pod, or why no eviction would help. Nominations of other pods keep their room.
@@ -220,13 +249,10 @@ class Victims:
 
     def _occupant(self, entry: PodEntry) -> Occupant:
         pod, late = entry.pod, entry.is_late(self._now)
-        requests = self._cache.fleet.needs_of(entry.key.uid)
-        if pod.spec.volumes:
-            requests = {**requests, **self._cache.volumes.freed_by(pod)}
         found = Occupant(
             entry.key,
             entry.priority,
-            requests,
+            self._frees(entry),
             entry.started_s,
             self._budgets.counting(pod),
             not late
@@ -235,6 +261,13 @@ class Victims:
             entry.is_leaving and not late,
         )
         return found if self._as_occupant is None else self._as_occupant(found)
+
+    def _frees(self, entry: PodEntry) -> Mapping[str, int]:
+        """What is free on its node once a pod is gone."""
+        requests = self._cache.fleet.needs_of(entry.key.uid)
+        if entry.pod.spec.volumes:
+            requests = {**requests, **self._cache.volumes.freed_by(entry.pod)}
+        return requests
 
     def read_again(self, nodes: Collection[str] | None = None) -> None:
         """What the pods of some nodes are has changed, or of all: which budgets count them, which of them go together."""

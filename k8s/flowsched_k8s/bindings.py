@@ -116,6 +116,8 @@ class Bindings:
             return why
         entry = self._cache.pods[uid]
         why = self._taken(entry)
+        if why is None and self._gangs.has_lost_members(uid):
+            why = "too many pods of its group are being deleted"
         if why is None:
             self._sent.add(uid)
             return None

@@ -55,18 +55,21 @@ class Gangs:
 
     def spec(self, ref: GroupRef) -> GroupSpec | str:
         """The group's minimum and timeout, or why they are unknown."""
-        pods = [self._cache.pods[uid].pod for uid in sorted(self._members.get(ref, ()))]
-        return self._cache.groups.resolve(ref, pods)
+        there = self._there(ref) or [self._cache.pods[uid] for uid in self._members.get(ref, ())]
+        return self._cache.groups.resolve(ref, [e.pod for e in sorted(there, key=lambda e: e.key.uid)])
+
+    def _there(self, ref: GroupRef) -> list[PodEntry]:
+        """Members that count: one that is being deleted is replaced, if it is needed, by another pod."""
+        members = (self._cache.pods[uid] for uid in self._members.get(ref, ()))
+        return [e for e in members if not e.is_leaving]
 
     def placed(self, ref: GroupRef) -> list[str]:
-        """Uids of the members that are on a node or assumed to be."""
-        return sorted(uid for uid in self._members.get(ref, ()) if self._cache.pods[uid].place)
+        """Uids of the members that are on a node or assumed to be, and are to stay."""
+        return sorted(e.key.uid for e in self._there(ref) if e.place)
 
     def waiting(self, ref: GroupRef) -> list[PodEntry]:
         """Members of ours that wait, in the order in which they are served."""
-        found = [self._cache.pods[uid] for uid in self._members.get(ref, ())]
-        mine = [e for e in found if e.ours and not e.place and e.pod.metadata.deletion_timestamp is None]
-        return sorted(mine, key=lambda e: e.order)
+        return sorted((e for e in self._there(ref) if e.ours and not e.place), key=lambda e: e.order)
 
     def missing(self, uid: str) -> int:
         """How many of a pod's group must be placed together now, at least."""
@@ -75,6 +78,14 @@ class Gangs:
             return 0
         spec = self.spec(ref)
         return 1 << 30 if isinstance(spec, str) else max(0, spec.minimum - len(self.placed(ref)))
+
+    def has_lost_members(self, uid: str) -> bool:
+        """Whether a pod's group has too few members with a place because some of them are being deleted."""
+        ref = self._ref.get(uid)
+        if ref is None or not self.missing(uid):
+            return False
+        members = (self._cache.pods[member] for member in self._members[ref])
+        return any(e.is_leaving and e.place for e in members)
 
     def ref(self, entry: PodEntry) -> GroupRef | None:
         """The group that a pod belongs to."""
@@ -109,13 +120,11 @@ class Gangs:
 
     def gated(self, ref: GroupRef) -> bool:
         """Whether some of its pods must not be placed yet."""
-        return any(_gated(self._cache.pods[uid]) for uid in self._members.get(ref, ()))
+        return any(map(_gated, self._there(ref)))
 
     def _incomplete(self, ref: GroupRef, spec: GroupSpec) -> str | None:
         """What of its pods a group waits for; None if enough are there and may be placed."""
-        members = [self._cache.pods[uid] for uid in self._members.get(ref, ())]
-        # One that is deleted before it had a place never gets one.
-        there = [e for e in members if e.place or e.pod.metadata.deletion_timestamp is None]
+        there = self._there(ref)
         if len(there) < spec.minimum:
             counted, total = len(there) + spec.succeeded, spec.minimum + spec.succeeded
             done = f", {spec.succeeded} succeeded" if spec.succeeded else ""

@@ -196,7 +196,7 @@ class RoundInput:
     classes: tuple[ClassInput, ...]
     groups: tuple[TaskGroup, ...]
     group_members: Mapping[str, int]
-    """Members that are bound or assumed, by group."""
+    """Members that are bound or assumed and not being deleted, by group."""
     group_of: Mapping[str, str]
     """Group of each of them, by uid."""
     catalogue: Catalogue

@@ -176,6 +176,7 @@ class SchedulerState:
             self.rebalancing.seen(entry, now)
             if was[2] is None or was[2].metadata.deletion_timestamp != pod.metadata.deletion_timestamp:
                 self.evictions.leaves(entry, now)
+                self._group_changed(self.gangs.ref(entry), now)
             return out
         if not entry.ours:
             return out

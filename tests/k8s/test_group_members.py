@@ -1,0 +1,175 @@
+"""Which pods count for a group's minimum, in every form in which a group is declared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import objects_builders as b
+import pytest
+from model_scheduler import ModelScheduler
+from model_server import ModelServer
+
+from flowsched_k8s import names
+from flowsched_k8s.configuration import Configuration, Features
+from flowsched_k8s.objects import Pod
+from flowsched_k8s.pod_groups import (
+    IN_TREE,
+    KUEUE,
+    KUEUE_LABEL,
+    KUEUE_TOTAL,
+    LABELS,
+    MINIMUM_LABEL,
+    NAME_LABEL,
+    PLUGINS,
+    PLUGINS_LABEL,
+    SOURCES,
+)
+
+SIZE = 3
+ANY_FORM = pytest.mark.parametrize("form", SOURCES)
+
+
+def member(form: str, name: str, minimum: int = SIZE, **fields: Any) -> Pod:
+    said: dict[str, dict[str, Any]] = {
+        LABELS: {"labels": {NAME_LABEL: "g", MINIMUM_LABEL: str(minimum)}},
+        PLUGINS: {"labels": {PLUGINS_LABEL: "g"}},
+        KUEUE: {"labels": {KUEUE_LABEL: "g"}, "annotations": {KUEUE_TOTAL: str(minimum)}},
+        IN_TREE: {"schedulingGroup": {"podGroupName": "g"}},
+    }
+    return b.pod(name, **{"cpu": "2", **said[form], **fields})
+
+
+def scheduler(form: str, nodes: int, server: ModelServer | None = None) -> ModelScheduler:
+    """With nodes for one member each, and the group's object where the form has one."""
+    features = Features(pod_groups=(form,), preemption=True)
+    running = ModelScheduler(server or ModelServer(), Configuration(features=features))
+    if server is None:
+        running.put(*(b.node(f"n{i}", "2") for i in range(nodes)))
+        if form == PLUGINS:
+            running.put(b.plugins_group("g", minMember=SIZE))
+        elif form == IN_TREE:
+            running.put(b.in_tree_group("g", minimum=SIZE))
+    return running
+
+
+def said(running: ModelScheduler, name: str) -> str:
+    return running.state.cache.pods[running.server.pods["default", name].metadata.uid].message
+
+
+def terminate(running: ModelScheduler, *pods: str) -> None:
+    for name in pods:
+        running.server.terminate(running.server.pods["default", name], 3600)
+    running.deliver()
+
+
+def end(running: ModelScheduler, how: str, *pods: str) -> None:
+    for name in pods:
+        running.server.finish(running.server.pods["default", name], how)
+    running.deliver()
+
+
+def started(form: str, nodes: int = SIZE, **fields: Any) -> ModelScheduler:
+    """``old-0``, ``old-1`` ... run."""
+    running = scheduler(form, nodes)
+    running.create(*(member(form, f"old-{i}", **fields) for i in range(SIZE)))
+    running.settle(within=5.0)
+    assert len(running.where()) == SIZE
+    return running
+
+
+# Pods that are being deleted
+
+
+@ANY_FORM
+def test_terminating_members_do_not_count_and_no_new_one_starts_alone(form: str) -> None:
+    running = started(form)
+    terminate(running, "old-0", "old-1", "old-2")
+    running.put(b.node("free", "2"))
+    running.create(*(member(form, f"new-{i}") for i in range(SIZE)))
+    running.settle(within=20.0)
+    assert not {f"new-{i}" for i in range(SIZE)} & running.where().keys()
+    for i in range(SIZE):
+        running.server.remove(running.server.pods["default", f"old-{i}"])
+    running.settle(within=60.0)
+    assert {f"new-{i}" for i in range(SIZE)} <= running.where().keys()
+
+
+@ANY_FORM
+def test_what_is_there_says_how_many_are_not_being_deleted(form: str) -> None:
+    running = started(form)
+    terminate(running, "old-0", "old-1")
+    running.put(b.node("free", "2"))
+    running.create(member(form, "new"))
+    running.settle(within=20.0)
+    assert said(running, "new").endswith("waiting for pod group g: 2 of 3 pods are there")
+    running.create(member(form, "newer"))
+    running.put(b.node("free-too", "2"))
+    running.settle(within=20.0)
+    assert {"new", "newer"} <= running.where().keys(), "with the one that stays the group is complete"
+
+
+@ANY_FORM
+def test_a_binding_that_has_not_been_sent_waits_when_the_others_are_deleted(form: str) -> None:
+    running = started(form, nodes=SIZE + 1)
+    running.create(member(form, "fourth"))
+    assert [bind.pod.name for bind in running.round()] == ["fourth"]
+    terminate(running, "old-0", "old-1", "old-2")
+    assert running.send() is None
+    running.settle(within=20.0)
+    assert "fourth" not in running.where()
+
+
+@ANY_FORM
+def test_a_round_that_was_under_way_starts_no_member_alone(form: str) -> None:
+    running = started(form, nodes=SIZE + 1)
+    running.create(member(form, "fourth"))
+    assert running.begin()
+    running.plan()
+    terminate(running, "old-0", "old-1", "old-2")
+    assert running.end() == []
+
+
+@ANY_FORM
+def test_room_is_made_for_as_many_as_are_missing_without_those_that_leave(form: str) -> None:
+    """Two of three are replaced: one victim alone would let none of them start."""
+    running = started(form, priority=10)
+    terminate(running, "old-0", "old-1")
+    low = [b.pod(f"low-{i}", node=f"m{i}", cpu="2", scheduler="other") for i in range(2)]
+    running.put(b.node("m0", "2"), b.node("m1", "2"), *low)
+    running.create(*(member(form, f"new-{i}", priority=20) for i in range(2)))
+    running.round()
+    # What leaves is used first: no pod has to go for it.
+    assert len(running.victims) == 0
+    nodes = {running.server.pods["default", f"new-{i}"].status.nominated_node_name for i in range(2)}
+    assert nodes == {running.where()["old-0"], running.where()["old-1"]}
+
+
+def test_a_smaller_minimum_holds_once_the_pods_with_the_larger_one_are_deleted() -> None:
+    running = started(LABELS)
+    terminate(running, "old-0", "old-1", "old-2")
+    running.put(b.node("free", "4"))
+    running.create(*(member(LABELS, f"new-{i}", minimum=2) for i in range(2)))
+    running.settle(within=20.0)
+    assert {"new-0", "new-1"} <= running.where().keys()
+
+
+def test_a_total_of_kueue_that_is_another_one_by_now_is_not_compared_with_that_of_pods_that_go() -> None:
+    running = started(KUEUE)
+    terminate(running, "old-0", "old-1", "old-2")
+    running.put(b.node("free", "4"))
+    running.create(*(member(KUEUE, f"new-{i}", minimum=2) for i in range(2)))
+    running.settle(within=20.0)
+    assert {"new-0", "new-1"} <= running.where().keys()
+
+
+def test_new_members_do_not_follow_those_that_leave_into_their_rack() -> None:
+    note = {names.GROUP_TOPOLOGY: "rack"}
+    running = scheduler(LABELS, 0)
+    running.put(*(b.node(f"a{i}", "2", labels={"rack": "a"}) for i in range(SIZE)))
+    running.create(*(member(LABELS, f"old-{i}", annotations=note) for i in range(SIZE)))
+    running.settle(within=5.0)
+    terminate(running, "old-0", "old-1", "old-2")
+    running.put(*(b.node(f"b{i}", "2", labels={"rack": "b"}) for i in range(SIZE)))
+    running.create(*(member(LABELS, f"new-{i}", annotations=note) for i in range(SIZE)))
+    running.settle(within=20.0)
+    assert {running.where().get(f"new-{i}") for i in range(SIZE)} == {f"b{i}" for i in range(SIZE)}

@@ -67,7 +67,7 @@ class Cache:
         features = self.configuration.features
         self.volumes = VolumeIndex(enabled=features.volumes)
         self.relations = RelationIndex(namespace_selector=features.namespace_selector)
-        self.groups = PodGroupIndex()
+        self.groups = PodGroupIndex(features.pod_groups)
         self.version = 0
         """Another one after every change of ``versions``."""
         self.versions: NDArray[np.int64] = np.full(0, -1, np.int64)

@@ -409,8 +409,30 @@ class PodGroup(ApiObject):
     spec: PodGroupSpec = PodGroupSpec()
 
 
+class SucceededSpec(Struct):
+    """spec of a pod that has ended well"""
+
+    scheduling_group: SchedulingGroup | None = None
+
+
+class Transition(Struct):
+    """A condition of such a pod"""
+
+    type: str = ""
+    last_transition_time: str | None = None
+
+
+class SucceededStatus(Struct):
+    """status of such a pod"""
+
+    conditions: list[Transition] | None = None
+
+
 class SucceededPod(ApiObject):
     """A pod that has ended well: of its group it says that it needs no place any more"""
+
+    spec: SucceededSpec = SucceededSpec()
+    status: SucceededStatus = SucceededStatus()
 
 
 class BudgetSpec(Struct):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from flowsched_k8s.names import GROUP_TOPOLOGY
 from flowsched_k8s.objects import Pod, PodGroup, SucceededPod
+from flowsched_k8s.readings import seconds
 
 IN_TREE = "scheduling.k8s.io"
 PLUGINS = "scheduling.x-k8s.io"
@@ -53,7 +54,7 @@ class GroupSpec:
     """Pods that have done their part and need no place any more; ``minimum`` is without them."""
 
 
-def group_ref(pod: Pod, sources: Collection[str]) -> GroupRef | None:
+def group_ref(pod: Pod | SucceededPod, sources: Collection[str]) -> GroupRef | None:
     """The group that a pod belongs to, by the sources that are switched on."""
     namespace, labels, group = pod.metadata.namespace, pod.metadata.labels or {}, pod.spec.scheduling_group
     named = (
@@ -79,13 +80,14 @@ def unsupported_group(pod: Pod, sources: Collection[str]) -> str | None:
 
 
 class PodGroupIndex:
-    """Pod group objects of both APIs, and who of Kueue's groups has succeeded. A store without I/O: watch events go in."""
+    """Pod group objects of both APIs, and which pods of groups have succeeded. A store without I/O: watch events go in."""
 
-    def __init__(self) -> None:
-        """No groups yet."""
+    def __init__(self, sources: Collection[str] = SOURCES) -> None:
+        """No groups yet. ``sources``: those that are switched on."""
+        self._sources = sources
         self._groups: dict[GroupRef, PodGroup] = {}
-        self._succeeded: dict[GroupRef, set[str]] = {}
-        """uids of pods of Kueue's groups that have succeeded."""
+        self._succeeded: dict[GroupRef, dict[str, SucceededPod]] = {}
+        """By uid, pods of groups that have succeeded."""
 
     def put(self, group: PodGroup) -> GroupRef:
         """A group is there or changed; returns what its pods call it."""
@@ -97,19 +99,21 @@ class PodGroupIndex:
         """A group is gone."""
         self._groups.pop(ref_of(group), None)
 
-    def put_succeeded(self, pod: SucceededPod) -> GroupRef:
-        """A pod of one of Kueue's groups has succeeded, and is there still; returns its group."""
-        ref = _kueue_ref(pod)
-        self._succeeded.setdefault(ref, set()).add(pod.metadata.uid)
+    def put_succeeded(self, pod: SucceededPod) -> GroupRef | None:
+        """A pod has succeeded, and is there still; returns its group, if it has one."""
+        ref = group_ref(pod, self._sources)
+        if ref is not None:
+            self._succeeded.setdefault(ref, {})[pod.metadata.uid] = pod
         return ref
 
-    def remove_succeeded(self, pod: SucceededPod) -> GroupRef:
+    def remove_succeeded(self, pod: SucceededPod) -> GroupRef | None:
         """It has been removed."""
-        ref = _kueue_ref(pod)
-        uids = self._succeeded.get(ref, set())
-        uids.discard(pod.metadata.uid)
-        if not uids:
-            self._succeeded.pop(ref, None)
+        ref = group_ref(pod, self._sources)
+        if ref is not None:
+            found = self._succeeded.get(ref, {})
+            found.pop(pod.metadata.uid, None)
+            if not found:
+                self._succeeded.pop(ref, None)
         return ref
 
     def get(self, ref: GroupRef) -> PodGroup | None:
@@ -119,17 +123,22 @@ class PodGroupIndex:
     def resolve(self, ref: GroupRef, pods: Iterable[Pod]) -> GroupSpec | str:
         """What a group demands, or why that is not known yet. ``pods``: those of its pods that are known."""
         pods = list(pods)
+        # A watch may still have as running what the other one has as succeeded.
+        known = {pod.metadata.uid for pod in pods}
+        succeeded = [pod for uid, pod in self._succeeded.get(ref, {}).items() if uid not in known]
         if ref.source == LABELS:
             spec = _from_labels(ref, pods)
         elif ref.source == KUEUE:
-            # A watch may still have as running what the other one has as succeeded.
-            done = self._succeeded.get(ref, set()).difference(pod.metadata.uid for pod in pods)
-            spec = _from_kueue(ref, pods, len(done))
+            spec = _from_kueue(ref, pods, len(succeeded))
         elif (group := self._groups.get(ref)) is None:
             spec = f'PodGroup "{ref.name}" not found in namespace {ref.namespace}'
         else:
             spec = _in_tree(group) if ref.source == IN_TREE else _plugins(group)
-        return spec if isinstance(spec, str) or spec.topology else _with_topology(ref, spec, pods)
+        if isinstance(spec, str):
+            return spec
+        if succeeded and ref.source != KUEUE:
+            spec = _beside(spec, pods, succeeded)
+        return spec if spec.topology else _with_topology(ref, spec, pods)
 
     def breaks_apart(self, pod: Pod, sources: Collection[str]) -> bool:
         """Whether a pod may be evicted without the others of its group."""
@@ -200,8 +209,39 @@ def _from_labels(ref: GroupRef, pods: Iterable[Pod]) -> GroupSpec | str:
     return f"no pod of group {ref.name} has the label {MINIMUM_LABEL}"
 
 
-def _kueue_ref(pod: SucceededPod) -> GroupRef:
-    return GroupRef(pod.metadata.namespace, (pod.metadata.labels or {}).get(KUEUE_LABEL, ""), KUEUE)
+def _controller(pod: Pod | SucceededPod) -> str | None:
+    return next((o.uid for o in pod.metadata.owner_references or () if o.controller), None)
+
+
+def _ended_s(pod: SucceededPod) -> float:
+    """When a pod ended, as its kubelet says; minus infinity if it does not."""
+    ends = [seconds(c.last_transition_time) for c in pod.status.conditions or () if c.type == "Ready"]
+    return max(ends, default=float("-inf"))
+
+
+def _belongs_to(ended: SucceededPod, pods: Collection[Pod]) -> bool:
+    """Whether a pod that succeeded is of the same run of a group as the pods that are there.
+
+    A CronJob's runs have a group of one name, and their pods are kept for days. What the same object made is one run, and
+    so is what ran beside a pod that is there.
+    """
+    owner = _controller(ended)
+    return (
+        owner is None
+        or any(_controller(pod) == owner for pod in pods)
+        or any(seconds(pod.metadata.creation_timestamp) < _ended_s(ended) for pod in pods)
+    )
+
+
+def _beside(spec: GroupSpec, pods: Collection[Pod], succeeded: Collection[SucceededPod]) -> GroupSpec:
+    """A group of which some pods have succeeded.
+
+    How many pods it has in all is not known: those that are there may be enough by themselves.
+    """
+    if len(pods) >= spec.minimum:
+        return spec
+    done = min(spec.minimum - 1, sum(_belongs_to(ended, pods) for ended in succeeded))
+    return replace(spec, minimum=spec.minimum - done, succeeded=done)
 
 
 def _from_kueue(ref: GroupRef, pods: Iterable[Pod], succeeded: int) -> GroupSpec | str:

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup, SucceededPod
-from flowsched_k8s.pod_groups import IN_TREE, KUEUE, KUEUE_LABEL
+from flowsched_k8s.pod_groups import (
+    IN_TREE,
+    KUEUE,
+    KUEUE_LABEL,
+    LABELS,
+    NAME_LABEL,
+    PLUGINS,
+    PLUGINS_LABEL,
+)
 from flowsched_k8s.storage_objects import (
     Claim,
     CsiDriver,
@@ -31,6 +39,24 @@ class Watched:
     path: str
     type: type
     selectors: dict[str, str]
+
+
+_GROUP_LABELS = {PLUGINS: PLUGINS_LABEL, LABELS: NAME_LABEL, KUEUE: KUEUE_LABEL}
+
+
+def _succeeded(configuration: Configuration) -> dict[str, dict[str, str]]:
+    """Selectors of the members of groups that the watch of pods leaves out, and of no more pods than is needed."""
+    sources, phase = configuration.features.pod_groups, "status.phase=Succeeded"
+    found: dict[str, dict[str, str]] = {
+        source: {"labelSelector": label, "fieldSelector": phase}
+        for source, label in _GROUP_LABELS.items()
+        if source in sources
+    }
+    if IN_TREE in sources:
+        # The API server selects pods neither by their group nor by one of several schedulers.
+        for name in configuration.scheduler_names:
+            found[f"{IN_TREE}/{name}"] = {"fieldSelector": f"{phase},spec.schedulerName={name}"}
+    return found
 
 
 def watched(configuration: Configuration) -> list[Watched]:
@@ -60,10 +86,10 @@ def watched(configuration: Configuration) -> list[Watched]:
             Watched(f"{IN_TREE}/{version}", f"/apis/{IN_TREE}/{version}/podgroups", PodGroup, {})
             for version in IN_TREE_VERSIONS
         ]
-    if KUEUE in features.pod_groups:
-        # What the watch of pods leaves out, and no more of it than is needed.
-        succeeded = {"labelSelector": KUEUE_LABEL, "fieldSelector": "status.phase=Succeeded"}
-        found.append(Watched(f"{KUEUE}/succeeded", "/api/v1/pods", SucceededPod, succeeded))
+    found += [
+        Watched(f"{name}/succeeded", "/api/v1/pods", SucceededPod, selectors)
+        for name, selectors in _succeeded(configuration).items()
+    ]
     if features.preemption or features.rebalancing:
         found.append(Watched("poddisruptionbudgets", "/apis/policy/v1/poddisruptionbudgets", Budget, {}))
     return found

@@ -1,7 +1,7 @@
 """An API server in memory, for tests of the state machine: objects with uids, bindings, and watches that lag behind.
 
 Only what the state machine can tell apart is modelled. Within one kind events keep their order; between kinds nothing is
-promised. Pods of Kueue's groups that have succeeded are a kind of their own. What a watch has not delivered yet is known
+promised. Pods of groups that have succeeded are a kind of their own. What a watch has not delivered yet is known
 only to the tests.
 """
 
@@ -17,8 +17,18 @@ from msgspec.structs import replace
 from flowsched_k8s.bindings import BindOutcome
 from flowsched_k8s.changes import Change, Gone, Seen
 from flowsched_k8s.instructions import PodKey
-from flowsched_k8s.objects import Condition, Meta, Node, Pod, PodGroup, SucceededPod
-from flowsched_k8s.pod_groups import KUEUE_LABEL
+from flowsched_k8s.objects import (
+    Condition,
+    Meta,
+    Node,
+    Pod,
+    PodGroup,
+    SucceededPod,
+    SucceededSpec,
+    SucceededStatus,
+    Transition,
+)
+from flowsched_k8s.pod_groups import SOURCES, group_ref
 
 START_S = 1_767_225_600.0
 """2026-01-01T00:00:00Z, when everything in the model begins."""
@@ -73,8 +83,8 @@ class ModelServer:
             self._log[kind].append(Seen(stored))
         elif old is not None and _watched(old):
             self._log[kind].append(Gone(stored))
-        if _counts(stored):
-            self.put(SucceededPod(stored.metadata))
+        if isinstance(stored, Pod) and _counts(stored):
+            self.put(_succeeded(stored, self.now))
         return stored
 
     def remove(self, thing: Thing) -> None:
@@ -83,8 +93,8 @@ class ModelServer:
         gone = self.objects[kind].pop(_name(thing.metadata))
         if _watched(gone):
             self._log[kind].append(Gone(gone))
-        if _counts(gone):
-            self.remove(SucceededPod(gone.metadata))
+        if isinstance(gone, Pod) and _counts(gone):
+            self.remove(_succeeded(gone, self.now))
 
     def terminate(self, pod: Pod, grace_s: int = 30) -> None:
         """Begin a deletion with grace: the pod keeps its place until :meth:`remove`."""
@@ -224,9 +234,14 @@ def _watched(thing: Thing) -> bool:
 
 
 def _counts(thing: Thing) -> bool:
-    """Whether it is a pod of one of Kueue's groups that has succeeded."""
-    ended = isinstance(thing, Pod) and thing.status.phase == "Succeeded"
-    return ended and KUEUE_LABEL in (thing.metadata.labels or {})
+    """Whether it is a pod of a group that has succeeded."""
+    return isinstance(thing, Pod) and thing.status.phase == "Succeeded" and group_ref(thing, SOURCES) is not None
+
+
+def _succeeded(pod: Pod, now: float) -> SucceededPod:
+    """A pod that succeeds now, as the watch of such pods has it."""
+    status = SucceededStatus([Transition("Ready", moment(now))])
+    return SucceededPod(pod.metadata, SucceededSpec(pod.spec.scheduling_group), status)
 
 
 def _kind(thing: Thing) -> str:

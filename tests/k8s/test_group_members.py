@@ -24,6 +24,7 @@ from flowsched_k8s.pod_groups import (
     PLUGINS_LABEL,
     SOURCES,
 )
+from flowsched_k8s.watched import watched
 
 SIZE = 3
 ANY_FORM = pytest.mark.parametrize("form", SOURCES)
@@ -173,3 +174,100 @@ def test_new_members_do_not_follow_those_that_leave_into_their_rack() -> None:
     running.create(*(member(LABELS, f"new-{i}", annotations=note) for i in range(SIZE)))
     running.settle(within=20.0)
     assert {running.where().get(f"new-{i}") for i in range(SIZE)} == {f"b{i}" for i in range(SIZE)}
+
+
+# Pods that have succeeded
+
+
+@ANY_FORM
+@pytest.mark.parametrize("restarted", [False, True], ids=["", "restarted"])
+def test_a_failed_member_is_replaced_once_others_have_succeeded(form: str, restarted: bool) -> None:
+    running = started(form, owner=("Job", "job-1"))
+    end(running, "Succeeded", "old-0", "old-1")
+    end(running, "Failed", "old-2")
+    if restarted:
+        running = scheduler(form, 0, running.server)
+    running.create(member(form, "again", owner=("Job", "job-1")))
+    running.settle(within=20.0)
+    assert "again" in running.where()
+
+
+@ANY_FORM
+def test_those_that_are_missing_start_together(form: str) -> None:
+    running = started(form)
+    end(running, "Failed", "old-1", "old-2")
+    running.create(member(form, "again"))
+    running.settle(within=20.0)
+    assert said(running, "again").endswith("waiting for pod group g: 2 of 3 pods are there")
+    end(running, "Succeeded", "old-0")
+    running.settle(within=20.0)
+    assert "again" not in running.where()
+    assert said(running, "again").endswith("2 of 3 pods are there, 1 succeeded")
+    running.create(member(form, "too"))
+    running.settle(within=20.0)
+    assert {"again", "too"} <= running.where().keys()
+
+
+@ANY_FORM
+def test_pods_that_succeeded_count_as_long_as_they_are_there(form: str) -> None:
+    running = started(form)
+    end(running, "Succeeded", "old-0", "old-1")
+    end(running, "Failed", "old-2")
+    running.server.remove(running.server.pods["default", "old-0"])
+    running.create(member(form, "again"))
+    running.settle(within=20.0)
+    assert "again" not in running.where()
+    assert said(running, "again").endswith("waiting for pod group g: 2 of 3 pods are there, 1 succeeded")
+
+
+OWN_MINIMUM = pytest.mark.parametrize("form", [LABELS, PLUGINS, IN_TREE])
+"""Kueue's total is that of one run; these are minimums, and the next run may have a group of the same name."""
+
+
+@OWN_MINIMUM
+def test_the_run_before_does_not_count_for_the_next_one(form: str) -> None:
+    """A CronJob keeps the pods of its last runs: with them, every pod would be enough."""
+    running = started(form, nodes=SIZE - 1 + SIZE, owner=("Job", "monday"))
+    end(running, "Succeeded", "old-0", "old-1", "old-2")
+    running.server.now += 60.0
+    running.create(*(member(form, f"new-{i}", owner=("Job", "tuesday")) for i in range(SIZE - 1)))
+    running.settle(within=20.0)
+    assert not {"new-0", "new-1"} & running.where().keys()
+    assert said(running, "new-0").endswith("waiting for pod group g: 2 of 3 pods are there")
+
+
+@OWN_MINIMUM
+def test_a_member_of_another_owner_counts_that_ran_beside_one_that_is_there(form: str) -> None:
+    """A JobSet has a Job for each of its workers."""
+    running = scheduler(form, SIZE)
+    running.create(*(member(form, f"old-{i}", owner=("Job", f"job-{i}")) for i in range(SIZE)))
+    running.settle(within=5.0)
+    running.server.now += 60.0
+    end(running, "Succeeded", "old-0")
+    end(running, "Failed", "old-2")
+    running.create(member(form, "again", owner=("Job", "job-2")))
+    running.settle(within=20.0)
+    assert "again" in running.where()
+
+
+@OWN_MINIMUM
+def test_members_beyond_the_minimum_still_start_all_or_none(form: str) -> None:
+    """With as many pods there as have to start together, no pod that succeeded before makes the minimum smaller."""
+    running = started(form)
+    end(running, "Succeeded", "old-0", "old-1", "old-2")
+    running.put(b.node("full", "2"), b.pod("full", node="n0", cpu="2", scheduler="other"))
+    for name in ("n1", "n2", "full"):
+        running.server.cordon(name)
+    running.put(b.node("one", "2"))
+    running.create(*(member(form, f"new-{i}") for i in range(SIZE)))
+    running.settle(within=20.0)
+    assert not {f"new-{i}" for i in range(SIZE)} & running.where().keys()
+
+
+@pytest.mark.parametrize("form", SOURCES)
+def test_pods_that_succeeded_are_read_for_the_forms_that_are_on(form: str) -> None:
+    kinds = {w.name: w.selectors for w in watched(Configuration(features=Features(pod_groups=(form,))))}
+    (selectors,) = (found for name, found in kinds.items() if name.startswith(f"{form}/") and "succeeded" in name)
+    assert selectors["fieldSelector"].startswith("status.phase=Succeeded")
+    assert ("labelSelector" in selectors) == (form != IN_TREE)
+    assert ("spec.schedulerName=flowsched" in selectors["fieldSelector"]) == (form == IN_TREE)

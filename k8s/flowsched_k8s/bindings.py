@@ -175,7 +175,7 @@ class Bindings:
     def bound(self, entry: PodEntry, now: float) -> list[Instruction]:
         """A pod is bound where we wanted it."""
         self._over(entry.key.uid)
-        self._tallies.bound.append((max(0.0, now - entry.waits_since_s), max(1, entry.attempts)))
+        self._tallies.bound.append((max(0.0, now - entry.latency_since_s), max(1, entry.attempts)))
         place = entry.place
         return [self._recorder.scheduled(entry.key, place)] if place else []
 

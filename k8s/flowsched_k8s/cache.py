@@ -89,6 +89,8 @@ class Cache:
             self.nodes, self.pods, self.fleet, self.configuration.engine, self.catalogue, self._touch
         )
         self._names = self.configuration.scheduler_names
+        self.live = False
+        """Whether all pods have been listed, so that one which is seen first is new."""
         self._seen = 0
         self._templates: dict[str, PodTemplate] = {}
         """Of the pod that came last, by namespace: pods of one template mostly come one after the other."""
@@ -284,6 +286,7 @@ class Cache:
             moved = pod.spec.node_name != entry.place
             if moved:
                 self._leave(entry)
+                entry.placed_s = now
             entry.node, entry.assumed = pod.spec.node_name, ""
             if moved or reshaped or relabelled or renamed or not old.spec.node_name:
                 self._read_bound(entry)
@@ -311,7 +314,7 @@ class Cache:
         self, entry: PodEntry, node: str, width_milli: int, threads: int, cores: tuple[int, ...], now: float
     ) -> None:
         """Book a pod's place before the API server knows of it."""
-        entry.assumed, entry.assumed_s = node, now
+        entry.assumed, entry.assumed_s, entry.placed_s = node, now, now
         entry.width_milli = max(width_milli, entry.request_milli)
         entry.threads, entry.cores, entry.started_s = threads, cores, now
         self._arrive(entry)
@@ -339,9 +342,10 @@ class Cache:
         like = self._templates.get(meta.namespace)
         if like is None or not like.made(pod):
             like = self._templates[meta.namespace] = PodTemplate(pod, pod_requests(pod), self._intent(pod))
-        created = created_s(seconds(meta.creation_timestamp), now)
-        entry = PodEntry(key, pod, ours, like.needs, like.intent, created, self._seen, template=like)
-        entry.leaves_s = leaves_s(meta, now, seen_before=False)
+        created = created_s(seconds(meta.creation_timestamp), now, self.live)
+        seen = now if self.live else created
+        entry = PodEntry(key, pod, ours, like.needs, like.intent, created, self._seen, seen, template=like)
+        entry.leaves_s = leaves_s(meta, now, seen_before=self.live)
         self._seen += 1
         self.pods[meta.uid] = entry
         self.by_name[key[:2]] = meta.uid
@@ -350,6 +354,7 @@ class Cache:
         self._note_nomination(entry)
         if pod.spec.node_name:
             entry.node = pod.spec.node_name
+            entry.placed_s = now if self.live else 0.0
             self._read_bound(entry)
             self._arrive(entry)
         elif self.gpus.resources:

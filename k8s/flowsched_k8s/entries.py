@@ -75,9 +75,13 @@ class PodEntry:
     needs: dict[str, int]
     intent: Intent
     created_s: float
-    """When it was created: the moment when the watch first showed it, within the second that the API server names."""
+    """When it was created: the moment when the watch first showed it, within the second that the API server names. For
+    orders and latencies; a wait is measured from ``seen_s``.
+    """
     number: int
     """How many pods were seen before it: the order of those that were created in one moment."""
+    seen_s: float
+    """When the watch first showed it, by our clock alone; of a pod that was there before we looked, when it was created."""
     node: str = ""
     """Where the API server says it is."""
     assumed: str = ""
@@ -90,6 +94,8 @@ class PodEntry:
     asked_milli: int = 0
     """CPU that we have asked to resize it to, until the API server has answered and its request says so."""
     started_s: float = 0.0
+    placed_s: float = 0.0
+    """When it was first seen or assumed on its node; 0 for one that was there before we looked."""
     attempts: int = 0
     """Rounds that it took part in until it was bound."""
     withdrawn: int = 0
@@ -123,6 +129,11 @@ class PodEntry:
     @property
     def waits_since_s(self) -> float:
         """Since when it could be scheduled: the time behind its gates does not count as waiting."""
+        return max(self.seen_s, self.ungated_s)
+
+    @property
+    def latency_since_s(self) -> float:
+        """The same for the latency that is told: of a pod that the watch showed late, from its creation on."""
         return max(self.created_s, self.ungated_s)
 
     @property

@@ -92,19 +92,18 @@ LOST_LEASE = 1
 
 
 def steady(wall: Callable[[], float], monotonic: Callable[[], float]) -> Callable[[], float]:
-    """Seconds since 1970 that never run backwards nor stand still: every wait in the queue is measured by them.
+    """Seconds since 1970 that pass evenly: every wait is measured by them.
 
-    Steps of the machine's clock forwards are followed; one backwards is not before the next start.
+    The machine's clock is read once. It may be set forwards and back again later; if that were followed, every pod would
+    have waited for hours.
     """
-    ahead = float("-inf")
+    ahead = wall() - monotonic()
+    return lambda: monotonic() + ahead
 
-    def now() -> float:
-        nonlocal ahead
-        passed = monotonic()
-        ahead = max(ahead, wall() - passed)
-        return passed + ahead
 
-    return now
+def _uptime() -> float:
+    """Seconds, also those for which the machine slept where the system counts them."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def _start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -128,7 +127,8 @@ class Process:
     ) -> None:
         """Read the profiles; nothing is sent before :meth:`run`. Raises :class:`InputError` for profiles that are wrong."""
         self.configuration = configuration
-        self._clock = clock = clock or steady(time.time, time.monotonic)
+        given_clock = clock
+        self._clock = clock = given_clock or steady(time.time, _uptime)
         self._leave = leave
         self._profiles = ProfilesFile(configuration.profiles_file) if configuration.profiles_file else None
         catalogue = first_profiles(self._profiles)
@@ -194,7 +194,8 @@ class Process:
         self._stopping = asyncio.Event()
         self._threads = Threads()
         """Rounds, and what they need compiled."""
-        self._load_reader = LoadReader(self.state.cache, clock)
+        self._load_reader = LoadReader(self.state.cache, given_clock or time.time)
+        """Readings bear the time of another machine's clock, which is compared with this one's as it is."""
         self._metrics_updater = MetricsUpdater(
             self.metrics, self.state, self.writer, self.records, self.reflectors, self._load_reader
         )
@@ -391,6 +392,7 @@ class Process:
     # Changes
 
     def _observe(self, changes: Sequence[Seen[Any] | Gone[Any]]) -> None:
+        self.state.cache.live = self.reflectors["pods"].synced
         told = self.state.observe(changes, self._clock())
         if self._gpus_prepared is None and self.state.cache.gpus.resources:
             self._gpus_prepared = asyncio.ensure_future(self._prepare_gpus())

@@ -10,6 +10,8 @@ from flowsched_k8s.quantity import cpu_milli
 from flowsched_models.document import InputError
 from flowsched_models.quantity import parse_cores
 
+_LATEST_S = 60.0
+"""A watch that is later than that is no watch; so far apart are clocks."""
 _LATE_S = 5.0
 """A kubelet ends what still runs when the grace period is over, and takes a few seconds to say that the pod is gone."""
 
@@ -21,19 +23,22 @@ def seconds(moment: str | None) -> float:
     return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
 
 
-def created_s(second: float, seen_s: float) -> float:
+def created_s(second: float, seen_s: float, live: bool) -> float:
     """When a pod was created, of which the API server tells the whole second, and that was seen first at ``seen_s``.
 
     With the second alone, latencies would be half a second too long on average. A watch may be a little late, so what it
-    shows just after the second was created at its end; what it shows later was there before we looked.
+    shows just after the second was created at its end; what it shows later was there before we looked. ``live``: it was
+    not, as all pods had been listed before. A difference that no watch can have is then one of two clocks.
     """
+    if second - seen_s > _LATEST_S or (live and seen_s - second > _LATEST_S):
+        return seen_s
     return min(seen_s, second + 1.0) if second <= seen_s < second + 2.0 else second
 
 
 def leaves_s(meta: Meta, now: float, seen_before: bool) -> float:
     """By when a pod that is deleted should be gone, as it is first seen so at ``now``; infinite for any other pod.
 
-    ``seen_before``: it was known before its deletion, which began just now then, whatever the API server's clock says.
+    ``seen_before``: the deletion is news, so it began just now, whatever the API server's clock says.
     """
     if meta.deletion_timestamp is None:
         return float("inf")

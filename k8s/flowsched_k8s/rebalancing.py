@@ -140,8 +140,11 @@ class Rebalancing:
 
     def restore(self, now: float) -> list[Instruction]:
         """Marks that are taken off nodes: the node need not go any more, or pods needed it after all."""
+        # A moment that is still to come was written by another clock: such a mark counts from when it was seen.
         self._emptied = {
-            name: since for name, node in self._cache.nodes.items() if (since := _emptied_s(node)) is not None
+            name: min(since, self._emptied.get(name, now))
+            for name, node in self._cache.nodes.items()
+            if (since := _emptied_s(node)) is not None
         }
         over = [
             name

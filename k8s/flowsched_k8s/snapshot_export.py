@@ -33,9 +33,10 @@ async def export_snapshot(configuration: Configuration, access: Access) -> tuple
     profiles = ProfilesFile(configuration.profiles_file) if configuration.profiles_file else None
     state = SchedulerState(configuration, first_profiles(profiles))
     async with Connection(access) as connection:
+        now_s = time.time()
         for kind in watched(configuration):
             reflector: Reflector[Any] = Reflector(
-                connection, kind.path, kind.type, lambda batch: state.observe(batch, 0.0), selectors=kind.selectors
+                connection, kind.path, kind.type, lambda batch: state.observe(batch, now_s), selectors=kind.selectors
             )
             await reflector.list_once(required=kind.name in ("nodes", "pods"))
     snapshot, remarks = snapshot_of(state, time.time())

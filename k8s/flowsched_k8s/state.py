@@ -366,7 +366,7 @@ class SchedulerState:
 
         What the leader before us had bound and not resized yet is resized now.
         """
-        self.active = True
+        self.active = self.cache.live = True
         if self.configuration.features.preemption:
             # The first look is at every pod: half a second for 50,000, which no round should have to wait for.
             self.victims.look(0.0)

@@ -41,7 +41,7 @@ def why_always_stays(entry: PodEntry) -> str:
 
 def why_stays(entry: PodEntry, cache: Cache, gangs: Gangs, now: float, cool_down_s: float) -> str:
     """Why a placed pod that may be moved at other times stays now; empty if it may be moved."""
-    if not entry.node or now - max(entry.started_s, entry.created_s) < cool_down_s:
+    if not entry.node or now - max(entry.started_s, entry.created_s, entry.placed_s) < cool_down_s:
         return YOUNG
     if gangs.ref(entry) is not None:
         return GROUPED

@@ -87,6 +87,11 @@ class Bindings:
         self._over(uid)
         self._claims.pop(uid, None)
 
+    def unsent(self) -> set[str]:
+        """Uids of pods that have a place of which the API server does not know yet: it can be taken back."""
+        decided = (self.under_way.keys() - self._sent) | self._claims.keys()
+        return {u for u in decided if (e := self._cache.pods.get(u)) is not None and e.assumed and not e.node}
+
     def outdated(self, bind: Bind) -> str | None:
         """Why a binding that was decided must not be sent any more, by what is known by now; None if it may.
 
@@ -122,7 +127,7 @@ class Bindings:
             self._sent.add(uid)
             return None
         group = self._gangs.ref(entry)
-        unsent = {u for u in self.under_way if u not in self._sent and u in self._cache.pods}
+        unsent = self.unsent()
         whole = group is not None and unsent.issuperset(self._gangs.placed(group))
         self.withdraw(uid, unsent if whole else {uid}, now, failed=False)
         return why
@@ -210,8 +215,7 @@ class Bindings:
             node = entry.assumed
             if node:
                 self._over(other)
-                self._cache.forget(entry)
-                self._wakeups.left(entry, node, now)
+                self._take_back(entry, now)
                 if failed:
                     self._requeue(entry, now)
                     continue
@@ -236,17 +240,25 @@ class Bindings:
 
     def claim_failed(self, key: PodKey, message: str, now: float) -> list[Instruction]:
         """A claim of a pod could not be prepared: its place is given back and the pod tried again."""
-        booking, _ = self._claims.pop(key.uid, (None, 0))
         entry = self._cache.pods.get(key.uid)
-        if booking is None or entry is None or entry.node:
+        if key.uid not in self._claims or entry is None or entry.node:
+            self._claims.pop(key.uid, None)
             return []
-        self._cache.volumes.forget(booking.patches)
-        self._cache.forget(entry)
-        self._wakeups.left(entry, booking.chosen.node, now)
-        # Others may have been refused the volumes that were promised to it.
-        self._wakeups.volumes_changed(Wake.CLAIM, now)
+        self._take_back(entry, now)
         self._requeue(entry, now)
         return self._notices.tell(entry, names.UNSCHEDULABLE, f"its volumes {message}", now)
+
+    def _take_back(self, entry: PodEntry, now: float) -> None:
+        """A pod gives up the place that it was to get, and with it the volumes that were to be made there."""
+        node = entry.assumed
+        booking, _ = self._claims.pop(entry.key.uid, (None, 0))
+        if booking is not None:
+            self._cache.volumes.forget(booking.patches)
+        self._cache.forget(entry)
+        self._wakeups.left(entry, node, now)
+        if booking is not None:
+            # Others may have been refused the volumes that were promised to it.
+            self._wakeups.volumes_changed(Wake.CLAIM, now)
 
     def _bind(self, entry: PodEntry, c: Chosen, number: int) -> Bind:
         notes = {

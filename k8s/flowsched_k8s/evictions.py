@@ -159,7 +159,8 @@ class Evictions:
     def plan(self, held: Sequence[Held], unsent: set[str], now: float) -> Preempted:
         """Who is evicted so that the pods that a round has not placed get room.
 
-        ``unsent``: pods that this round has just placed. They give their place back instead of being deleted.
+        ``unsent``: pods whose place the API server does not know yet, such as those whose volumes are being made. They
+        give it back instead of being deleted.
         """
         out = Preempted()
         hopeless: dict[Hashable, str] = {}

@@ -23,7 +23,7 @@ from flowsched_k8s.evictions import Evictions
 from flowsched_k8s.gangs import Gangs
 from flowsched_k8s.held_node import HeldNode
 from flowsched_k8s.inputs import InputBuilder
-from flowsched_k8s.instructions import Bind, Instruction, PodKey
+from flowsched_k8s.instructions import Bind, Instruction, PatchClaim, PodKey
 from flowsched_k8s.notices import Notices
 from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup, SucceededPod
 from flowsched_k8s.pod_groups import GroupRef, is_whole
@@ -473,8 +473,8 @@ class SchedulerState:
             else:
                 self._attempted(late, "error", seconds_taken)
                 self.queue.requeue(late.key, now, AttemptOutcome.RETRY)
-        preempted = self.evictions.plan(result.held, {i.pod.uid for i in out if isinstance(i, Bind)}, now)
-        out = [i for i in out if not (isinstance(i, Bind) and self.bindings.outdated(i))]
+        preempted = self.evictions.plan(result.held, self.bindings.unsent(), now)
+        out = [i for i in out if not self._was_taken_back(i)]
         for held in result.held:
             for uid in held.uids:
                 waiting = self.cache.pods.get(uid)
@@ -498,6 +498,12 @@ class SchedulerState:
         out += preempted.instructions
         self.held_node.choose(result.held, self._reservations, now)
         return out
+
+    def _was_taken_back(self, decided: Instruction) -> bool:
+        """Whether a place that the round gave to a pod was given to another one by a preemption."""
+        if isinstance(decided, Bind):
+            return self.bindings.outdated(decided) is not None
+        return isinstance(decided, PatchClaim) and not self.cache.pods[decided.pod.uid].assumed
 
     def round_failed(self, given: RoundInput, message: str, now: float) -> list[Instruction]:
         """A fault of ours: the round's pods are tried again after a backoff, and say so."""

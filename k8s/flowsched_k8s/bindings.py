@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -19,6 +20,7 @@ from flowsched_k8s.queue import PodQueue, Wake
 from flowsched_k8s.recorder import Recorder
 from flowsched_k8s.round_input import Chosen
 from flowsched_k8s.tallies import Tallies
+from flowsched_k8s.volumes import ClaimKey, ClaimPatch
 from flowsched_k8s.wakeups import Wakeups
 from flowsched_models.quantity import format_cores
 
@@ -26,6 +28,8 @@ _CONFIRM_S = 30.0
 """A binding that the API server accepted and that no watch has shown after so long is read."""
 _VOLUMES_S = 600.0
 """A pod whose volumes were not made after so long gives its place back."""
+_SILENT_S = 2.0
+"""Most volumes are made within so long: a pod that still waits for some says so then."""
 
 
 class BindOutcome(StrEnum):
@@ -53,6 +57,17 @@ class ReadPod:
     pod: PodKey
 
 
+@dataclass(frozen=True)
+class _Unsettled:
+    """A pod whose place is chosen and whose volumes are being made there."""
+
+    booking: Booking
+    number: int
+    """Of the round that chose the place."""
+    claims: Mapping[ClaimKey, str]
+    """uids of its claims then."""
+
+
 @dataclass(eq=False)
 class Bindings:
     """From a booked placement to a bound pod. Of one scheduler: its parts change with it.
@@ -72,13 +87,14 @@ class Bindings:
     _sent: set[str] = field(default_factory=set)
     """uids of those that the API server may know of."""
     _unconfirmed: deque[tuple[float, PodKey]] = field(default_factory=deque)
-    _claims: dict[str, tuple[Booking, int]] = field(default_factory=dict)
-    """Pods whose place is chosen and whose volumes are being made there, with the round that chose it."""
+    _claims: dict[str, _Unsettled] = field(default_factory=dict)
+    """By uid."""
 
     def begin(self, entry: PodEntry, booking: Booking, number: int) -> list[Instruction]:
         """Bind a pod that has its place, once its volumes are there. ``number``: of the round that chose the place."""
         if entry.pod.spec.volumes and not self._cache.volumes.settled(entry.pod):
-            self._claims[entry.key.uid] = booking, number
+            uids = self._cache.volumes.uids(entry.pod)
+            self._claims[entry.key.uid] = _Unsettled(booking, number, uids)
             return [PatchClaim(entry.key, patch) for patch in booking.patches]
         return [self._bind(entry, booking.chosen, number)]
 
@@ -224,39 +240,57 @@ class Bindings:
                 entry.withdrawn += 1
 
     def claims_settled(self, now: float) -> list[Instruction]:
-        """Bind the pods whose volumes are there by now; take back those whose volumes never came."""
+        """Bind the pods whose volumes are there by now; take back those whose volumes never came, or never will.
+
+        The others say what they wait for.
+        """
         out: list[Instruction] = []
-        for uid, (booking, number) in list(self._claims.items()):
-            c = booking.chosen
+        volumes = self._cache.volumes
+        for uid, unsettled in list(self._claims.items()):
+            c = unsettled.booking.chosen
             entry = self._cache.pods.get(uid)
             if entry is None or entry.node:
                 del self._claims[uid]
-            elif self._cache.volumes.settled(entry.pod):
+            elif c.node not in self._cache.nodes:
+                out += self.claim_failed(entry.key, f"were not made for {c.node}: the node is gone", now)
+            elif (why := volumes.why_never(entry.pod, c.node, unsettled.claims)) is not None:
+                out += self.claim_failed(entry.key, f"were not made for {c.node}: {why}", now)
+            elif volumes.settled(entry.pod):
                 del self._claims[uid]
-                out.append(self._bind(entry, c, number))
+                out.append(self._bind(entry, c, unsettled.number))
             elif now - entry.assumed_s > _VOLUMES_S:
                 out += self.claim_failed(entry.key, f"were not made for {c.node} within {_VOLUMES_S:.0f} s", now)
+            elif now - entry.assumed_s >= _SILENT_S:
+                claims = ", ".join(f'"{name}"' for name in volumes.unbound(entry.pod))
+                text = f"waits until its volumes are made for {c.node}: persistentvolumeclaim {claims}"
+                out += [] if entry.message == text else self._notices.tell(entry, names.UNSCHEDULABLE, text, now)
         return out
 
-    def claim_failed(self, key: PodKey, message: str, now: float) -> list[Instruction]:
-        """A claim of a pod could not be prepared: its place is given back and the pod tried again."""
-        entry = self._cache.pods.get(key.uid)
-        if key.uid not in self._claims or entry is None or entry.node:
+    def claim_failed(self, key: PodKey, message: str, now: float, patch: ClaimPatch | None = None) -> list[Instruction]:
+        """A claim of a pod will not be as it needs it: its place is given back and the pod tried again, at first at once.
+
+        ``patch``: that was refused; one of a place that the pod has given back already means nothing.
+        """
+        entry, unsettled = self._cache.pods.get(key.uid), self._claims.get(key.uid)
+        if entry is None or unsettled is None or entry.node:
             self._claims.pop(key.uid, None)
             return []
+        if patch is not None and patch not in unsettled.booking.patches:
+            return []
         self._take_back(entry, now)
-        self._requeue(entry, now)
+        self._requeue(entry, now, failures=entry.withdrawn)
+        entry.withdrawn += 1
         return self._notices.tell(entry, names.UNSCHEDULABLE, f"its volumes {message}", now)
 
     def _take_back(self, entry: PodEntry, now: float) -> None:
         """A pod gives up the place that it was to get, and with it the volumes that were to be made there."""
         node = entry.assumed
-        booking, _ = self._claims.pop(entry.key.uid, (None, 0))
-        if booking is not None:
-            self._cache.volumes.forget(booking.patches)
+        unsettled = self._claims.pop(entry.key.uid, None)
+        if unsettled is not None:
+            self._cache.volumes.forget(unsettled.booking.patches)
         self._cache.forget(entry)
         self._wakeups.left(entry, node, now)
-        if booking is not None:
+        if unsettled is not None:
             # Others may have been refused the volumes that were promised to it.
             self._wakeups.volumes_changed(Wake.CLAIM, now)
 

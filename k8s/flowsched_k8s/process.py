@@ -491,7 +491,8 @@ class Process:
         if isinstance(instruction, PatchClaim):
             if accepted or result.outcome is WriteOutcome.STOPPED:
                 return ()
-            return state.bindings.claim_failed(instruction.pod, f"could not be prepared: {result.message}", now)
+            why = f"could not be prepared: {result.message}"
+            return state.bindings.claim_failed(instruction.pod, why, now, instruction.patch)
         if not accepted:
             LOG.warning("not carried out", extra={"what": type(instruction).__name__, "error": result.message})
         match instruction:

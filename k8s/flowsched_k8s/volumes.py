@@ -281,6 +281,35 @@ class VolumeIndex:
         claims = (self._claims.get(mount.claim) for mount in _mounts(pod))
         return all(claim is not None and _is_bound(claim) for claim in claims)
 
+    def uids(self, pod: Pod) -> dict[ClaimKey, str]:
+        """Uids of the pod's claims, as far as they are there."""
+        claims = ((key, self._claims.get(key)) for key in claim_keys(pod))
+        return {key: claim.metadata.uid for key, claim in claims if claim is not None}
+
+    def unbound(self, pod: Pod) -> list[str]:
+        """Names of the pod's claims that are not bound, in order."""
+        claims = ((key, self._claims.get(key)) for key in claim_keys(pod))
+        return sorted(key.name for key, claim in claims if claim is None or not _is_bound(claim))
+
+    def why_never(self, pod: Pod, node: str, uids: Mapping[ClaimKey, str]) -> str | None:
+        """Why the pod's claims will not be bound for a node that was chosen, or None while they still may be.
+
+        ``uids``: of the claims when it was chosen; one that was made anew knows nothing of that.
+        """
+        for mount in _distinct(_mounts(pod)):
+            claim = self._claims.get(mount.claim)
+            problem = self._claim_problem(pod, mount, claim)
+            if problem is not None or claim is None:
+                return problem
+            named = f'persistentvolumeclaim "{mount.claim.name}"'
+            if claim.metadata.uid != uids.get(mount.claim):
+                return f"{named} was made anew"
+            # A patch of ours that no watch has shown is still to come.
+            waits = not claim.spec.volume_name and mount.claim not in self._promised
+            if waits and _selected_node(claim) != node:
+                return f"{named} is not to be bound for {node} any more"
+        return None
+
     def pod_volume_needs(self, pod: Pod, without: Set[Attached] = frozenset()) -> dict[str, int]:
         """Volumes that a pod adds to a node where none of them is, as :meth:`AttachLimits.needs` counts them."""
         if not pod.spec.volumes:

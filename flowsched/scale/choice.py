@@ -66,6 +66,12 @@ def names() -> tuple[str, ...]:
     return tuple(COST_MODELS)
 
 
+def settings_of_ours() -> dict[str, tuple[str, ...]]:
+    """Names of the settings of each cost model of ours; those of other packages are not loaded."""
+    ours = (name for name in COST_MODELS if not COST_MODELS.package(name))
+    return {name: tuple(setting.name for setting in describe_cost_model(name).settings) for name in ours}
+
+
 def chosen(name: str, assignments: Sequence[tuple[str, str]] = ()) -> CostModel:
     """A policy by the name that users know, with settings as ``(key, value)`` texts of ``--set``; of the same key the last.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -16,7 +16,14 @@ from flowsched.support import configuration
 from flowsched.support.address import Address, parse_address
 from flowsched.support.configuration import Filled, Section, Several, key, written
 from flowsched_k8s.duration import format_duration_s, parse_duration_s
-from flowsched_k8s.engine_form import ENGINE_DEFAULTS, engine_settings, read_cost_model, read_engine
+from flowsched_k8s.engine_form import (
+    ENGINE_DEFAULTS,
+    cost_model_schema,
+    engine_schema,
+    engine_settings,
+    read_cost_model,
+    read_engine,
+)
 from flowsched_k8s.names import COMPONENT, CONFIG_KIND, CONFIG_VERSION, FLOW, POOL, SCHEDULER_NAME
 from flowsched_models.form import MemoryMib, Positive, PositiveInt
 from flowsched_models.quantity import QuantityError, format_memory, parse_memory, shown
@@ -66,6 +73,16 @@ def _engine(value: Any) -> Settings:
     if not isinstance(value, dict):
         raise PydanticKnownError("dict_type")
     return read_engine(value)
+
+
+@dataclass(frozen=True)
+class _SchemaOf:
+    """The JSON Schema of a value that pydantic cannot know, made when it is asked for."""
+
+    made: Callable[[], dict[str, Any]]
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return self.made()
 
 
 Place = Annotated[configuration.Place, BeforeValidator(_as_text)]
@@ -252,11 +269,13 @@ class Configuration(Section):
         alias="podInitialBackoffSeconds",
     )
     pod_max_backoff_s: Positive = key("longest such wait", 10.0, alias="podMaxBackoffSeconds")
-    engine: Annotated[Settings, written(_engine, dict[str, Any])] = key(
+    engine: Annotated[Settings, written(_engine, dict[str, Any]), _SchemaOf(engine_schema)] = key(
         "settings of the engine in camelCase, such as `dueAgeS: 600`", ENGINE_DEFAULTS
     )
     cost_model: Annotated[
-        CostModelChoice, written(lambda value: CostModelChoice(*read_cost_model(value)), str | dict[str, Any])
+        CostModelChoice,
+        written(lambda value: CostModelChoice(*read_cost_model(value)), str | dict[str, Any]),
+        _SchemaOf(cost_model_schema),
     ] = key(
         "what a place costs: `flow` or another [cost model](policies.md) by its name; with settings, a mapping of "
         "`name` and these",

@@ -94,6 +94,33 @@ def read_cost_model(given: Any) -> tuple[str, dict[str, Any]]:
     return name, settings
 
 
+_TYPES: Mapping[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
+
+
+def engine_schema() -> dict[str, Any]:
+    """The JSON Schema of ``engine``."""
+    properties: dict[str, Any] = {
+        key: {"type": ["number", "string"] if name in WORDS else _TYPES[type(getattr(ENGINE_DEFAULTS, name))]}
+        for key, name in _KEYS.items()
+    }
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def cost_model_schema() -> dict[str, Any]:
+    """The JSON Schema of ``costModel``: a name, or a mapping with it and the settings that this cost model has.
+
+    What cost models of other packages take is not known here.
+    """
+    settings: dict[str, tuple[str, ...]] = {FLOW: (), **choice.settings_of_ours()}
+    cases = []
+    for name, keys in settings.items():
+        named = {"properties": {"name": {"const": name}}, "required": ["name"], "type": "object"}
+        written: dict[str, Any] = {key: {} for setting in keys for key in (setting, setting.replace("_", "-"))}
+        cases.append({"if": named, "then": {"properties": {"name": {}, **written}, "additionalProperties": False}})
+    form = {"type": ["string", "object"], "minLength": 1, "required": ["name"]}
+    return {**form, "properties": {"name": {"type": "string", "minLength": 1}}, "allOf": cases}
+
+
 def cost_model_conflicts(
     document: Document, understood: str, settings: Mapping[str, Any], resize: bool
 ) -> Iterator[Problem]:

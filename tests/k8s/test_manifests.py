@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import shutil
 import subprocess
@@ -442,6 +443,50 @@ def test_the_chart_refuses_a_value_that_it_does_not_know(helm: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode != 0
     assert "replica" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("config.costModel.nam=coco", "at '/config/costModel': additional properties 'nam' not allowed"),
+        ("config.costModel.name=coco,config.costModel.wait=1", "'wait' not allowed"),
+        ("config.features.preemptions=true", "at '/config/features': additional properties 'preemptions' not allowed"),
+        ("config.rounds.batchWindows=1s", "at '/config/rounds': additional properties 'batchWindows' not allowed"),
+        ("config.engine.dueAge=3", "at '/config/engine': additional properties 'dueAge' not allowed"),
+        ("config.engine.dueAgeS=60s", "at '/config/engine/dueAgeS': got string, want number"),
+        ("config.profiles[0].name=flowsched", "at '/config/profiles/0': "),
+        ("config.logging.format=xml", "at '/config/logging/format': "),
+        ("config.round.batchLimit=5", "at '/config': additional properties 'round' not allowed"),
+        ("agent.config.logs.format=json", "at '/agent/config': additional properties 'logs' not allowed"),
+        ("agent.config.kubernetes.enable=true", "additional properties 'enable' not allowed"),
+    ],
+)
+def test_the_chart_refuses_what_the_configurations_do_not_know(helm: Path, value: str, told: str) -> None:
+    command = [str(helm), "template", str(CHART), "--set", value]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode != 0
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "config.costModel=coco",
+        "config.costModel.name=quincy,config.costModel.rack-label=rack",
+        "config.costModel.name=of-another-package,config.costModel.own=1",
+        "config.costModel=null,config.nodeSelector=null",
+        "config.engine.dueAgeS=60,config.rounds.batchWindow=1s,config.clientConnection.qps=50",
+        "config.gpus[0].resource=amd.com/gpu",
+        "agent.enabled=true,agent.config.period=2s",
+    ],
+)
+def test_the_chart_takes_what_the_configurations_know(helm: Path, value: str) -> None:
+    assert rendered(helm, "--set", value)
+
+
+def test_the_chart_s_schema_is_that_of_the_configurations() -> None:
+    script = module_at(K8S / "chart_schema.py")
+    assert json.loads(script.FILE.read_text(encoding="utf-8")) == script.written(), "run python k8s/chart_schema.py"
 
 
 def test_helm_finds_no_fault_with_the_chart(helm: Path) -> None:

@@ -179,8 +179,8 @@ class Deciding:
 
     def places(self, tasks: Sequence[int]) -> IntArray:
         """[tasks, machines] where each machine stands in the order of ties, as the plan is now."""
-        view = self.model.view
-        return places_in_order(self.options.states, self.model.prices.settings, [view.tasks[t] for t in tasks])
+        class_of = self.model.view.class_of
+        return places_in_order(self.options.states, [class_of[t] for t in tasks])
 
     def cheapest(self, task: int, options: ClassOptions) -> int:
         """The machine of a task's cheapest option; ties as in a network."""

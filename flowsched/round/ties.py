@@ -2,8 +2,10 @@
 
 Prices are sums of the same terms in other orders, so the last bits of equal ones differ. Within a ten-millionth of the
 dearest they are one price; then the earlier start counts, the narrower width, machines without GPUs, and how full a machine
-is: a task with a known end goes where the least CPU is left, so that machines stay whole for wide tasks, and one without an
-end to the emptiest; then memory likewise, and the lower machine number.
+is. A task with a known end goes where it leaves the fewest core-seconds idle: what is left beside it while it runs, and its
+own cores for as long as it outlasts all that runs there, since a machine is whole again, for a wide task, when the last one
+has ended. A task without an end goes to the emptiest machine. Then the CPU that is free counts, memory likewise, and the
+lower machine number.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from flowsched.cluster.settings import AUTO, PACK, Settings
-from flowsched.cluster.snapshot import Task
+from flowsched.cluster.snapshot import MILLI, Task
+from flowsched.pricing.forecast_kernel import LONG_RUNNING
 from flowsched.round.machine_states import MachineStates
 from flowsched.round.options import ClassOptions
 from flowsched.support.arrays import FloatArray, IntArray
@@ -41,18 +44,30 @@ def packs(settings: Settings, task: Task) -> bool:
     return settings.scoring == PACK or (settings.scoring == AUTO and not task.endless)
 
 
-def places_in_order(states: MachineStates, settings: Settings, tasks: Sequence[Task]) -> IntArray:
-    """[tasks, machines] the place of each machine in the order of ties, from 0, with what starts there now in this plan."""
-    cores, memory = np.rint(states.free_cores / _CLOSE), np.rint(states.free_memory / _CLOSE)
-    number = np.arange(len(cores))
-    orders: dict[bool, IntArray] = {}
-    for pack in {packs(settings, task) for task in tasks}:
-        sign = 1.0 if pack else -1.0
-        order = np.lexsort((number, sign * memory, sign * cores, states.has_gpus))
-        place = np.empty(len(order), np.int64)
-        place[order] = number
-        orders[pack] = place
-    return np.array([orders[packs(settings, task)] for task in tasks], np.int64).reshape(len(tasks), len(number))
+def places_in_order(states: MachineStates, classes: Sequence[int]) -> IntArray:
+    """[classes, machines] the place of each machine in the order of ties, from 0, beside what starts now in this plan."""
+    prices = states.prices
+    known = [prices.forecasts.view.classes[c].task for c in classes]
+    number, drained_s = np.arange(len(states.free_cores)), _drained_s(states)
+    places = np.empty((len(classes), len(number)), np.int64)
+    for row, c, task in zip(places, classes, known, strict=True):
+        width = task.widths_milli[0] / MILLI
+        if packs(prices.settings, task) and not task.endless:
+            run_s = prices.goals.left_s(c)
+            first = (states.free_cores - width) * run_s + width * np.maximum(0.0, run_s - drained_s)
+        else:
+            first = states.free_cores if packs(prices.settings, task) else -states.free_cores
+        sign = 1.0 if packs(prices.settings, task) else -1.0
+        cores, memory = (np.rint(sign * each / _CLOSE) for each in (states.free_cores, states.free_memory))
+        row[np.lexsort((number, memory, cores, np.rint(first / _CLOSE), states.has_gpus))] = number
+    return places
+
+
+def _drained_s(states: MachineStates) -> FloatArray:
+    """[machines] when the last of all that runs or is planned there has ended, infinity where something has no end."""
+    there = np.arange(states.ends.shape[1]) < states.count[:, None]
+    stays = (there & (states.jobs[:, : states.ends.shape[1], LONG_RUNNING] != 0.0)).any(axis=1)
+    return np.where(stays, np.inf, np.where(there, states.ends, 0.0).max(axis=1, initial=0.0))
 
 
 def cheapest(options: ClassOptions, place: IntArray) -> int:

@@ -12,6 +12,7 @@ from builders import HUNGRY, SINGLE, catalogue, flow_scheduler, machine, machine
 from flowsched.cluster.cluster_state import ClusterState, service_load
 from flowsched.cluster.decision import Decisions, Scheduler
 from flowsched.cluster.events import MachineAdded, RoundDecided, TaskBound, TaskFinished, TaskSubmitted
+from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, Reservation, Service, Snapshot, Task
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched_models.execution import Execution
@@ -118,27 +119,35 @@ def submitted(history: History, name: str) -> float:
     return next(t.submit_s for s, _ in history.rounds for t in s.pending if t.name == name)
 
 
+def most_s(scale: float, before: int, history: History, due_runs: float) -> float:
+    """The bound: overdue age + (B + 5) (T + one round), rounds being as far apart as two pauses."""
+    overdue_s = Settings(due_age_s=DUE_S, due_runs=due_runs).overdue_age_s(scale * SINGLE.work_s)
+    return overdue_s + (before + 5) * (history.longest_run_s + 2 * history.longest_pause_s)
+
+
+@pytest.mark.parametrize("due_runs", [0.0, 3.0])
 @pytest.mark.parametrize("objective", ["completion", "makespan"])
 @pytest.mark.parametrize("slots", [1, 3])
-def test_a_wide_task_starts_however_many_narrow_ones_come(objective: str, slots: int) -> None:
-    scheduler = flow_scheduler(**(QUICK | {"objective": objective, "slots": slots}))
+def test_a_wide_task_starts_however_many_narrow_ones_come(objective: str, slots: int, due_runs: float) -> None:
+    scheduler = flow_scheduler(**(QUICK | {"objective": objective, "slots": slots, "due_runs": due_runs}))
     history = drive(scheduler, (machine(),), Flood(narrow, 4, [wide("victim", 5.0, 0.5)]), 600.0, stop="victim")
 
     assert "victim" in history.started_s
     waited = history.started_s["victim"] - submitted(history, "victim")
-    assert waited <= DUE_S + history.longest_run_s + 2 * history.longest_pause_s
+    assert waited <= most_s(0.5, 0, history, due_runs)
 
 
+@pytest.mark.parametrize("due_runs", [0.0, 3.0])
 @pytest.mark.parametrize("slots", [1, 3])
-def test_several_wide_tasks_start_one_after_the_other(slots: int) -> None:
+def test_several_wide_tasks_start_one_after_the_other(slots: int, due_runs: float) -> None:
     victims = [wide(f"victim-{k}", 5.0 + 3 * k, 0.5) for k in range(3)]
-    scheduler = flow_scheduler(**(QUICK | {"slots": slots}))
+    scheduler = flow_scheduler(**(QUICK | {"slots": slots, "due_runs": due_runs}))
     history = drive(scheduler, (machine(),), Flood(narrow, 4, victims), 600.0, stop="victim-2")
 
     for before, victim in enumerate(victims):
         assert victim.name in history.started_s
         waited = history.started_s[victim.name] - submitted(history, victim.name)
-        assert waited <= DUE_S + (before + 1) * (history.longest_run_s + 2 * history.longest_pause_s)
+        assert waited <= most_s(0.5, before, history, due_runs)
 
 
 @pytest.mark.parametrize("slots", [1, 3])
@@ -149,7 +158,7 @@ def test_a_narrow_task_starts_however_many_wide_ones_come(slots: int) -> None:
     assert "victim" in history.started_s
     # those that arrived earlier: at most three of the flood
     waited = history.started_s["victim"] - submitted(history, "victim")
-    assert waited <= DUE_S + 4 * (history.longest_run_s + 2 * history.longest_pause_s)
+    assert waited <= most_s(1.0, 3, history, Settings().due_runs)
 
 
 @pytest.mark.parametrize("slots", [1, 3])

@@ -177,14 +177,20 @@ class RelationIndex:
     A pod's joins change with its labels, its deletion, its namespace's labels, and whenever a relation is declared.
     """
 
-    def __init__(self, namespace_selector: bool = True) -> None:
-        """``namespace_selector``: whether namespaces are read; if not, selectors of namespaces are refused aloud."""
+    def __init__(self, namespace_selector: bool = True, pool: bool = False) -> None:
+        """``namespace_selector``: whether namespaces are read; if not, selectors of namespaces are refused aloud.
+
+        ``pool``: whether there may be nodes outside, whose pods count in the domains that a spread compares.
+        """
         self._reads_namespaces = namespace_selector
+        self._pool = pool
         self._namespaces: Mapping[str, Mapping[str, str]] = {}
         self._counted: dict[str, _Counted] = {}
         self._shelves: dict[str | None, _Shelf] = {}
-        self._scoped: dict[str, _ScopedKey] = {}
-        """By name, spreads whose domains only nodes are in that the constraint compares."""
+        self._scoped: dict[str, str] = {}
+        """By name, the key of spreads whose domains only nodes are in that the constraint compares."""
+        self._own: dict[str, _ScopedKey] = {}
+        """These keys by name."""
 
     def declare(self, pod: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> PodRelations:
         """What the pod demands of others, without host ports; its relations are known from now on.
@@ -228,14 +234,18 @@ class RelationIndex:
         counted = self._counted.get(relation)
         return counted is not None and counted.matches(pod, self._namespaces.get(pod.metadata.namespace, {}))
 
-    def has_own_labels(self, relation: str) -> bool:
-        """Whether its domains are by a label that nodes have from :meth:`labels_of`."""
-        return relation in self._scoped
+    def own_label(self, relation: str) -> str | None:
+        """The label by which its domains are told apart, if nodes have that from :meth:`labels_of`."""
+        return self._scoped.get(relation)
+
+    def own_labels(self) -> set[str]:
+        """All labels that nodes have from there."""
+        return set(self._own)
 
     def labels_of(self, node: Node) -> dict[str, str]:
         """Labels by which the domains of some declared spreads are told apart; they stand beside the node's own."""
         own = node.metadata.labels or {}
-        return {s.name: own[s.key] for s in self._scoped.values() if s.nodes.affine(node)}
+        return {name: own[s.key] for name, s in self._own.items() if s.nodes.affine(node)}
 
     def retain(self, names: Iterable[str]) -> tuple[str, ...]:
         """Forget all relations but these; returns what was forgotten."""
@@ -250,6 +260,8 @@ class RelationIndex:
                         shelf.remove(name)
                         if not len(shelf):
                             del self._shelves[place]
+        used = set(self._scoped.values())
+        self._own = {name: key for name, key in self._own.items() if name in used}
         return gone
 
     # Required terms
@@ -266,13 +278,14 @@ class RelationIndex:
             yield self._register(RelationKind.APART, term.topology_key, _Counted((_pod_test(pod, term),)))
 
     def _spread(self, pod: Pod) -> Iterator[Relation]:
-        for constraint, nodes in spread_nodes(pod):
+        for constraint, nodes in spread_nodes(pod, self._pool):
             scoped = None if nodes is None else _ScopedKey(constraint.topology_key, nodes)
             key = constraint.topology_key if scoped is None else scoped.name
             counted = _spread_counted(pod, constraint)
             named = self._register(RelationKind.SPREAD, key, counted, constraint.max_skew, constraint.min_domains or 1)
             if scoped is not None:
-                self._scoped[named.name] = scoped
+                self._scoped[named.name] = key
+                self._own[key] = scoped
             yield named
 
     # Wishes

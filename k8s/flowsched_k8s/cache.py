@@ -29,6 +29,7 @@ from flowsched_k8s.intent import Intent, read_intent
 from flowsched_k8s.names import CORES, THREADS, VOLUME_LIMIT_PREFIX, ZONE
 from flowsched_k8s.neutral import machine_type, with_neutral
 from flowsched_k8s.objects import Meta, Node, Pod
+from flowsched_k8s.outside_pods import OutsidePods
 from flowsched_k8s.pod_groups import PodGroupIndex, group_ref, unsupported_group
 from flowsched_k8s.pod_index import PodIndex
 from flowsched_k8s.readings import core_set, cpu_capacity, created_s, leaves_s, seconds, small_number, static_facts
@@ -66,7 +67,10 @@ class Cache:
         self.catalogue = with_neutral(self.catalogue)
         features = self.configuration.features
         self.volumes = VolumeIndex(enabled=features.volumes)
-        self.relations = RelationIndex(namespace_selector=features.namespace_selector)
+        self.relations = RelationIndex(
+            namespace_selector=features.namespace_selector, pool=bool(self.configuration.node_selector)
+        )
+        self.outside = OutsidePods(self.fleet, self._touch, self._met_elsewhere)
         self.groups = PodGroupIndex(features.pod_groups)
         self.version = 0
         """Another one after every change of ``versions``."""
@@ -80,6 +84,8 @@ class Cache:
         self.type_list: list[MachineType] = []
         self._type_ids: dict[MachineType, int] = {}
         self._declared: set[str] = set()
+        self._own_labels: set[str] = set()
+        """Labels that nodes have for the sake of relations."""
         self._on_missing_node: dict[str, set[str]] = {}
         self._index = PodIndex()
         self.images = ImageIndex()
@@ -107,9 +113,14 @@ class Cache:
             left = name in self.nodes
             if left:
                 self._drop_node(name)
+            old_outside = self.others.get(name)
             self.others[name] = node
-            return "NodeRemove" if left else None
-        self.others.pop(name, None)
+            moved = False
+            if old_outside is None or static_facts(old_outside) != static_facts(node):
+                moved = self._put_outside(name)
+            return "NodeRemove" if left else "NodeUpdate" if moved else None
+        if self.others.pop(name, None) is not None:
+            self.outside.remove_node(name, self._on_missing_node.get(name, ()))
         room = self._room(node)
         old = self.nodes.get(name)
         if old is None:
@@ -139,7 +150,9 @@ class Cache:
 
     def remove_node(self, name: str) -> str | None:
         """A node is gone."""
-        self.others.pop(name, None)
+        if self.others.pop(name, None) is not None:
+            moved = self.outside.remove_node(name, self._on_missing_node.get(name, ()))
+            return "NodeUpdate" if moved else None
         if name not in self.nodes:
             return None
         self._drop_node(name)
@@ -196,6 +209,7 @@ class Cache:
             self.versions[row] = -1
             self.images.remove(row)
         self.fleet.remove_machine(name)
+        self.outside.put_pool_node(name, {})
         if self.gpus.remove(name):
             self._learn(self.pods.values())
         self._revisions.pop(name, None)
@@ -207,8 +221,9 @@ class Cache:
 
     def _put_machine(self, name: str) -> None:
         entry = self.nodes[name]
-        labels = {**(entry.node.metadata.labels or {}), **self.relations.labels_of(entry.node)}
+        labels = self._labels(entry.node)
         row = self.fleet.put_machine(name, entry.allocatable, labels, bandwidth=entry.type.bandwidth)
+        self.outside.put_pool_node(name, labels)
         if row >= len(self.versions):
             more = max(64, 2 * row) - len(self.versions)
             self.versions = np.concatenate([self.versions, np.full(more, -1, np.int64)])
@@ -227,6 +242,18 @@ class Cache:
         elif self.gpus.of(name) is not None:
             self._learn(self.pods[uid] for uid in sorted(entry.pods))
         self.services.settle(name)
+
+    def _put_outside(self, name: str) -> bool:
+        """A node outside of the pool changed; whether its pods count in other domains now."""
+        return self.outside.put_node(name, self._labels(self.others[name]), self._on_missing_node.get(name, ()))
+
+    def _labels(self, node: Node) -> dict[str, str]:
+        """A node's labels, with those that tell the domains of some relations apart."""
+        return {**(node.metadata.labels or {}), **self.relations.labels_of(node)}
+
+    def _met_elsewhere(self) -> None:
+        """An affinity is met outside of the pool only, or is so no longer: what waiting pods join depends on it."""
+        self.invalidate_wants(lambda e: bool(e.wants is not None and e.wants.holds))
 
     def _learn(self, entries: Iterable[PodEntry]) -> None:
         """Count pods of ours in the demand for GPUs: those that ask for some, and those that are on a node with some."""
@@ -406,6 +433,8 @@ class Cache:
         sensitivity, pressure = self.services.behaviour(entry)
         holds, joins = self._bound_relations(entry)
         self.fleet.book(uid, name, needs, sensitivity=sensitivity, pressure=pressure, holds=holds, joins=joins)
+        if name in self.others:
+            self.outside.put_pod(uid)
         self.services.came(entry, name)
         self._recount_attached(entry, name)
         self._arrive_again(heirs)
@@ -428,6 +457,7 @@ class Cache:
         if not here:
             # Names of nodes come and go; an empty set for each would stay forever.
             self._on_missing_node.pop(name, None)
+        self.outside.remove_pod(entry.key.uid)
         self.fleet.release(entry.key.uid)
         heirs = self.volumes.unuse(entry.pod)
         self.services.left(entry, name)
@@ -469,7 +499,9 @@ class Cache:
         alone = exclusions(pod)
         self._declare((*declared.declared, *alone.declared))
         holds = (*declared.holds, *alone.holds)
-        joins = (*self.relations.joins(pod), *alone.joins)
+        # A pod cannot be the first of its kind where another one is already, though where no node of the pool is.
+        found_joins = [n for n in self.relations.joins(pod) if n not in declared.holds or not self.outside.met(n)]
+        joins = (*found_joins, *alone.joins)
         sources = self.configuration.features.pod_groups
         problem = found.blocked or declared.unsupported or self._unreadable(pod) or unsupported_group(pod, sources)
         group = group_ref(pod, sources)
@@ -550,14 +582,20 @@ class Cache:
             self._declared.add(name)
             self._wants_version += 1
             self.fleet.declare(relation)
-            if self.relations.has_own_labels(name):
+            label = self.relations.own_label(name)
+            if label is not None and label not in self._own_labels:
+                self._own_labels.add(label)
                 for node in self.nodes:
                     self._put_machine(node)
+                for node in self.others:
+                    self._put_outside(node)
             counted = [(uid, e) for uid, e in self.pods.items() if self.relations.matches(name, e.pod)]
             self.fleet.enrol(name, [uid for uid, e in counted if e.place])
-            for _, entry in counted:
+            for uid, entry in counted:
                 if not entry.place:
                     entry.wants = None
+                elif entry.place in self.others:
+                    self.outside.put_pod(uid)
 
     def put_namespace(self, meta: Meta) -> None:
         """A namespace is there; its labels decide which pods a namespace selector means."""
@@ -597,8 +635,10 @@ class Cache:
         if not gone:
             return
         self.relations.retain(named)
+        self._own_labels &= self.relations.own_labels()
         for name in gone:
             self.fleet.retire(name)
+        self.outside.recount()
         self._declared -= gone
         self.invalidate_wants(lambda e: not gone.isdisjoint(e.wants.joins if e.wants is not None else ()))
 

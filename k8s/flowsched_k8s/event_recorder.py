@@ -231,8 +231,10 @@ class EventRecorder:
             state.looked_at[name] = revision, seen
             for number in list(state.on.get(name, ())):
                 there.add((live.TaskBound.__name__, number))
-                if state.tasks[number].uid not in cache.pods:  # another pod took its name before that was seen
-                    self.task_gone(state.tasks[number].uid, self._now_s)
+                uid = state.tasks[number].uid
+                # Another pod took its name before that was seen, or it stood for a pod outside of the pool.
+                if uid not in cache.pods and cache.fleet.booking(uid) is None:
+                    self.task_gone(uid, self._now_s)
             now += self._machine(state, name, world if seen else None)
         self._update(state, there, now)
 
@@ -251,7 +253,7 @@ class EventRecorder:
         limits = float(fleet.pressure_cap[row]), float(fleet.headroom_slope[row])
         gpus = self._cache.gpus.of(name)
         yield live.MachineAdded(name, *what, dict(fleet.labels(name)), *limits, services, gpus)
-        for uid in sorted(node.pods):
+        for uid in (*sorted(node.pods), *self._cache.outside.counted_on(name)):
             number, booked = self._task(state, uid), fleet.booking(uid)
             assert booked is not None, "every pod on a node is booked"
             before = state.bound.get(number)

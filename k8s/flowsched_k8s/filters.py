@@ -158,16 +158,21 @@ def static_filter(pod: Pod, volumes: VolumeIndex) -> StaticFilter:
     )
 
 
-def spread_nodes(pod: Pod) -> list[tuple[TopologySpreadConstraint, StaticFilter | None]]:
+def spread_nodes(pod: Pod, pool: bool = False) -> list[tuple[TopologySpreadConstraint, StaticFilter | None]]:
     """Spread constraints that must hold, each with the nodes that it compares, which its filter calls affine.
 
     None where all of them compare those of :func:`static_filter`, as they do unless their inclusion policies differ.
+    ``pool``: the static filter sees its nodes only, so None is for constraints that compare all nodes with their label.
     """
     hard = _hard(pod)
-    if len({_policies(c) for c in hard}) < 2:
-        return [(c, None) for c in hard]
     affinity = _node_affinity(pod)
     required = node_test(affinity.required) if affinity.required is not None else None
+    policies = {_policies(c) for c in hard}
+    if len(policies) < 2:
+        selects = bool(pod.spec.node_selector) or required is not None
+        by_affinity, by_taints = next(iter(policies), (False, False))
+        if not pool or not ((by_affinity and selects) or by_taints or len(_spread_keys(hard)) > 1):
+            return [(c, None) for c in hard]
     found: list[tuple[TopologySpreadConstraint, StaticFilter | None]] = []
     for constraint in hard:
         by_affinity, by_taints = _policies(constraint)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flowsched_k8s.objects import LabelSelector, Node, Pod, PodAffinityTerm
 from flowsched_k8s.quantity import amount
@@ -18,14 +18,16 @@ class Cluster:
 
     nodes: Mapping[str, Node]
     placed: Placed
+    outside: frozenset[str] = frozenset()
+    """Nodes to which no pod is brought: what is there counts, but an empty domain of such nodes alone is no floor."""
 
     def without(self, pod: Pod) -> Cluster:
         """The same, one pod gone."""
-        return Cluster(self.nodes, [(p, n) for p, n in self.placed if p.metadata.uid != pod.metadata.uid])
+        return replace(self, placed=[(p, n) for p, n in self.placed if p.metadata.uid != pod.metadata.uid])
 
     def plus(self, pod: Pod, node: str) -> Cluster:
         """The same, with one more pod."""
-        return Cluster(self.nodes, [*self.placed, (pod, node)])
+        return replace(self, placed=[*self.placed, (pod, node)])
 
     def on(self, node: str) -> list[Pod]:
         """Pods there."""
@@ -95,11 +97,12 @@ class Cluster:
                 and all(_domain(n, c.topology_key) is not None for c in hard)
             }
             counts = dict.fromkeys(compared.values(), 0)
+            floors = {value for name, value in compared.items() if name not in self.outside}
             for other, place in self.placed:
                 if place in compared and _counts_for_spread(pod, constraint.label_selector, other):
                     counts[compared[place]] += 1
             own = _counts_for_spread(pod, constraint.label_selector, pod)
-            if counts.get(here, 0) + own - min(counts.values(), default=0) > constraint.max_skew:
+            if counts.get(here, 0) + own - min((counts[value] for value in floors), default=0) > constraint.max_skew:
                 return "spread"
         return None
 

@@ -50,6 +50,13 @@ and, where they apply:
 - ``better_gpus``: of one that demands more utility of its GPUs than the best free ones of ``closest`` have: ``machine``,
   ``devices``, ``link_class`` (the slowest between them), ``communication``, ``interference``, ``fragmentation``,
   ``utility``, ``demanded``;
+- ``came_later`` (of a round of flow): ``count`` of the tasks that were submitted after it and start now, or are planned to
+  start before it, and ``rows`` by ``reason`` with ``count``, ``tasks`` (the first ones, each ``task`` and what shows the
+  reason) and how many ``more``. Reasons, the first that holds: ``priority`` (``priority``, ``own_priority``), ``due``
+  (``due_age_s``), ``group``, ``not_allowed`` (``machine``, also below), ``backfilled`` (``end_s``, ``reserved_s``, from
+  now), ``smaller`` (``resource``, ``asks``, ``free`` there without what came later, ``own_asks``), ``no_place``,
+  ``shorter`` (``run_s``, ``weight``, ``own_run_s``, ``own_weight``), ``idle_machine``, ``nothing_runs``, ``cost``,
+  ``cheaper``, ``plan`` (:class:`flowsched.inspector.overtaking.StartsFirst`);
 - ``needed_waiting``: ``more`` that waiting would have to cost, ``w``, ``w_needed``, ``w_most``, ``reached_at_age_s``;
   ``limit`` (network): the most that a place may cost;
 - ``refusals``: ``machines``, ``available``, ``message``, ``rows`` (:func:`flowsched.inspector.refusals.tabulate`);

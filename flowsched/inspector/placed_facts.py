@@ -9,6 +9,8 @@ from flowsched.inspector.comparison import plain_terms
 from flowsched.inspector.flow_task import FlowTask
 from flowsched.inspector.gpu_facts import gpu_facts
 from flowsched.inspector.moves import by_machine, cheapest, here, moves_of, waiting_move
+from flowsched.inspector.record_view import Part
+from flowsched.inspector.restored_round import RestoredRound
 from flowsched.inspector.sharing import shared_services
 
 
@@ -37,7 +39,7 @@ def placed_facts(task: FlowTask) -> dict[str, Any]:
         "waiting": None if waiting is None else waiting.plain(cost, terms),
         "alternatives": [m.plain(cost, terms) for m in by_machine(elsewhere)],
         "same_machine": [m.plain(cost, terms) for m in sorted(same, key=lambda m: m.cost)],
-        "why_now": _why_now(task, placed.machine),
+        "why_now": why_now(task.part, task.opened, task.name, placed.machine),
         "waited_s": task.recorded.now_s - float(task.plain.get("submit_s", 0.0)),
         "rounds_waited": task.rounds_waited,
         "due_age_s": task.due_age_s,
@@ -50,17 +52,15 @@ def placed_facts(task: FlowTask) -> dict[str, Any]:
     }
 
 
-def _why_now(task: FlowTask, machine: str) -> str | None:
-    """Why it starts, where a comparison of costs does not say it all."""
-    opened = task.opened
-    plain = task.part.search
-    planned = task.part.planned.get(task.name)
+def why_now(part: Part, opened: RestoredRound | None, name: str, machine: str) -> str | None:
+    """Why a task starts on a machine, where a comparison of costs does not say it all."""
+    planned = part.planned.get(name)
     if opened is not None:
-        if task.number in opened.overdue.must_start:
+        if opened.task_number[name] in opened.overdue.must_start:
             return "due"
-        if task.number in opened.gangs.must_start:
+        if opened.task_number[name] in opened.gangs.must_start:
             return "group"
-    if any(r["moved_to"] is not None for r in plain.get("repairs", ()) if r["task"] == task.name):
+    if any(r["moved_to"] is not None for r in part.search.get("repairs", ()) if r["task"] == name):
         return "repaired"
     if planned is not None and planned[0] != machine:
         return "nothing_runs"

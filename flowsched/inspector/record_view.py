@@ -226,6 +226,11 @@ class Part:
         return tuple(self.search.get("passes", ()))
 
     @cached_property
+    def first_batch(self) -> Mapping[str, int]:
+        """By task, the place in ``passes`` of the first one that had it in its batch."""
+        return {task: i for i, one in reversed([*enumerate(self.passes)]) for task in one["batch"]}
+
+    @cached_property
     def decided_by(self) -> Mapping[str, RecordedDecision]:
         """By task, the stage that gave it its place; empty for parts without passes."""
         return {entry["task"]: entry for entry in self.search.get("decided_by", ())}

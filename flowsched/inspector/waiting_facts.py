@@ -10,6 +10,7 @@ from flowsched.inspector.comparison import plain_terms
 from flowsched.inspector.flow_refusals import Refused, refused
 from flowsched.inspector.flow_task import FlowTask
 from flowsched.inspector.moves import cheapest, cheapest_open, moves_of
+from flowsched.inspector.overtaking import overtaking_facts
 from flowsched.inspector.record_view import Part, option_of
 from flowsched.inspector.sharing import shared_services
 from flowsched.inspector.wait_cause import WaitCause
@@ -27,9 +28,11 @@ def waiting_facts(task: FlowTask) -> dict[str, Any]:
     found = refused(task)
     cause = _cause(task, reservation is not None, found)
     later = None if waits.planned is None else option_of(waits.planned)
+    start_s = None if later is None or task.opened is None else task.opened.start_s(task.number)
     planned = None
     if later is not None:
-        planned = {"machine": later[0], "slot": later[1], "width_milli": later[2], "start_s": _start_s(task)}
+        planned = {"machine": later[0], "slot": later[1], "width_milli": later[2], "start_s": start_s}
+    starts_s = start_s if reservation is None else reservation["in_s"]
     closest = _closest(task)
     nearest = closest or (found.shortage or {}).get("emptiest")
     return {
@@ -49,6 +52,7 @@ def waiting_facts(task: FlowTask) -> dict[str, Any]:
         "refusals": found.table,
         "shortage": found.shortage,
         "latency": _latency(task) if cause == WaitCause.SERVICE else [],
+        "came_later": overtaking_facts(task, cause, starts_s, closest),
         "reservation": reservation,
         "other_reservations": [_reserved(task, r) for r in part.reservations if r["task"] != task.name],
         "bound": None if task.opened is None else waiting_bound(task.opened, task.name),
@@ -76,31 +80,14 @@ def _reserved(task: FlowTask, reservation: RecordedHeldMachine) -> dict[str, Any
     }
 
 
-def _planned_arrival(task: FlowTask) -> tuple[int, Arrival]:
-    """Machine of the view and arrival of a task that is planned for later."""
-    option = task.restored.decided.options[task.number]
-    assert option is not None, "it is planned"
-    return option.machine, Arrival(task.task_class, *option[1:])
-
-
 def _shared_later(task: FlowTask, machine: str) -> list[dict[str, Any]]:
     """Services whose cores the task would have too where it is planned for later."""
     if task.opened is None:
         return []
-    model = task.opened.model
-    at, arrival = _planned_arrival(task)
-    cores, _ = model.forecasts.place(model.view.group_of[at], arrival)
+    model, option = task.opened.model, task.opened.decided.options[task.number]
+    assert option is not None, "it is planned"
+    cores, _ = model.forecasts.place(model.view.group_of[option.machine], Arrival(task.task_class, *option[1:]))
     return shared_services(task.part, task.opened, machine, cores)
-
-
-def _start_s(task: FlowTask) -> float | None:
-    """When the machine is predicted to have room for its later start, in seconds from now."""
-    if task.opened is None:
-        return None
-    machine, arrival = _planned_arrival(task)
-    model, colocation = task.opened.model, task.opened.decided.colocation(machine)
-    found = model.prices.forecast(model.view.group_of[machine], colocation)
-    return None if found is None else found.starts_s[colocation.index(arrival)]
 
 
 def _closest(task: FlowTask) -> dict[str, Any] | None:

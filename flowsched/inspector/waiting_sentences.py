@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from flowsched.inspector.overtaking import overtaking_sentences
 from flowsched.inspector.shortage_sentences import help_sentences, refusal_sentences
 from flowsched.inspector.task_sentences import (
     SHOWN,
@@ -61,6 +62,7 @@ def waiting_sentences(facts: Facts) -> list[str]:
     lines += refusal_sentences(facts)
     lines += help_sentences(facts)
     lines += _latency(facts)
+    lines += overtaking_sentences(facts)
     lines += _reservation(facts)
     lines += _waited(facts)
     lines += _bound(facts)

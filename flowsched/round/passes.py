@@ -245,10 +245,7 @@ def run_passes(deciding: Deciding, tasks: Sequence[int], share: float) -> None:
     model = deciding.model
     view = model.view
     assign = model.prices.settings.assign
-    pool = [] if assign == NONE else sorted(tasks, key=lambda t: _rank(model, t))
-    scarce = _scarce(deciding, pool)
-    if scarce is not None:
-        pool = scarce.in_order(model, pool)
+    pool, scarce = pool_of(model, deciding.plan, [] if assign == NONE else tasks)
     shut_out: list[int] = []
     opened = False
     machines = sum(group.size for group in view.groups if group.batch_cores)
@@ -288,6 +285,15 @@ def run_passes(deciding: Deciding, tasks: Sequence[int], share: float) -> None:
         shut_out += [t for t in batch if t in left_out and model.related(t)]
 
 
+def pool_of(model: RoundModel, plan: Assignment, tasks: Sequence[int]) -> tuple[list[int], Scarce | None]:
+    """Tasks of a level in the order in which passes offer them places, and what they are short of, with what ``plan`` has
+    already; None where all that waits could have it.
+    """
+    pool = sorted(tasks, key=lambda t: _rank(model, t))
+    scarce = _scarce(model, plan, pool)
+    return (pool if scarce is None else scarce.in_order(model, pool)), scarce
+
+
 def _is_worth_a_start(options: ClassOptions, waiting: float) -> bool:
     """Whether the cheapest option of a class is no dearer than waiting: with a tie there is nothing to wait for."""
     least = float(options.price.min(initial=FORBIDDEN))
@@ -300,7 +306,7 @@ def _finds_devices(model: RoundModel, task: int) -> bool:
 
 
 @dataclass
-class _Scarce:
+class Scarce:
     """What not all that waits can have, in thousandths: cores, or GPUs where completions have no price."""
 
     asked_milli: Mapping[int, int]
@@ -327,38 +333,43 @@ class _Scarce:
         return list(batch[: max(1, int((np.cumsum(asked) <= self.free_milli).sum()))])
 
 
-def _scarce(deciding: Deciding, pool: Sequence[int]) -> _Scarce | None:
+def _scarce(model: RoundModel, plan: Assignment, pool: Sequence[int]) -> Scarce | None:
     """What a pool is short of; None where there is no reason to ask who comes first."""
-    model, view = deciding.model, deciding.model.view
+    view = model.view
     groups = [group for group in view.groups if group.batch_cores]
     if not model.prices.settings.prices_completions:
         asked = {t: 0 if (gpus := view.tasks[t].gpus) is None else gpus.milli for t in range(len(view.tasks))}
         free = sum(sum(group.devices_left) * group.size for group in view.groups)
-        return _Scarce(asked, free - sum(asked[t] for t, _ in deciding.plan.starting()), True)
+        return Scarce(asked, free - sum(asked[t] for t, _ in plan.starting()), True)
     if model.prices.goal_s is not None:
         return None
     asked = {t: task.widths_milli[0] for t, task in enumerate(view.tasks)}
     free = sum(max(0, group.free_milli) * group.size for group in groups)
     if view.candidates is not None:
         free = max(free, view.candidates.free_milli)
-    free -= sum(o.width_milli for o in deciding.plan.options if o is not None and o.start_after == 0)
-    return _Scarce(asked, free, False) if sum(asked[t] for t in pool) > free else None
+    free -= sum(o.width_milli for o in plan.options if o is not None and o.start_after == 0)
+    return Scarce(asked, free, False) if sum(asked[t] for t in pool) > free else None
 
 
 def _shortest_first(model: RoundModel, pool: Sequence[int]) -> list[int]:
     """A pool with the tasks that nothing but their length tells apart in the order of weight over run time, the largest
     first. Those that must start, have a goal or a demand of their own, or no end, keep their places.
     """
-    view, goals = model.view, model.prices.goals
-    movable = [t for t in pool if t not in model.must_start and not _has_own_goal(view.tasks[t])]
-
-    def worth(task: int) -> float:
-        """Weight over run time."""
-        return view.tasks[task].weight / max(goals.left_s(view.class_of[task]), 1e-9)
-
-    in_turn = iter(sorted(movable, key=lambda t: (-worth(t), view.tasks[t].arrival)))
+    movable = [t for t in pool if goes_by_length(model, t)]
+    in_turn = iter(sorted(movable, key=lambda t: (-worth(model, t), model.view.tasks[t].arrival)))
     free = set(movable)
     return [next(in_turn) if t in free else t for t in pool]
+
+
+def goes_by_length(model: RoundModel, task: int) -> bool:
+    """Whether nothing but its length and weight says when a task of a level comes, where not all that waits fits."""
+    return task not in model.must_start and not _has_own_goal(model.view.tasks[task])
+
+
+def worth(model: RoundModel, task: int) -> float:
+    """Weight over run time, in 1/s."""
+    view = model.view
+    return view.tasks[task].weight / max(model.prices.goals.left_s(view.class_of[task]), 1e-9)
 
 
 def _has_own_goal(task: Task) -> bool:

@@ -12,6 +12,7 @@ from flowsched.inspector.moves import by_machine, cheapest, here, moves_of, wait
 from flowsched.inspector.record_view import Part
 from flowsched.inspector.restored_round import RestoredRound
 from flowsched.inspector.sharing import shared_services
+from flowsched.inspector.tied_machines import tied_facts
 
 
 def placed_facts(task: FlowTask) -> dict[str, Any]:
@@ -39,6 +40,7 @@ def placed_facts(task: FlowTask) -> dict[str, Any]:
         "waiting": None if waiting is None else waiting.plain(cost, terms),
         "alternatives": [m.plain(cost, terms) for m in by_machine(elsewhere)],
         "same_machine": [m.plain(cost, terms) for m in sorted(same, key=lambda m: m.cost)],
+        "tied": tied_facts(task, elsewhere),
         "why_now": why_now(task.part, task.opened, task.name, placed.machine),
         "waited_s": task.recorded.now_s - float(task.plain.get("submit_s", 0.0)),
         "rounds_waited": task.rounds_waited,

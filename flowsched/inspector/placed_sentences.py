@@ -17,6 +17,7 @@ from flowsched.inspector.task_sentences import (
     title_of,
     why_left,
 )
+from flowsched.inspector.tied_machines import tied_sentences
 from flowsched.inspector.wording import SMALL, Facts, cost_text, more_text, ms_text, seconds_text, terms_text
 
 
@@ -31,6 +32,7 @@ def placed_sentences(facts: Facts) -> list[str]:
     lines += stage_sentences(facts)
     lines += _why_now(facts)
     lines += _rivals(facts)
+    lines += tied_sentences(facts)
     lines += _neighbours(facts)
     lines += _services(facts)
     lines += _pressure(facts)

@@ -6,7 +6,8 @@ have only what the record itself holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -25,6 +26,7 @@ from flowsched.records.record import rebuild_model
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.demands import Levels
 from flowsched.round.gang import Gangs
+from flowsched.round.machine_states import MachineStates
 from flowsched.round.reservation import OverdueDemands
 from flowsched.round.round_model import RoundModel
 from flowsched_models.document import InputError
@@ -108,6 +110,25 @@ class RestoredRound:
         """What runs on a machine, in the order of its group's residents."""
         here = self._running_on.get(machine, ())
         return tuple([r for _, r in running_in_order(here, self.model.view.snapshot.now_s)])
+
+    @contextmanager
+    def states_without(self, task: int) -> Iterator[MachineStates]:
+        """All machines with what starts there or is planned, one task left out."""
+        option, states = self.decided.options[task], self._states
+        if option is not None:
+            states.plan(option.machine, self.decided.colocation(option.machine, without=task))
+        try:
+            yield states
+        finally:
+            if option is not None:
+                states.plan(option.machine, self.decided.colocation(option.machine))
+
+    @cached_property
+    def _states(self) -> MachineStates:
+        states = MachineStates(self.model.prices)
+        for m in self.decided.arrived():
+            states.plan(m, self.decided.colocation(m))
+        return states
 
     @cached_property
     def _running_on(self) -> Mapping[str, list[Running]]:

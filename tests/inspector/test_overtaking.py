@@ -1,4 +1,4 @@
-"""What came later and starts before a waiting task, with the reason."""
+"""What came later and starts before a waiting task, with the reason; which of equal machines a task takes, and why."""
 
 from __future__ import annotations
 
@@ -162,6 +162,39 @@ def test_all_that_came_later_and_starts_is_told_with_what_the_record_has(snap: S
                     assert next(t["asks"] for t in row["tasks"] if t["task"] == name) < row["own_asks"]
                 case "shorter":
                     assert other.priority == mine.priority
+
+
+# Equal machines
+
+
+def tied(recorded: RecordView, name: str) -> dict[str, Any]:
+    plain = check_shape(explain(recorded, name))
+    found: dict[str, Any] = plain["tied"]
+    return found
+
+
+@pytest.mark.parametrize(("scoring", "taken", "which"), [("auto", "m2", "least"), ("spread", "m1", "most")])
+def test_of_equal_machines_the_fullest_or_the_emptiest_is_taken(scoring: str, taken: str, which: str) -> None:
+    recorded = search_record(
+        moment([wants("n", 1, 990.0)], {"m1": (0, 0.0), "m2": (2, 300.0)}), Settings(scoring=scoring)
+    )
+    (placed,) = recorded.parts[0].placements
+    assert placed.machine == taken
+    found = tied(recorded, "n")
+    assert (found["count"], found["by"], found["fullest"]) == (1, "cpu", scoring == "auto")
+    free = "2 cores" if taken == "m2" else "4 cores"
+    assert (
+        f"1 other machine costs the same: of these it takes the one with the {which} CPU free, {free} (scoring {scoring})."
+        in explain(recorded, "n").lines()
+    )
+
+
+def test_of_equally_full_machines_the_first_is_taken() -> None:
+    recorded = search_record(moment([wants("n", 1, 990.0)], {f"m{i}": (2, 300.0) for i in range(3)}))
+    assert tied(recorded, "n")["by"] == "number"
+    assert (
+        "2 other machines cost the same: of these, equally full, it takes the first." in explain(recorded, "n").lines()
+    )
 
 
 # Replay and what-if

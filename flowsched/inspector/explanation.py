@@ -31,9 +31,9 @@ and, where they apply:
   (the cheapest place that would start now): ``kind`` (``place`` or ``waiting``), ``machine``, ``slot``,
   ``width_milli``, ``cost``, ``more`` (than what was decided; below 0 where it is cheaper), ``terms``, ``differences``
   (``term`` and ``more``, they add up to ``more``);
-- ``tied``: machines that would cost it exactly as much: ``count``, ``by`` (what decided: ``gpus``, ``cpu``, ``memory``,
-  ``number``), ``fullest`` (false: the emptiest), ``scoring``, and ``free_milli`` and ``free_memory_mib`` of its machine
-  without it; null where there is none;
+- ``tied``: machines that would cost it exactly as much: ``count``, ``by`` (what decided: ``gpus``, ``idle``, ``cpu``,
+  ``memory``, ``number``), ``fullest`` (false: the emptiest), ``scoring``, ``free_milli`` and ``free_memory_mib`` of its
+  machine without it, and ``idle_core_s`` (that it leaves idle there, where it has an end); null where there is none;
 - ``why_now``: why it starts whatever that costs: ``due``, ``group``, ``repaired``, ``idle_machine``, ``nothing_runs``;
 - ``search_ended_early``, ``makespan``: why something cheaper may have been left;
 - ``neighbours``: ``task``, ``status`` (``runs``, ``starts``, ``planned``), ``end_s`` and ``end_without_s`` from now,

@@ -13,7 +13,7 @@ from flowsched.inspector.flow_task import FlowTask
 from flowsched.inspector.moves import OtherOption
 from flowsched.inspector.wording import SMALL, Facts
 from flowsched.pricing.arrival import Arrival, joined
-from flowsched.round.ties import in_steps, packs, places_in_order
+from flowsched.round.ties import idle_core_s, in_steps, packs, places_in_order
 from flowsched_models.quantity import count_cores
 
 
@@ -22,6 +22,8 @@ class TiedBy(StrEnum):
 
     GPUS = "gpus"
     """It has none, the others have."""
+    IDLE = "idle"
+    """How many core-seconds the task leaves idle there."""
     CPU = "cpu"
     """How much CPU is free beside the task."""
     MEMORY = "memory"
@@ -32,8 +34,9 @@ class TiedBy(StrEnum):
 
 def tied_facts(task: FlowTask, elsewhere: Iterable[OtherOption]) -> dict[str, Any] | None:
     """``count`` of the other machines that cost as much, ``fullest`` (whether the fullest of such is taken, or the
-    emptiest), ``scoring``, ``by`` (:class:`TiedBy`), and ``free_milli`` and ``free_memory_mib`` of its machine without the
-    task; None where there is no tie, or where the round as it ended does not show that it decided.
+    emptiest), ``scoring``, ``by`` (:class:`TiedBy`), ``free_milli`` and ``free_memory_mib`` of its machine without the
+    task, and ``idle_core_s``, the core-seconds that a task with a known end leaves idle there; None where there is no tie,
+    or where the round as it ended does not show that it decided.
     """
     opened, placed = task.opened, task.placed
     entry = task.part.decided_by.get(task.name)
@@ -56,24 +59,29 @@ def tied_facts(task: FlowTask, elsewhere: Iterable[OtherOption]) -> dict[str, An
         return None
     own, settings = opened.task(task.name), opened.settings
     with opened.states_without(task.number) as states:
-        place = places_in_order(states, settings, [own])[0]
+        place = places_in_order(states, [task.task_class])[0]
         first, second = sorted(tied, key=lambda m: int(place[m]))[:2]
+        fullest = packs(settings, own)
+        idle_s = idle_core_s(states, task.task_class) if fullest and not own.endless else np.zeros(len(place))
         cores, memory, gpus = states.free_cores, states.free_memory, states.has_gpus
         if first != option.machine:
             return None
         if gpus[first] != gpus[second]:
             by = TiedBy.GPUS
+        elif abs(float(idle_s[first] - idle_s[second])) > SMALL:
+            by = TiedBy.IDLE
         elif round(float(cores[first] - cores[second]) * MILLI):
             by = TiedBy.CPU
         else:
             by = TiedBy.MEMORY if round(float(memory[first] - memory[second])) else TiedBy.NUMBER
         return {
             "count": len(tied) - 1,
-            "fullest": packs(settings, own),
+            "fullest": fullest,
             "scoring": settings.scoring,
             "by": by,
             "free_milli": round(float(cores[first]) * MILLI),
             "free_memory_mib": round(float(memory[first])),
+            "idle_core_s": float(idle_s[first]),
         }
 
 
@@ -94,6 +102,12 @@ def tied_sentences(facts: Facts) -> list[str]:
     match ties["by"]:
         case TiedBy.GPUS:
             return [f"{head} it takes one without GPUs."]
+        case TiedBy.IDLE:
+            idle = f"{ties['idle_core_s']:.0f} core-seconds"
+            return [
+                f"{head} it leaves the least CPU idle here, {idle} beside it and after all others "
+                f"(scoring {ties['scoring']})."
+            ]
         case TiedBy.CPU:
             free = count_cores(ties["free_milli"])
             return [f"{head} it takes the one with the {which} CPU free, {free} (scoring {ties['scoring']})."]

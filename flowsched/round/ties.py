@@ -46,21 +46,29 @@ def packs(settings: Settings, task: Task) -> bool:
 
 def places_in_order(states: MachineStates, classes: Sequence[int]) -> IntArray:
     """[classes, machines] the place of each machine in the order of ties, from 0, beside what starts now in this plan."""
-    prices = states.prices
+    prices, number = states.prices, np.arange(len(states.free_cores))
     known = [prices.forecasts.view.classes[c].task for c in classes]
-    number, drained_s = np.arange(len(states.free_cores)), _drained_s(states)
+    drained_s = _drained_s(states)
     places = np.empty((len(classes), len(number)), np.int64)
     for row, c, task in zip(places, classes, known, strict=True):
-        width = task.widths_milli[0] / MILLI
-        if packs(prices.settings, task) and not task.endless:
-            run_s = prices.goals.left_s(c)
-            first = (states.free_cores - width) * run_s + width * np.maximum(0.0, run_s - drained_s)
-        else:
-            first = states.free_cores if packs(prices.settings, task) else -states.free_cores
-        sign = 1.0 if packs(prices.settings, task) else -1.0
+        pack = packs(prices.settings, task)
+        sign = 1.0 if pack else -1.0
+        first = _idle_core_s(states, c, drained_s) if pack and not task.endless else np.zeros(len(number))
         cores, memory = (np.rint(sign * each / _CLOSE) for each in (states.free_cores, states.free_memory))
         row[np.lexsort((number, memory, cores, np.rint(first / _CLOSE), states.has_gpus))] = number
     return places
+
+
+def idle_core_s(states: MachineStates, task_class: int) -> FloatArray:
+    """[machines] core-seconds that a class leaves idle: beside it while it runs, and its own cores after all others."""
+    return _idle_core_s(states, task_class, _drained_s(states))
+
+
+def _idle_core_s(states: MachineStates, task_class: int, drained_s: FloatArray) -> FloatArray:
+    prices = states.prices
+    run_s = prices.goals.left_s(task_class)
+    width = prices.forecasts.view.classes[task_class].task.widths_milli[0] / MILLI
+    return (states.free_cores - width) * run_s + width * np.maximum(0.0, run_s - drained_s)
 
 
 def _drained_s(states: MachineStates) -> FloatArray:

@@ -74,6 +74,9 @@ def apply_settings(
         if key in changes and changes[key] not in choices:
             message = f"there is no {key} '{changes[key]}'"
             problems.append(Problem(source, None, key, message, f"{', '.join(choices[:-1])} or {choices[-1]}"))
+    if changes.get("fairness") == 1.0 and (useless := [key for key in ("due_age_s", "due_runs") if key in changes]):
+        message = f"{' and '.join(useless)} would have no effect: all that wait are overdue at once"
+        problems.append(Problem(source, None, "fairness=1", message, "set fairness below 1, or leave them out"))
     if readers is not None:
         problems += _unread(tuple(key for key in changes if key not in readers.plain), readers, source)
     if problems:

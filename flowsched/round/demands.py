@@ -47,8 +47,8 @@ class Levels:
         due = [
             t
             for t, task in enumerate(view.tasks)
-            if (age := view.snapshot.age_s(task)) > settings.due_age_s
-            and (task.name in reserved or age > self.overdue_age_s(t))
+            if (age := view.snapshot.age_s(task)) > self.overdue_age_s(t)
+            or (task.name in reserved and age > settings.due_age_s)
         ]
         self._due: dict[float, list[int]] = {}
         for t in due:

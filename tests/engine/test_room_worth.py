@@ -125,6 +125,29 @@ def test_a_task_is_overdue_after_its_own_age(run_s: float | None, age_s: float) 
     assert Settings(due_age_s=1e6).overdue_age_s(run_s) == 1e6
 
 
+def test_fairness_makes_tasks_overdue_sooner() -> None:
+    half, first_come = Settings(fairness=0.5), Settings(fairness=1.0)
+    assert [half.overdue_age_s(run_s) for run_s in (None, 1.0, 100.0)] == [600.0, 300.0, 530.0]
+    assert [first_come.overdue_age_s(run_s) for run_s in (None, 1.0, 1e9)] == [600.0, 0.0, 0.0]
+    assert Settings(fairness=0.5, due_runs=0.0).overdue_age_s(1.0) == 300.0
+
+
+def test_at_full_fairness_the_earliest_is_not_overtaken() -> None:
+    there = (busy("there", "m1", 8, 100.0),)
+    pending = [plain("wide", 16, 800.0, submit_s=-5.0), plain("narrow", 1, 200.0), plain("brief", 1, 50.0)]
+    found = world(pending, 1, there, now_s=1.0)
+    assert set(starts(found)) == {"narrow", "brief"}
+    assert set(starts(found, fairness=1.0)) == {"brief"}, "it ends before the wide one's turn"
+
+
+@pytest.mark.parametrize("key", ["due_age_s=60", "due_runs=3"])
+def test_full_fairness_beside_an_overdue_age_is_refused(key: str) -> None:
+    with pytest.raises(InputError) as caught:
+        apply_settings(Settings(), ["fairness=1", key])
+    assert f"{key.partition('=')[0]} would have no effect" in str(caught.value)
+    assert apply_settings(Settings(), ["fairness=0.9", key]).fairness == 0.9
+
+
 def full(count: int) -> tuple[Running, ...]:
     return tuple(busy(f"there-{i}", f"m{i}", 16, 500.0 + i) for i in range(1, count + 1))
 

@@ -112,7 +112,8 @@ class Settings:
     anew, which its price has."""
     scoring: str = _word(AUTO, AUTO, SPREAD, PACK)
     """Which of the machines that cost a task the same it takes: ``spread`` the emptiest, ``pack`` the one with least CPU
-    left, ``auto`` that for tasks with a known end, and the emptiest for services and pods without one."""
+    left, ``auto`` that for tasks with a known end, and the emptiest for services and pods without one; in rounds at cluster
+    scale that where all that wait in a level are plain jobs, and else the emptiest."""
     round_period_s: float = _number(1.0, 0.0, 1e9)
     """Least further wait that an unscheduled task is charged for."""
     resolves: int = _number(3, 0, 100)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from flowsched.inspector.comparison import other_row, plain_terms
 from flowsched.inspector.record_view import Part, Placed, RecordView, Waits
 from flowsched.inspector.wait_cause import WaitCause
 from flowsched.inspector.waiting_bound import pod_bound
-from flowsched.records.record_types import RecordedDemand
+from flowsched.records.record_types import RecordedDemand, RecordedTaskClass
 from flowsched.relations.topology_filter import TopologyFilter
 from flowsched.scale.machine_arrays import ties
 from flowsched.scale.places import read_numbers, read_places
@@ -80,6 +79,11 @@ class Stage:
     def terms_at(self, machine: int) -> dict[str, float]:
         """What its price on a machine is made of."""
         return {name: float(values[machine]) for name, values in self.terms.items()}
+
+
+def _is_plain(task_class: RecordedTaskClass) -> bool:
+    disturbs = task_class.get("sensitivity", 0.0) or task_class.get("pressure", 0.0)
+    return task_class.get("run_s") is not None and not disturbs
 
 
 class NetworkCase:
@@ -174,8 +178,7 @@ class NetworkCase:
         columns = [0, resources.index("memory") if "memory" in resources else 0]
         part = self.part.network
         scoring = part["given"]["settings"]["scoring"] if "given" in part else self.recorded.settings["scoring"]
-        ends = [d["class"].get("run_s") for d in self.part.demands.values()]
-        spread = RoundSettings(scoring=scoring).spreads(inf if end is None else end for end in ends)
+        spread = RoundSettings(scoring=scoring).spreads(_is_plain(d["class"]) for d in self.part.demands.values())
         weights = ties(_whole(fleet["allocatable"], len(free), len(resources))[:, columns], spread)
         ranks: FloatArray = weights[:, 0] + (weights[:, 1:] * free[:, columns]).sum(axis=1)
         return ranks

@@ -112,7 +112,7 @@ def _placement(fleet: Fleet, demand: Demand, settings: RoundSettings) -> BulkPla
     """
     places, column, machines = demand.places, fleet.column, fleet.arrays()
     row, rival, rival_cost = lone_place(
-        settings.spreads((math.inf,)),
+        settings.spreads((False,)),
         column("cpu"),
         column("memory"),
         fleet.order(),

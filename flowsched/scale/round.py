@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -63,7 +62,7 @@ class RoundSettings:
     """Work that exchanges may take, in nodes of their search."""
     scoring: str = AUTO
     """Which of equal machines a task takes: ``spread`` the emptiest, ``pack`` the one with least CPU left, ``auto`` that
-    where all that wait in a level have a known end."""
+    where all that wait in a level are plain: prices without forecasts do not see all that measured tasks do to others."""
     bound_steps: int = BOUND_STEPS
     """Steps in which the prices of the certificate's bound climb: more prove more, and take longer."""
     exact_tasks: int = 0
@@ -78,9 +77,9 @@ class RoundSettings:
             if setting.name != "scoring" and not value >= 0:
                 raise ValueError(f"{setting.name} must be >= 0, got {value}")
 
-    def spreads(self, run_s: Iterable[float]) -> bool:
-        """Whether ties of a level go to the emptiest machine; ``run_s``: of its classes, infinity without an end."""
-        return self.scoring == SPREAD or (self.scoring == AUTO and not all(math.isfinite(each) for each in run_s))
+    def spreads(self, plain: Iterable[bool]) -> bool:
+        """Whether ties of a level go to the emptiest machine; ``plain``: whether each of its classes is."""
+        return self.scoring == SPREAD or (self.scoring == AUTO and not all(plain))
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,7 +287,7 @@ class Rounds:
 
     def spreads(self, classes: IntArray) -> bool:
         """Whether ties of some classes, served together, go to the emptiest machine."""
-        return self.settings.spreads(self.cluster.classes[c].run_s for c in classes.tolist())
+        return self.settings.spreads(self.cluster.classes[c].is_plain for c in classes.tolist())
 
     def network(self, state: BulkRoundState, left: Waiting) -> ScaleNetwork:
         """The network of the tasks that are left, at the state that the compaction sees."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, isfinite
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,11 @@ class TaskClass:
     """Names of the relations that count it."""
     places: int = 0
     """The cluster's number of its masks and wishes by machine; 0: none."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has a known end, and neighbours do nothing to it nor it to them."""
+        return isfinite(self.run_s) and self.sensitivity == 0.0 and self.pressure == 0.0
 
     @property
     def bound(self) -> bool:

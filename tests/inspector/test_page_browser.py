@@ -112,7 +112,7 @@ def with_links() -> list[RecordView]:
 def of_equals() -> list[RecordView]:
     """A round of tasks that are equal on machines that are, too."""
     machines = [{"name": "m", "type": "e2-standard-4", "copies": 3}]
-    jobs = [{"name": "job", "request": 2, "memory": "1Gi", "runtime_s": 60, "copies": 9}]
+    jobs = [{"name": "job", "request": 2, "memory": "1Gi", "runtime_s": 60, "copies": 6}]
     run = simulate(
         make_scenario(machines, jobs),
         "flow",

@@ -75,6 +75,9 @@ class Deciding:
     """By task: the pass whose flow chose its option (``NO_PASS``: the greedy rule did), the price, and the price
     of the runner-up (infinity: none)."""
 
+    _places: dict[int, IntArray] = field(init=False, default_factory=dict, repr=False)
+    """By class, the order of ties in the plan as it is; a booking voids it."""
+
     def book(self, task: int, option: PlacementOption | None) -> None:
         """Change a task's option, and all that is known of the machines that it leaves and joins."""
         view, plan = self.model.view, self.plan
@@ -84,6 +87,7 @@ class Deciding:
         plan.move(task, option)
         if option is not None:
             self.domain_counts.add(view.tasks[task], view.machines[option.machine].name)
+        self._places.clear()
         for m in {o.machine for o in (before, option) if o is not None}:
             self.options.changed(m, self.options.states.plan(m, plan.colocation(m)))
 
@@ -179,8 +183,12 @@ class Deciding:
 
     def places(self, tasks: Sequence[int]) -> IntArray:
         """[tasks, machines] where each machine stands in the order of ties, as the plan is now."""
-        class_of = self.model.view.class_of
-        return places_in_order(self.options.states, [class_of[t] for t in tasks])
+        classes = [self.model.view.class_of[t] for t in tasks]
+        new = [c for c in dict.fromkeys(classes) if c not in self._places]
+        self._places.update(zip(new, places_in_order(self.options.states, new), strict=True))
+        return np.array([self._places[c] for c in classes], np.int64).reshape(
+            len(classes), len(self.model.view.machines)
+        )
 
     def cheapest(self, task: int, options: ClassOptions) -> int:
         """The machine of a task's cheapest option; ties as in a network."""

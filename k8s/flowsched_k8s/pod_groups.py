@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from flowsched_k8s.names import GROUP_TOPOLOGY
+from flowsched_k8s.names import GROUP_TOPOLOGY, PLACEMENT
 from flowsched_k8s.objects import Pod, PodGroup, SucceededPod
 from flowsched_k8s.readings import seconds
 
@@ -223,12 +223,13 @@ def _belongs_to(ended: SucceededPod, pods: Collection[Pod]) -> bool:
     """Whether a pod that succeeded is of the same run of a group as the pods that are there.
 
     A CronJob's runs have a group of one name, and their pods are kept for days. What the same object made is one run, and
-    so is what ran beside a pod that is there.
+    so is what ran beside a pod that is there. A pod that no object made counts if flowsched has placed it, hence with its
+    whole group: one that was put on its node by hand may have run before there was a group.
     """
     owner = _controller(ended)
     return (
-        owner is None
-        or any(_controller(pod) == owner for pod in pods)
+        (owner is None and PLACEMENT in (ended.metadata.annotations or {}))
+        or (owner is not None and any(_controller(pod) == owner for pod in pods))
         or any(seconds(pod.metadata.creation_timestamp) < _ended_s(ended) for pod in pods)
     )
 

@@ -220,6 +220,18 @@ def test_pods_that_succeeded_count_as_long_as_they_are_there(form: str) -> None:
     assert said(running, "again").endswith("waiting for pod group g: 2 of 3 pods are there, 1 succeeded")
 
 
+@pytest.mark.parametrize("form", [LABELS, PLUGINS, IN_TREE])
+def test_a_pod_that_ran_without_its_group_does_not_count(form: str) -> None:
+    """Put on its node by hand, it has ended before there were as many as have to start together."""
+    running = scheduler(form, SIZE)
+    running.create(member(form, "early", node="n0"))
+    end(running, "Succeeded", "early")
+    running.create(*(member(form, f"rest-{i}") for i in range(SIZE - 1)))
+    running.settle(within=20.0)
+    assert running.where().keys() == {"early"}
+    assert said(running, "rest-0").endswith("waiting for pod group g: 2 of 3 pods are there")
+
+
 OWN_MINIMUM = pytest.mark.parametrize("form", [LABELS, PLUGINS, IN_TREE])
 """Kueue's total is that of one run; these are minimums, and the next run may have a group of the same name."""
 

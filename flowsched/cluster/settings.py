@@ -85,8 +85,8 @@ class Settings:
     """A task with a known end is not overdue before 60 s and so many times its own estimated run time, or 24 hours if that
     is less. 0: ``due_age_s`` alone."""
     fairness: float = _number(0.0, 0.0, 1.0)
-    """How much first come counts beside shortest first: a task with a known end is overdue this part of its overdue age
-    sooner. At 1 all that wait are, and the earliest ones have reservations."""
+    """How much first come counts beside shortest first: the more, the sooner a task with a known end is overdue, and its
+    waiting counts more before. At 1 all that wait are overdue, and the earliest ones have reservations."""
     aging_crosses_priority: bool = False
     """Whether a due task comes before tasks of higher priority that are not due; otherwise the bound on waiting holds
     within a priority."""
@@ -141,7 +141,7 @@ class Settings:
         if run_s is None:
             return self.due_age_s
         own_s = min(PATIENCE_S + self.due_runs * run_s, LATEST_OVERDUE_S) if self.due_runs > 0.0 else 0.0
-        return (1.0 - self.fairness) * max(self.due_age_s, own_s)
+        return (1.0 - self.fairness) ** 3 * max(self.due_age_s, own_s)
 
     def length_exponent(self, plain: bool) -> float:
         """The exponent of a task's length; ``plain``: whether its run time is the same at every place."""

@@ -271,7 +271,7 @@ class PlannedStart:
 
 @dataclass(frozen=True)
 class Reservation:
-    """A machine that is held for a due task: nothing starts there unless it is predicted to end before ``start_s``."""
+    """A machine that is held for a task: nothing starts there unless it is predicted to end before ``start_s``."""
 
     task: str
     machine: str
@@ -279,6 +279,8 @@ class Reservation:
     start_s: float
     """When the machine was predicted, as the reservation was made, to have drained enough; infinity where no end is known
     and the machine drains all the same."""
+    overdue: bool = True
+    """False: its task comes next and has room nowhere. The next round asks anew who does, and where: no snapshot has it."""
 
 
 @dataclass(frozen=True)

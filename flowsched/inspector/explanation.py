@@ -58,7 +58,8 @@ and, where they apply:
   reason) and how many ``more``. Reasons, the first that holds: ``priority`` (``priority``, ``own_priority``), ``due``
   (``due_age_s``), ``group``, ``not_allowed`` (``machine``, also below), ``backfilled`` (``end_s``, ``reserved_s``, from
   now), ``smaller`` (``resource``, ``asks``, ``free`` there without what came later, ``own_asks``), ``no_place``,
-  ``shorter`` (``run_s``, ``weight``, ``own_run_s``, ``own_weight``), ``idle_machine``, ``nothing_runs``, ``cost``,
+  ``shorter`` (``run_s``, ``weight``, ``own_run_s``, ``own_weight``), ``wider`` (``width_milli``, ``run_s``,
+  ``own_width_milli``), ``idle_machine``, ``nothing_runs``, ``cost``,
   ``cheaper``, ``plan`` (:class:`flowsched.inspector.overtaking.StartsFirst`);
 - ``needed_waiting``: ``more`` that waiting would have to cost, ``w``, ``w_needed``, ``w_most``, ``reached_at_age_s``;
   ``limit`` (network): the most that a place may cost;

@@ -22,7 +22,8 @@ from flowsched.inspector.wording import Facts, amount_text, seconds_text
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.round.assignment import Assignment, PlacementOption
-from flowsched.round.passes import goes_by_length, pool_of, worth
+from flowsched.round.order import goes_by_length, pool_of, worths
+from flowsched_models.quantity import count_cores
 
 _UNITS = {"cpu": "milli", "memory": "MiB"}
 _STEP = 1e-9
@@ -47,6 +48,8 @@ class StartsFirst(StrEnum):
     """It is where the waiting task could not start, whatever came later, for another reason than CPU and memory."""
     SHORTER = "shorter"
     """More weight per second of run time: it was offered places first, as not all that waits fits."""
+    WIDER = "wider"
+    """More cores: wide tasks that are not much longer are offered places before narrow ones, as not all that waits fits."""
     IDLE_MACHINE = "idle_machine"
     """It was planned for later on a machine where nothing that ends runs."""
     NOTHING_RUNS = "nothing_runs"
@@ -153,6 +156,8 @@ class _Passed:
             case StartsFirst.SHORTER:
                 run_s = self.opened.model.prices.goals.left_s(view.class_of[self.task.number])
                 return {"own_run_s": run_s, "own_weight": own.weight}
+            case StartsFirst.WIDER:
+                return {"own_width_milli": self.task.width_milli}
         return {}
 
     def reason(self, other: int) -> tuple[StartsFirst, dict[str, Any]]:
@@ -175,8 +180,10 @@ class _Passed:
             if closed is not None:
                 return closed[0], {**where, **closed[1]}
         if self._came_first(other):
-            run_s = opened.model.prices.goals.left_s(view.class_of[other])
-            return StartsFirst.SHORTER, {"run_s": run_s, "weight": wanted.weight}
+            runs_s = [opened.model.prices.goals.left_s(view.class_of[t]) for t in (other, self.task.number)]
+            if wanted.weight * runs_s[1] <= own.weight * runs_s[0] and wanted.widths_milli[0] > own.widths_milli[0]:
+                return StartsFirst.WIDER, {"width_milli": wanted.widths_milli[0], "run_s": runs_s[0]}
+            return StartsFirst.SHORTER, {"run_s": runs_s[0], "weight": wanted.weight}
         if why in (StartsFirst.IDLE_MACHINE, StartsFirst.NOTHING_RUNS):
             return StartsFirst(why), where
         if self._costs.get(wanted.name, FORBIDDEN) < opened.model.waiting(other) - _STEP:
@@ -234,7 +241,7 @@ class _Passed:
         return {"end_s": end_s, "reserved_s": hold.start_s} if end_s <= hold.start_s else None
 
     def _came_first(self, other: int) -> bool:
-        """Whether passes offered another one places first, as it is shorter for its weight."""
+        """Whether passes offered another one places first, as it is shorter for its weight, or wider."""
         model, own = self.opened.model, self.task.number
         view, first = model.view, self.task.part.first_batch
         if view.tasks[other].priority != view.tasks[own].priority or own in model.barred:
@@ -242,9 +249,10 @@ class _Passed:
         turn = _turns(self.opened, view.tasks[own].priority)
         if turn.get(other, len(turn)) > turn.get(own, -1):
             return False
-        if not (goes_by_length(model, other) and goes_by_length(model, own)) or worth(model, other) <= worth(
-            model, own
-        ):
+        if not (goes_by_length(model, other) and goes_by_length(model, own)):
+            return False
+        theirs, mine = worths(model, [other, own])
+        if theirs <= mine:
             return False
         never = len(self.task.part.passes)
         return first.get(view.tasks[other].name, never) < first.get(self.task.name, never)
@@ -252,7 +260,7 @@ class _Passed:
 
 @remembered
 def _turns(opened: RestoredRound, level: int) -> Mapping[int, int]:
-    """The tasks that passes of a level offered places to, by turn; nothing where they did not go by weight over run time."""
+    """The tasks that passes of a level offered places to, by turn; nothing where all that waits fits."""
     view, model = opened.model.view, opened.model
     members = {t for gang in opened.gangs.all for t in gang.members}
     before = {t for t in model.must_start if t in members or opened.settings.aging_crosses_priority}
@@ -299,6 +307,8 @@ def _why(row: Facts) -> str:
         case StartsFirst.SHORTER:
             mine = f"weight {row['own_weight']:g}, {seconds_text(row['own_run_s'])}"
             return f"with more weight per second of run time than it has ({mine}) and so offered places first"
+        case StartsFirst.WIDER:
+            return f"wider than its {count_cores(row['own_width_milli'])} and so offered places first"
         case StartsFirst.IDLE_MACHINE:
             return "where nothing that ends runs"
         case StartsFirst.NOTHING_RUNS:
@@ -327,6 +337,8 @@ def _detail(row: Facts, other: Facts) -> str:
             return f" ({seconds_text(other['run_s'])})"
         case StartsFirst.SHORTER:
             return f" (weight {other['weight']:g}, {seconds_text(other['run_s'])})"
+        case StartsFirst.WIDER:
+            return f" ({count_cores(other['width_milli'])}, {seconds_text(other['run_s'])})"
         case _:
             return on
 

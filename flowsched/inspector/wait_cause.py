@@ -23,7 +23,7 @@ class WaitCause(StrEnum):
     COST = "cost"
     """Every place is dearer than waiting, or than it may be."""
     HELD = "held"
-    """The machines with room are reserved for overdue tasks."""
+    """The machines with room are reserved for tasks that come before it."""
     PROMISED = "promised"
     """The machines with room are planned for others."""
     RESERVED = "reserved"

@@ -129,7 +129,7 @@ def tasks_ahead(opened: RestoredRound, task: str) -> list[int]:
     """
     view = opened.model.view
     own = opened.task_number[task]
-    reserved = {r.task for r in opened.overdue.reservations}
+    reserved = {r.task for r in opened.overdue.reservations if r.overdue}
     gang = _gang_of(opened, own)
     together = () if gang is None else gang.members
 

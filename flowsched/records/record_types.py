@@ -406,9 +406,11 @@ class RecordedPostponement(TypedDict):
 
 
 class RecordedReservation(RecordedHeldMachine):
-    """A machine that is held for an overdue task, and how much of it."""
+    """A machine that is held for a task, and how much of it."""
 
     width_milli: Whole
+    overdue: NotRequired[Flag]
+    """False for a task that comes next and has room nowhere."""
 
 
 class RecordedGangOutcome(_TaskGroup):

@@ -14,7 +14,8 @@ from flowsched.cluster.compaction import View
 from flowsched.cluster.settings import Settings
 from flowsched.round.assignment import Assignment
 from flowsched.round.gang import Gangs, RoundGang, ordered_gangs, priority_of, settle_gangs
-from flowsched.round.reservation import Above, OverdueDemands, settle_overdue
+from flowsched.round.order import next_in_turn
+from flowsched.round.reservation import Above, OverdueDemands, reserve_next, settle_overdue
 from flowsched.round.round_model import RoundModel
 
 
@@ -54,6 +55,13 @@ class Levels:
         for t in due:
             level = inf if settings.aging_crosses_priority else self._level_of(view, t)
             self._due.setdefault(level, []).append(t)
+        jobs = view.snapshot.catalogue.jobs
+        self._keeps_for_the_next = (
+            settings.prices_completions
+            and settings.objective != "makespan"
+            and settings.assign != "none"
+            and any(jobs[cls.task.profile].is_plain for cls in view.classes)
+        )
         self._settled: dict[float, Demands] = {}
         self.order: tuple[float, ...] = tuple(sorted({*self._due, *(t.priority for t in view.tasks)}, reverse=True))
         """Priorities, the highest first; before them infinity, where overdue tasks come before all."""
@@ -73,7 +81,7 @@ class Levels:
         """What the levels down to this one ask, beside the ``plan`` of those above it, which asked what was ``before``."""
         due = self._due.get(level, [])
         gangs = [g for g in self.gangs if priority_of(self.model.view, g) == level]
-        if not due and not gangs:
+        if not due and not gangs and not self._keeps_for_the_next:
             return before
         # Under another goal for all the same is asked again.
         alone = not any(plan.options)
@@ -117,9 +125,34 @@ class Levels:
         rest = [g for g in gangs if overdue.must_start.isdisjoint(g.members)]
         more = settle_gangs(model, rest, overdue.must_start & set(due), overdue.holds, seed, closed)
         reasons: Mapping[int, str] = {**asked.reasons, **more.reasons}
-        return Demands(
+        demands = Demands(
             overdue,
             Gangs(asked.all, asked.must_start | more.must_start, asked.barred | more.barred, reasons, more.seed),
+        )
+        return (
+            demands
+            if not self._keeps_for_the_next
+            else self._kept_for_the_next(level, demands, Above(plan, closed, above))
+        )
+
+    def _kept_for_the_next(self, level: float, demands: Demands, above: Above) -> Demands:
+        """With a machine for the task of a level that comes next and has room nowhere; those who must start go first."""
+        overdue, tasks = demands.overdue, self.model.view.tasks
+        if overdue.must_start or demands.gangs.must_start:
+            return demands
+        mine = [t for t, task in enumerate(tasks) if task.priority == level]
+        model = demands.on(self.model)
+        first = next_in_turn(model, above.plan, mine, {r.task for r in overdue.reservations})
+        found = None if first is None else reserve_next(model, above, first)
+        if found is None:
+            return demands
+        return replace(
+            demands,
+            overdue=replace(
+                overdue,
+                holds={**overdue.holds, **found.holds},
+                reservations=(*overdue.reservations, *found.reservations),
+            ),
         )
 
 

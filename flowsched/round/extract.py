@@ -141,7 +141,9 @@ def postponements(
         held = reserved.get(task.name)
         if held is not None:
             kept = f"{held.machine} {_kept(held, now)}"
-            reason = f"is due, and {kept}" if reason is None else f"{reason}; {kept}"
+            reason = (
+                f"{'is due' if held.overdue else 'comes next'}, and {kept}" if reason is None else f"{reason}; {kept}"
+            )
         left.append(Postponement(task.name, reason or reasons_of.of(t), waited, sum(terms.values()), terms))
     return tuple(left)
 

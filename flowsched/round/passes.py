@@ -8,20 +8,20 @@ than there are machines to spare.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from flowsched.cluster.resource import without
-from flowsched.cluster.snapshot import Task
 from flowsched.pricing.arrival import Arrival, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.relations.domain_counts import DomainCounts
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.demands import Demands, closed_by
 from flowsched.round.options import Budget, ClassOptions, Options
+from flowsched.round.order import pool_of
 from flowsched.round.pass_network import TIE, PassNetwork, build
 from flowsched.round.round_model import RoundModel
 from flowsched.round.ties import cheapest, places_in_order
@@ -293,95 +293,10 @@ def run_passes(deciding: Deciding, tasks: Sequence[int], share: float) -> None:
         shut_out += [t for t in batch if t in left_out and model.related(t)]
 
 
-def pool_of(model: RoundModel, plan: Assignment, tasks: Sequence[int]) -> tuple[list[int], Scarce | None]:
-    """Tasks of a level in the order in which passes offer them places, and what they are short of, with what ``plan`` has
-    already; None where all that waits could have it.
-    """
-    pool = sorted(tasks, key=lambda t: _rank(model, t))
-    scarce = _scarce(model, plan, pool)
-    return (pool if scarce is None else scarce.in_order(model, pool)), scarce
-
-
 def _is_worth_a_start(options: ClassOptions, waiting: float) -> bool:
     """Whether the cheapest option of a class is no dearer than waiting: with a tie there is nothing to wait for."""
     least = float(options.price.min(initial=FORBIDDEN))
     return least < FORBIDDEN and least <= waiting + TIE
-
-
-def _finds_devices(model: RoundModel, task: int) -> bool:
-    gpus = model.prices.gpus
-    return gpus is None or bool(gpus.fits_now[model.view.class_of[task]].any())
-
-
-@dataclass
-class Scarce:
-    """What not all that waits can have, in thousandths: cores, or GPUs where completions have no price."""
-
-    asked_milli: Mapping[int, int]
-    """By task."""
-    free_milli: int
-    """Beside what runs and starts now."""
-    by_age: bool
-
-    def in_order(self, model: RoundModel, pool: Sequence[int]) -> list[int]:
-        """The tasks of a pool in the order in which they come."""
-        if self.by_age:
-            return [t for t in pool if _finds_devices(model, t)]
-        return _shortest_first(model, pool)
-
-    def as_many_as_fit(self, batch: Sequence[int]) -> list[int]:
-        """The first of a batch that together ask for no more than is free, one at least; all where nothing could start.
-
-        What a place costs a task does not say whether it should start before another one: the first start, and the network
-        decides where. (Where completions have no price: algorithm 4 of M. Amaral's thesis, UPC, 2019.)
-        """
-        asked = [self.asked_milli[t] for t in batch]
-        if not self.by_age and self.free_milli < min(self.asked_milli.values(), default=0):
-            return list(batch)
-        return list(batch[: max(1, int((np.cumsum(asked) <= self.free_milli).sum()))])
-
-
-def _scarce(model: RoundModel, plan: Assignment, pool: Sequence[int]) -> Scarce | None:
-    """What a pool is short of; None where there is no reason to ask who comes first."""
-    view = model.view
-    groups = [group for group in view.groups if group.batch_cores]
-    if not model.prices.settings.prices_completions:
-        asked = {t: 0 if (gpus := view.tasks[t].gpus) is None else gpus.milli for t in range(len(view.tasks))}
-        free = sum(sum(group.devices_left) * group.size for group in view.groups)
-        return Scarce(asked, free - sum(asked[t] for t, _ in plan.starting()), True)
-    if model.prices.goal_s is not None:
-        return None
-    asked = {t: task.widths_milli[0] for t, task in enumerate(view.tasks)}
-    free = sum(max(0, group.free_milli) * group.size for group in groups)
-    if view.candidates is not None:
-        free = max(free, view.candidates.free_milli)
-    free -= sum(o.width_milli for o in plan.options if o is not None and o.start_after == 0)
-    return Scarce(asked, free, False) if sum(asked[t] for t in pool) > free else None
-
-
-def _shortest_first(model: RoundModel, pool: Sequence[int]) -> list[int]:
-    """A pool with the tasks that nothing but their length tells apart in the order of weight over run time, the largest
-    first. Those that must start, have a goal or a demand of their own, or no end, keep their places.
-    """
-    movable = [t for t in pool if goes_by_length(model, t)]
-    in_turn = iter(sorted(movable, key=lambda t: (-worth(model, t), model.view.tasks[t].arrival)))
-    free = set(movable)
-    return [next(in_turn) if t in free else t for t in pool]
-
-
-def goes_by_length(model: RoundModel, task: int) -> bool:
-    """Whether nothing but its length and weight says when a task of a level comes, where not all that waits fits."""
-    return task not in model.must_start and not _has_own_goal(model.view.tasks[task])
-
-
-def worth(model: RoundModel, task: int) -> float:
-    """Weight over run time, in 1/s."""
-    view = model.view
-    return view.tasks[task].weight / max(model.prices.goals.left_s(view.class_of[task]), 1e-9)
-
-
-def _has_own_goal(task: Task) -> bool:
-    return task.endless or task.goal_s is not None or task.min_utility is not None
 
 
 def _pass(
@@ -436,14 +351,3 @@ def _book_cheapest(deciding: Deciding, task: int, options: ClassOptions) -> tupl
     others = np.delete(options.price, machine)
     deciding.decided_by[task] = NO_PASS, float(options.price[machine]), float(others.min(initial=FORBIDDEN))
     return ((task, option),)
-
-
-def _rank(model: RoundModel, task: int) -> tuple[bool, float, tuple[float, int, str, str]]:
-    """Those that must start first, then the most work times weight: a network of one arrival cannot compare tasks. Where
-    completions have no price the oldest is first.
-    """
-    wanted = model.view.tasks[task]
-    if not model.prices.settings.prices_completions:
-        return task not in model.must_start, -wanted.weight, wanted.arrival
-    work_s = model.view.snapshot.catalogue.jobs[wanted.profile].work_s * wanted.scale
-    return task not in model.must_start, -wanted.weight * work_s, wanted.arrival

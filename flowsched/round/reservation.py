@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from flowsched.cluster.compaction import View
 from flowsched.cluster.gpus import TaskGpus, suits
 from flowsched.cluster.resource import covers, without
@@ -30,7 +32,9 @@ from flowsched.round.assignment import Assignment
 from flowsched.round.gang import RoundGang, fit_now, ordered_gangs
 from flowsched.round.hold import Hold, drained_s
 from flowsched.round.round_model import RoundModel
+from flowsched.support.arrays import FloatArray
 
+_TINY = 1e-6
 MOST_RESERVING = 4
 """So many overdue tasks of a level, or task groups, have reservations at a time."""
 
@@ -103,6 +107,15 @@ def settle_overdue(model: RoundModel, settings: Settings, due: Collection[int], 
             break
         reserving += bool(answer.reservations)
     return found
+
+
+def reserve_next(model: RoundModel, above: Above, task: int) -> OverdueDemands | None:
+    """Hold the machine that drains soonest for a task that is not overdue but comes next; None where none will."""
+    found = _reserve(model, above, task, drain=False)
+    if found is None:
+        return None
+    reservation = replace(found, overdue=False)
+    return OverdueDemands(holds=_holds(model.view, above, (reservation,)), reservations=(reservation,))
 
 
 def _is_held(model: RoundModel, reservation: Reservation) -> bool:
@@ -292,8 +305,12 @@ def _soonest(
     view, prices = model.view, model.prices
     wanted = view.tasks[task]
     best: tuple[float, int, Hold] | None = None
-    for m in range(len(view.machines)):
+    at_least = _cpu_free_s(model, wanted.widths_milli[0])
+    of = np.array(view.group_of, np.int64)
+    for m in np.argsort(at_least[of], kind="stable").tolist():
         g, c = view.group_of[m], view.class_of[task]
+        if at_least[g] == FORBIDDEN or (best is not None and at_least[g] > best[0] + _TINY):
+            break
         if not view.allowed(c, m) or not view.groups[g].batch_cores or not prices.welcome(g, c):
             continue
         if not _free_to_hold(model, above, m) or not _permitted(domain_counts, view, wanted, m):
@@ -303,3 +320,21 @@ def _soonest(
         if at < FORBIDDEN and (best is None or (at, m) < best[:2]):
             best = (at, m, hold)
     return best
+
+
+def _cpu_free_s(model: RoundModel, width_milli: int) -> FloatArray:
+    """[groups] when so many cores are free at the earliest, in seconds from now, with nothing that starts now; infinity for
+    never. Memory, devices and what is held come on top: those machines that could be soonest are looked at first.
+    """
+    groups, ends_s = model.view.groups, model.prices.base.ends_s
+    most = ends_s.shape[1]
+    widths = np.zeros((len(groups), most), np.int64)
+    for g, here in enumerate(groups):
+        widths[g, : len(here.running)] = [0 if r.task.endless else r.width_milli for r in here.running]
+    order = np.argsort(ends_s, axis=1, kind="stable")
+    free = np.array([g.free_milli for g in groups], np.int64)
+    freed = np.concatenate([free[:, None], free[:, None] + np.cumsum(np.take_along_axis(widths, order, 1), 1)], axis=1)
+    ends = np.concatenate([np.zeros((len(groups), 1)), np.take_along_axis(ends_s, order, 1)], axis=1)
+    enough = freed >= width_milli
+    at = np.take_along_axis(ends, np.argmax(enough, axis=1)[:, None], 1)[:, 0]
+    return np.where(enough.any(axis=1), at, FORBIDDEN)

@@ -121,7 +121,7 @@ class FlowScheduler:
         return Decisions(
             bound,
             left,
-            changes.reservations,
+            tuple(r for r in changes.reservations if r.overdue),
             certifier,
             recipe,
             timings,

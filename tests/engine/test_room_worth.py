@@ -127,17 +127,46 @@ def test_a_task_is_overdue_after_its_own_age(run_s: float | None, age_s: float) 
 
 def test_fairness_makes_tasks_overdue_sooner() -> None:
     half, first_come = Settings(fairness=0.5), Settings(fairness=1.0)
-    assert [half.overdue_age_s(run_s) for run_s in (None, 1.0, 100.0)] == [600.0, 300.0, 530.0]
+    assert [half.overdue_age_s(run_s) for run_s in (None, 1.0, 100.0)] == [600.0, 75.0, 132.5]
     assert [first_come.overdue_age_s(run_s) for run_s in (None, 1.0, 1e9)] == [600.0, 0.0, 0.0]
-    assert Settings(fairness=0.5, due_runs=0.0).overdue_age_s(1.0) == 300.0
+    assert Settings(fairness=0.5, due_runs=0.0).overdue_age_s(1.0) == 75.0
 
 
 def test_at_full_fairness_the_earliest_is_not_overtaken() -> None:
-    there = (busy("there", "m1", 8, 100.0),)
-    pending = [plain("wide", 16, 800.0, submit_s=-5.0), plain("narrow", 1, 200.0), plain("brief", 1, 50.0)]
-    found = world(pending, 1, there, now_s=1.0)
-    assert set(starts(found)) == {"narrow", "brief"}
-    assert set(starts(found, fairness=1.0)) == {"brief"}, "it ends before the wide one's turn"
+    there = (busy("there", "m1", 8, 100.0), busy("beside", "m2", 8, 500.0))
+    wide = [plain("wide", 16, 800.0, submit_s=-5.0), plain("next", 16, 10.0, submit_s=-1.0)]
+    found = world([*wide, plain("narrow", 1, 600.0), plain("brief", 1, 50.0)], 2, there, now_s=1.0)
+    assert set(starts(found, slots=1)) == {"narrow", "brief"}
+    assert set(starts(found, slots=1, fairness=1.0)) == {"brief"}, "it ends before the turns of both"
+
+
+def test_a_machine_is_kept_for_the_first_in_turn_that_has_room_nowhere() -> None:
+    """Narrow tasks would take the room that it waits for, one after the other."""
+    there = (busy("there", "m1", 8, 100.0), busy("beside", "m2", 12, 500.0))
+    pending = [plain("wide", 16, 30.0), plain("later", 16, 90.0), plain("narrow", 4, 200.0)]
+    found = world([*pending, plain("brief", 2, 50.0, machines=("m1",))], 2, there)
+    decided = flow_scheduler(exact_limit=0).decide(found)
+    assert {p.task: p.machine for p in decided.placements} == {"narrow": "m2", "brief": "m1"}
+    reasons = {p.task: p.reason for p in decided.postponements}
+    assert reasons["wide"] == "comes next, and m1 is reserved for it, predicted to be free in about 100 s"
+    assert decided.reservations == (), "the next round asks anew"
+    assert set(starts(replace(found, pending=found.pending[2:]))) == {"narrow", "brief"}
+
+
+def test_who_is_offered_places_first_where_not_all_fits() -> None:
+    """Short, wide and patient ones; measured tasks by weight over run time alone."""
+
+    def first(*tasks: Task, profile: JobProfile = PLAIN) -> str:
+        found = world(tasks, 1, (busy("there", "m1", 8, 100.0),), now_s=100.0)
+        found = replace(found, catalogue=replace(CATALOGUE, jobs={profile.name: profile}))
+        (name,) = starts(found)
+        return name
+
+    now = {"submit_s": 100.0}
+    assert first(plain("long", 8, 90.0, **now), plain("short", 8, 60.0, **now)) == "short"
+    assert first(plain("wide", 8, 90.0, **now), plain("short", 5, 80.0, **now)) == "wide"
+    assert first(plain("waited", 8, 90.0, submit_s=10.0), plain("short", 8, 60.0, **now)) == "waited"
+    assert first(plain("heavy", 8, 90.0, weight=2.0, **now), plain("short", 8, 60.0, **now)) == "heavy"
 
 
 @pytest.mark.parametrize("key", ["due_age_s=60", "due_runs=3"])

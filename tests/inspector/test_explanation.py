@@ -1017,7 +1017,7 @@ def test_a_node_that_drains_for_another_pod_is_no_fault_of_the_filters() -> None
     )
     (left,) = [p for p in check_bulk(recorded).values() if p["fate"] == "waits"]
     counts = {r["reason"]: r["count"] for r in left["refusals"]["rows"]}
-    assert counts == {"Insufficient cpu": 1, "node(s) were reserved for a task that has waited longer": 1}
+    assert counts == {"Insufficient cpu": 1, "node(s) were reserved for a task that comes before it": 1}
 
 
 def test_a_record_whose_numbers_this_version_cannot_reproduce_says_less() -> None:

@@ -76,6 +76,15 @@ def test_weights_are_told_where_they_differ() -> None:
     assert "(weight 1, 50 s) and so offered places first: heavy (weight 4, 80 s)." in line_of(recorded, "light")
 
 
+def test_a_wider_task_is_offered_places_first() -> None:
+    pending = [wants("narrow", 2, 990.0, 50.0), wants("wide", 4, 995.0, 55.0)]
+    recorded = search_record(moment(pending, {"m1": (0, 0.0)}), Settings(improved_tasks=0))
+    assert list(rows_of(recorded, "narrow")) == ["wider"]
+    assert line_of(recorded, "narrow") == (
+        "Came later but starts first, wider than its 2 cores and so offered places first: wide (4 cores, 55 s)."
+    )
+
+
 def test_a_higher_priority_comes_first() -> None:
     pending = [wants("low", 4, 0.0), wants("high", 4, 999.0, priority=7), wants("before", 1, -1.0)]
     recorded = search_record(moment(pending, {"m1": (0, 0.0)}), Settings(due_age_s=1e6))
@@ -86,7 +95,7 @@ def test_a_higher_priority_comes_first() -> None:
 
 def test_a_smaller_task_fits_where_a_wide_one_does_not() -> None:
     pending = [wants("wide", 4, 990.0), *(wants(f"n{i}", 1, 995.0 + i) for i in range(2))]
-    recorded = search_record(moment(pending, {"m1": (2, 300.0)}), Settings(slots=1))
+    recorded = search_record(moment(pending, {"m1": (2, 900.0), "m2": (4, 300.0)}), Settings(slots=1))
     row = rows_of(recorded, "wide")["smaller"]
     assert [(t["asks"], t["free"]) for t in row["tasks"]] == [(1000, 2000)] * 2
     assert line_of(recorded, "wide") == (
@@ -160,7 +169,7 @@ def test_all_that_came_later_and_starts_is_told_with_what_the_record_has(snap: S
                     assert other.priority > mine.priority
                 case "smaller":
                     assert next(t["asks"] for t in row["tasks"] if t["task"] == name) < row["own_asks"]
-                case "shorter":
+                case "shorter" | "wider":
                     assert other.priority == mine.priority
 
 

@@ -47,7 +47,7 @@ class Settings:
     length_weight: float | str = _number_or_auto(0.0, 10.0)
     """How much more a long task counts, with goals of their own: its penalty is multiplied by (best run time / 60 s) to
     this power. 0 weighs relative lateness (mean slowdown), 1 weighs every second alike (mean completion time); more favours
-    the last to finish. ``auto``: 1.5, and 0 for plain jobs, whose run time is the same at every place."""
+    the last to finish. ``auto``: 1.5, and 0 for plain jobs, whose run time is the same at every place, where only such jobs wait."""
     headroom_weight: float = _number(0.05, 0.0, 1e6)
     """Price of a latency service's headroom: this times u/(1 - u), u = p95 over its goal."""
     gpu_weight: float = _number(1.0, 0.0, 1e6)
@@ -144,7 +144,9 @@ class Settings:
         return (1.0 - self.fairness) ** 3 * max(self.due_age_s, own_s)
 
     def length_exponent(self, plain: bool) -> float:
-        """The exponent of a task's length; ``plain``: whether its run time is the same at every place."""
+        """The exponent of a task's length; ``plain``: whether its run time is the same at every place, as that of all that
+        waits.
+        """
         if isinstance(self.length_weight, str):
             return 0.0 if plain else MEASURED_LENGTH_WEIGHT
         return self.length_weight

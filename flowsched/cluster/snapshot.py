@@ -358,6 +358,12 @@ class Snapshot(ShortRepr):
         rows = ((t.name, t.profile, t.request_milli / MILLI, t.submit_s, t.priority) for t in self.pending)
         return Overview(words, ("pending", "profile", "request", "submit_s", "priority"), rows, len(self.pending))
 
+    @cached_property
+    def waits_plain(self) -> bool:
+        """Whether all that waits and has an end is plain: its run time is the same at every place."""
+        jobs = self.catalogue.jobs
+        return all(jobs[t.profile].is_plain for t in self.pending if not t.endless)
+
     def age_s(self, task: Task) -> float:
         """Seconds since a task was submitted; in whole microseconds, so that they are the same wherever the clock began."""
         return round(self.now_s - task.submit_s, 6)

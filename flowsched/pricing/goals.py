@@ -124,7 +124,8 @@ class Goals:
     def _importance(self, task: Task, best_run_s: float) -> float:
         weight = task.weight
         if self._goal_s is None and not task.endless:
-            plain = self._forecasts.view.snapshot.catalogue.jobs[task.profile].is_plain
+            snapshot = self._forecasts.view.snapshot
+            plain = snapshot.waits_plain and snapshot.catalogue.jobs[task.profile].is_plain
             weight *= (best_run_s / REFERENCE_RUN_S) ** self._settings.length_exponent(plain)
         return weight
 

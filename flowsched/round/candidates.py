@@ -209,9 +209,8 @@ class _Draw:
         job, profiles = cluster.jobs[task.profile], cluster.profiles
         best_s = REFERENCE_RUN_S if task.endless else float(profiles.alone_s[job].min()) * task.scale
         goal_s = settings.goal_factor * best_s if task.goal_s is None else task.goal_s
-        exponent = (
-            0.0 if task.endless else settings.length_exponent(self.snapshot.catalogue.jobs[task.profile].is_plain)
-        )
+        plain = self.snapshot.waits_plain and self.snapshot.catalogue.jobs[task.profile].is_plain
+        exponent = 0.0 if task.endless else settings.length_exponent(plain)
         importance = task.weight * (best_s / REFERENCE_RUN_S) ** exponent
         delay = self.snapshot.start_delay
         waited_s = self.snapshot.age_s(task)

@@ -238,7 +238,8 @@ class ClusterArrays:
         best_s = np.where(endless, REFERENCE_RUN_S, profiles.alone_s.min(axis=1, initial=np.inf)[job] * scale)
         goal_s = np.where(goal_s >= 0.0, goal_s, settings.goal_factor * best_s)
         plain = profiles.plain[job]
-        exponent = np.where(plain, settings.length_exponent(True), settings.length_exponent(False))
+        exempt = plain & self.snapshot.waits_plain
+        exponent = np.where(exempt, settings.length_exponent(True), settings.length_exponent(False))
         importance = weight * np.where(endless, 1.0, (best_s / REFERENCE_RUN_S) ** exponent)
         late = waited_s + np.where(endless, 0.0, left_s) > goal_s
         slope = importance * np.where(late & ~endless, settings.beta, settings.eps) / np.maximum(goal_s, 1e-9)

@@ -16,6 +16,7 @@ from flowsched.cluster.snapshot import Reservation, Running, Snapshot, Task
 from flowsched.pricing.forecast_cache import forecast_cache
 from flowsched.relations.relation import TaskGroup
 from flowsched.round.candidates import look
+from flowsched.round.scheduler import begin_round
 from flowsched.round.ties import in_steps
 from flowsched_models.document import InputError
 from flowsched_models.profile import JobProfile
@@ -89,6 +90,19 @@ def test_where_not_all_fits_weight_over_run_time_says_who_is_first() -> None:
     assert starts(world(pending, 1, there)) == {"short": "m1"}
     assert starts(world([replace(pending[0], weight=20.0), pending[1]], 1, there)) == {"long": "m1"}
     assert set(starts(world(pending, 2, there))) == {"long", "short"}, "all fits"
+
+
+def test_long_plain_jobs_count_as_long_measured_ones_where_both_wait() -> None:
+    def importance(*waiting: Task) -> float:
+        found = replace(world(waiting, 1), catalogue=replace(CATALOGUE, jobs={p.name: p for p in (PLAIN, SCALING)}))
+        hosts = HostFactory(found.catalogue)
+        view = look(found, hosts, Settings())
+        prices = begin_round(view, hosts, Settings()).model.prices
+        return prices.goals.weight[view.class_of[[t.name for t in view.tasks].index("mine")]]
+
+    mine, beside = plain("mine", 1, 240.0), plain("beside", 1, 60.0)
+    assert importance(mine, beside) == 1.0
+    assert importance(mine, replace(beside, profile=SCALING.name)) == pytest.approx(8.0)
 
 
 def test_length_counts_for_measured_jobs_only_unless_it_is_set() -> None:

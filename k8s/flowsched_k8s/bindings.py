@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from flowsched_k8s import names
-from flowsched_k8s.bookings import Booking
+from flowsched_k8s.bookings import Booking, Bookings
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.entries import PodEntry
 from flowsched_k8s.exclusions import PORT, exclusions
@@ -82,6 +82,7 @@ class Bindings:
     _tallies: Tallies
     _wakeups: Wakeups
     _notices: Notices
+    _bookings: Bookings
     under_way: dict[str, Bind] = field(default_factory=dict)
     """Bindings that are decided and have no end yet, by the pod's uid."""
     _sent: set[str] = field(default_factory=set)
@@ -125,8 +126,7 @@ class Bindings:
     def withheld(self, bind: Bind, now: float) -> str | None:
         """Why a binding is not sent, asked right before that; its pod is decided anew then. None: it counts as sent.
 
-        A pod whose room others have taken meanwhile has not failed: the first time it is back in the queue at once. With it
-        go the others of its group as long as none of them is bound or sent; after that the group keeps its other places.
+        A pod whose room others have taken meanwhile has not failed: the first time it is back in the queue at once.
         """
         uid = bind.pod.uid
         why = self.outdated(bind)
@@ -142,11 +142,18 @@ class Bindings:
         if why is None:
             self._sent.add(uid)
             return None
-        group = self._gangs.ref(entry)
-        unsent = self.unsent()
-        whole = group is not None and unsent.issuperset(self._gangs.placed(group))
-        self.withdraw(uid, unsent if whole else {uid}, now, failed=False)
+        self._tallies.binds["withdrawn"] += self._give_up(entry, now)
         return why
+
+    def _give_up(self, entry: PodEntry, now: float) -> int:
+        """Take back a place that was not sent yet, and try the pod again at once, unless that has happened to it before.
+
+        With it go the others of its group as long as none of them is bound or sent; after that the group keeps its other
+        places. Returns how many have gone.
+        """
+        group, unsent, uid = self._gangs.ref(entry), self.unsent(), entry.key.uid
+        whole = group is not None and unsent.issuperset(self._gangs.placed(group))
+        return self.withdraw(uid, unsent if whole else {uid}, now, failed=False)
 
     def _taken(self, entry: PodEntry) -> str | None:
         """What a kubelet would refuse a booked pod for: too little room on its node, or a host port that is in use.
@@ -218,12 +225,13 @@ class Bindings:
                 self._unconfirmed.append((now + _CONFIRM_S, key))
         return found
 
-    def withdraw(self, uid: str, unsent: set[str], now: float, *, failed: bool = True) -> None:
+    def withdraw(self, uid: str, unsent: set[str], now: float, *, failed: bool = True) -> int:
         """Take back a place that was not sent yet, and those of all of its group. ``unsent``: all such pods.
 
-        Without ``failed`` they are tried again at once, unless that has happened to them before.
+        Without ``failed`` they are tried again at once, unless that has happened to them before. Returns how many they are.
         """
         group = self._gangs.ref(self._cache.pods[uid])
+        count = 0
         for other in (
             [uid] if group is None else sorted(u for u in unsent if self._gangs.ref(self._cache.pods[u]) == group)
         ):
@@ -232,30 +240,37 @@ class Bindings:
             if node:
                 self._over(other)
                 self._take_back(entry, now)
+                count += 1
                 if failed:
                     self._requeue(entry, now)
                     continue
-                self._tallies.binds["withdrawn"] += 1
                 self._requeue(entry, now, failures=entry.withdrawn)
                 entry.withdrawn += 1
+        return count
 
     def claims_settled(self, now: float) -> list[Instruction]:
         """Bind the pods whose volumes are there by now; take back those whose volumes never came, or never will.
 
-        The others say what they wait for.
+        Volumes take time, and may be usable elsewhere only: filters are asked again before a pod is bound. The others say
+        what they wait for.
         """
         out: list[Instruction] = []
         volumes = self._cache.volumes
         for uid, unsettled in list(self._claims.items()):
             c = unsettled.booking.chosen
             entry = self._cache.pods.get(uid)
-            if entry is None or entry.node:
-                del self._claims[uid]
-            elif c.node not in self._cache.nodes:
+            if entry is None or entry.node or uid not in self._claims:
+                # Another member of its group has taken it along.
+                self._claims.pop(uid, None)
+            elif (node := self._cache.nodes.get(c.node)) is None:
                 out += self.claim_failed(entry.key, f"were not made for {c.node}: the node is gone", now)
-            elif (why := volumes.why_never(entry.pod, c.node, unsettled.claims)) is not None:
+            elif (why := volumes.why_never(entry.pod, node.node, unsettled.claims)) is not None:
                 out += self.claim_failed(entry.key, f"were not made for {c.node}: {why}", now)
             elif volumes.settled(entry.pod):
+                if (why := self._bookings.why_not(entry)) is not None:
+                    text = f"are there, and {c.node} does not take it any more: {why}"
+                    out += self.claim_failed(entry.key, text, now)
+                    continue
                 del self._claims[uid]
                 out.append(self._bind(entry, c, unsettled.number))
             elif now - entry.assumed_s > _VOLUMES_S:
@@ -267,7 +282,7 @@ class Bindings:
         return out
 
     def claim_failed(self, key: PodKey, message: str, now: float, patch: ClaimPatch | None = None) -> list[Instruction]:
-        """A claim of a pod will not be as it needs it: its place is given back and the pod tried again, at first at once.
+        """A claim of a pod will not be as it needs it: its place is given back, as that of :meth:`withheld` is.
 
         ``patch``: that was refused; one of a place that the pod has given back already means nothing.
         """
@@ -277,9 +292,7 @@ class Bindings:
             return []
         if patch is not None and patch not in unsettled.booking.patches:
             return []
-        self._take_back(entry, now)
-        self._requeue(entry, now, failures=entry.withdrawn)
-        entry.withdrawn += 1
+        self._give_up(entry, now)
         return self._notices.tell(entry, names.UNSCHEDULABLE, f"its volumes {message}", now)
 
     def _take_back(self, entry: PodEntry, now: float) -> None:

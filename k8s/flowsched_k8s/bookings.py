@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flowsched.support.arrays import BoolArray
 from flowsched_k8s.cache import Cache
-from flowsched_k8s.entries import PodEntry
+from flowsched_k8s.entries import NodeEntry, PodEntry
 from flowsched_k8s.gangs import Gangs
 from flowsched_k8s.inputs import InputBuilder
 from flowsched_k8s.names import CLAIM_IN_USE
@@ -66,6 +66,37 @@ class Bookings:
                 broken.update({uid: b for uid, b in tried.items() if isinstance(b, str)})
         return sound, broken
 
+    def why_not(self, entry: PodEntry) -> str | None:
+        """Why filters keep a pod from the node where it is assumed by now, or None. Room and ports are not asked for."""
+        node = self._cache.nodes.get(entry.assumed)
+        if node is None:
+            return f"node {entry.assumed} is gone"
+        return self._never(entry) or self._refused(entry, node, {}, (entry.key.uid,))
+
+    def _never(self, entry: PodEntry) -> str | None:
+        """Why a pod can be nowhere, whatever the nodes are like."""
+        problem = self._cache.wants(entry).problem
+        return CLAIM_IN_USE if problem is None and self._cache.claim_users(entry) else problem
+
+    def _refused(
+        self, entry: PodEntry, node: NodeEntry, eligible: dict[Hashable, BoolArray], without: tuple[str, ...] = ()
+    ) -> str | None:
+        """Why a node does not take a pod beside what is booked but for these uids, whatever room it has. May add to
+        ``eligible``.
+        """
+        cache = self._cache
+        wants = cache.wants(entry)
+        verdict = wants.filter.verdict(node.node)
+        if verdict is not None or not (wants.holds or wants.joins):
+            return verdict
+        key = wants.filter.key
+        if key not in eligible:
+            eligible[key] = self._inputs.verdicts(wants).eligible[: cache.fleet.rows]
+        name = node.node.metadata.name
+        if cache.fleet.permits_on(wants.holds, wants.joins, name, eligible[key], without):
+            return None
+        return "pods that are there by now keep it out"
+
     def _book(self, c: Chosen, eligible: dict[Hashable, BoolArray], now: float) -> Booking | str:
         """Assume a pod where it was placed, with its room, claims and volumes; or why that does not hold."""
         cache = self._cache
@@ -83,25 +114,14 @@ class Bookings:
         if pod.spec.volumes:
             # A pod that was booked before this one may have taken its volume.
             entry.wants = None
-        wants = cache.wants(entry)
-        if wants.problem is not None:
-            return wants.problem
-        if cache.claim_users(entry):
-            return CLAIM_IN_USE
-        if wants.filter.verdict(node.node) is not None:
-            return ""
+        if (never := self._never(entry)) is not None:
+            return never
         width = c.width_milli or entry.request_milli
         needs = {**entry.needs, "cpu": max(width, entry.request_milli)}
         if pod.spec.volumes:
             needs |= cache.volumes.needs_on(pod, c.node)
-        if not cache.fleet.fits_on(needs, c.node):
+        if self._refused(entry, node, eligible) is not None or not cache.fleet.fits_on(needs, c.node):
             return ""
-        if wants.holds or wants.joins:
-            key = wants.filter.key
-            if key not in eligible:
-                eligible[key] = self._inputs.verdicts(wants).eligible[: cache.fleet.rows]
-            if not cache.fleet.permits_on(wants.holds, wants.joins, c.node, eligible[key]):
-                return ""
         patches: tuple[ClaimPatch, ...] = ()
         if pod.spec.volumes and not cache.volumes.settled(pod):
             found = cache.volumes.selected_node_patches(pod, node.node)

@@ -82,7 +82,14 @@ class SchedulerState:
         self.held_node = HeldNode(self.cache, self.inputs, self.wakeups)
         self.resizes = Resizes(self.cache, self.wakeups, self.notices)
         self.bindings = Bindings(
-            self.cache, self.queue, self.gangs, self.recorder, self.tallies, self.wakeups, self.notices
+            self.cache,
+            self.queue,
+            self.gangs,
+            self.recorder,
+            self.tallies,
+            self.wakeups,
+            self.notices,
+            self.bookings,
         )
         self.evictions = Evictions(
             self.cache,

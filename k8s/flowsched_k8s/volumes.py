@@ -277,9 +277,8 @@ class VolumeIndex:
                 del self._promised[patch.key]
 
     def settled(self, pod: Pod) -> bool:
-        """Whether all claims of the pod are bound, so that it may be bound itself."""
-        claims = (self._claims.get(mount.claim) for mount in _mounts(pod))
-        return all(claim is not None and _is_bound(claim) for claim in claims)
+        """Whether all claims of the pod are bound, to volumes that are known, so that it may be bound itself."""
+        return not self.unbound(pod)
 
     def uids(self, pod: Pod) -> dict[ClaimKey, str]:
         """Uids of the pod's claims, as far as they are there."""
@@ -287,11 +286,15 @@ class VolumeIndex:
         return {key: claim.metadata.uid for key, claim in claims if claim is not None}
 
     def unbound(self, pod: Pod) -> list[str]:
-        """Names of the pod's claims that are not bound, in order."""
+        """Names of the pod's claims that are not bound, or to a volume that no watch has shown, in order."""
         claims = ((key, self._claims.get(key)) for key in claim_keys(pod))
-        return sorted(key.name for key, claim in claims if claim is None or not _is_bound(claim))
+        return sorted(
+            key.name
+            for key, claim in claims
+            if claim is None or not _is_bound(claim) or claim.spec.volume_name not in self._volumes
+        )
 
-    def why_never(self, pod: Pod, node: str, uids: Mapping[ClaimKey, str]) -> str | None:
+    def why_never(self, pod: Pod, node: Node, uids: Mapping[ClaimKey, str]) -> str | None:
         """Why the pod's claims will not be bound for a node that was chosen, or None while they still may be.
 
         ``uids``: of the claims when it was chosen; one that was made anew knows nothing of that.
@@ -306,8 +309,12 @@ class VolumeIndex:
                 return f"{named} was made anew"
             # A patch of ours that no watch has shown is still to come.
             waits = not claim.spec.volume_name and mount.claim not in self._promised
-            if waits and _selected_node(claim) != node:
-                return f"{named} is not to be bound for {node} any more"
+            if waits and _selected_node(claim) != node.metadata.name:
+                return f"{named} is not to be bound for {node.metadata.name} any more"
+            # A provisioner may make it elsewhere, and a volume may be given to the claim by hand.
+            reach = self._reach.get(claim.spec.volume_name)
+            if reach is not None and not reach.covers(node):
+                return f'{named} has the volume "{claim.spec.volume_name}", which cannot be used there'
         return None
 
     def pod_volume_needs(self, pod: Pod, without: Set[Attached] = frozenset()) -> dict[str, int]:

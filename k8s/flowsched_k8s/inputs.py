@@ -143,21 +143,24 @@ class InputBuilder:
         held_node: tuple[str, str, int] | None = None,
         keep_record: bool = False,
         rounds_waited: Mapping[str, int] | None = None,
+        passed_over: Mapping[str, frozenset[str]] | None = None,
         everything: bool = False,
         at_once: bool = False,
     ) -> RoundInput:
         """A round's input. ``entries`` in the order in which they are served; ``rounds_waited`` by uid, for the record.
 
+        ``passed_over``: by uid, nodes without room for a pod that are not to be reserved for it.
         ``everything``: what runs is there even if no measured pod waits. ``at_once``: a quick round is decided before
         anything changes, so it needs no copy of the fleet.
         """
         cache = self._cache
-        by_class: dict[object, list[PodEntry]] = {}
+        by_class: dict[tuple[object, bool, frozenset[str]], list[PodEntry]] = {}
         due_age_s = cache.configuration.engine.due_age_s
         for entry in entries:
             # Once it is due, a pod takes what it would not take before.
             due = entry.intent.min_utility is not None and now - entry.waits_since_s > due_age_s
-            by_class.setdefault((cache.wants(entry).class_key, due), []).append(entry)
+            over = (passed_over or {}).get(entry.key.uid, frozenset())
+            by_class.setdefault((cache.wants(entry).class_key, due, over), []).append(entry)
         group_priority: dict[GroupRef, int] = {}
         for entry in entries:
             ref = cache.wants(entry).group
@@ -166,7 +169,7 @@ class InputBuilder:
         specs = {ref: spec for ref in group_priority if isinstance(spec := self._gangs.spec(ref), GroupSpec)}
         group_priority |= {ref: spec.priority for ref, spec in specs.items() if spec.priority is not None}
         forecast = self._forecast_groups(entries) if group_priority else frozenset()
-        wholes = [self._class(members, group_priority, forecast) for members in by_class.values()]
+        wholes = [self._class(members, group_priority, forecast, over) for (_, _, over), members in by_class.items()]
         self._careful -= group_priority.keys()
         topologies = {group_name(ref): found for ref in specs if (found := self.topology(ref)) is not None}
         if topologies:
@@ -230,7 +233,11 @@ class InputBuilder:
         return frozenset(measured - other)
 
     def _class(
-        self, members: Sequence[PodEntry], group_priority: Mapping[GroupRef, int], forecast: Collection[GroupRef]
+        self,
+        members: Sequence[PodEntry],
+        group_priority: Mapping[GroupRef, int],
+        forecast: Collection[GroupRef],
+        passed_over: frozenset[str],
     ) -> ClassInput:
         cache = self._cache
         first = members[0]
@@ -244,6 +251,9 @@ class InputBuilder:
         if (full := self.too_many_volumes(first)) is not None:
             allowed, verdict = allowed & ~full, np.where(full & (verdict == 0), np.int16(len(reasons)), verdict)
             reasons = [*reasons, TOO_MANY_VOLUMES]
+        if shut := [row for name in passed_over if (row := cache.fleet.row(name)) is not None]:
+            allowed = allowed.copy()
+            allowed[shut] = False
         preference = verdicts.preference[:rows]
         if wants.soft:
             preference = preference + self._sought(wants)

@@ -291,7 +291,6 @@ class MeasuredPods:
 
     def held(self, decisions: Decisions, by_uid: Mapping[str, ClassInput]) -> list[Held]:
         """Why the others wait."""
-        reserved = {r.task: r.machine for r in decisions.reservations}
         incomplete = self._incomplete(decisions, by_uid)
         found = []
         together: dict[tuple[str, str], list[Postponement]] = {}
@@ -304,10 +303,7 @@ class MeasuredPods:
                 text = f"postponed: {w.reason} ({numbers})"
                 found.append(Held((w.task,), Fate.POSTPONED, text, frozenset({Cause.PROFILE})))
             else:
-                held = no_room(self.given, c, (w.task,))
-                if w.task in reserved:
-                    held = replace(held, message=f"{held.message} {reserved[w.task]} is reserved for it.")
-                found.append(held)
+                found.append(no_room(self.given, c, (w.task,)))
         for (_, reason), waiting in together.items():
             uids = tuple(w.task for w in waiting)
             c = by_uid[uids[0]]

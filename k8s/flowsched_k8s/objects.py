@@ -279,6 +279,7 @@ class PodSpec(Struct):
     resources: Resources | None = None
     priority: int | None = None
     preemption_policy: str | None = None
+    restart_policy: str | None = None
     scheduling_gates: list[Name] | None = None
     topology_spread_constraints: list[TopologySpreadConstraint] | None = None
     volumes: list[Volume] | None = None

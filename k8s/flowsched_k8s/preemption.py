@@ -40,6 +40,8 @@ _PRIORITY_OFFSET = 2**31
 
 def is_part_of_node(pod: Pod) -> bool:
     """Whether a node or a DaemonSet owns the pod."""
+    if _MIRROR in (pod.metadata.annotations or {}):
+        return True
     return any(o.controller and o.kind in ("DaemonSet", "Node") for o in pod.metadata.owner_references or ())
 
 
@@ -47,8 +49,7 @@ def is_movable(pod: Pod) -> bool:
     """Whether the pod may be taken off its node: not if a node or DaemonSet owns it, the system needs it, or it says so."""
     annotations = pod.metadata.annotations or {}
     return not (
-        _MIRROR in annotations
-        or is_part_of_node(pod)
+        is_part_of_node(pod)
         or (pod.spec.priority or 0) >= SYSTEM_PRIORITY
         or annotations.get(_KARPENTER) == "true"
         or annotations.get(_AUTOSCALER) == "false"

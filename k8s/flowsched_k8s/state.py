@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 
-from flowsched.cluster.snapshot import PlannedStart, Reservation
+from flowsched.cluster.snapshot import PlannedStart
 from flowsched_k8s import names
 from flowsched_k8s.bindings import Bindings, ReadPod
 from flowsched_k8s.bookings import Booking, Bookings
@@ -79,7 +79,7 @@ class SchedulerState:
         self.tallies = Tallies()
         self.wakeups = Wakeups(self.cache, self.queue)
         self.notices = Notices(self.cache, self.recorder)
-        self.held_node = HeldNode(self.cache, self.inputs, self.wakeups)
+        self.held_node = HeldNode(self.cache, self.gangs, self.inputs, self.wakeups)
         self.resizes = Resizes(self.cache, self.wakeups, self.notices)
         self.bindings = Bindings(
             self.cache,
@@ -121,7 +121,6 @@ class SchedulerState:
         """uids of pods that the last round they were in postponed."""
         self.plan: dict[str, PlannedStart] = {}
         """By uid, starts that the last round planned for later."""
-        self._reservations: tuple[Reservation, ...] = ()
         self._first_active_s: float | None = None
         self._long_round = False
         """Whether the last round took longer than a batch is gathered."""
@@ -446,8 +445,9 @@ class SchedulerState:
             now,
             number=self.rounds,
             plan=tuple(self.plan.values()),
-            reservations=self._reservations,
+            reservations=self.held_node.reservations,
             held_node=self.held_node.held,
+            passed_over=self.held_node.passed_over(entries, now),
             keep_record=keep_record,
             at_once=at_once,
             rounds_waited={e.key.uid: e.attempts + self._rounds_before(e.key) for e in entries},
@@ -463,7 +463,6 @@ class SchedulerState:
         self._long_round = seconds_taken > self.configuration.rounds.batch_window_s
         self._pause_until_s = now + min(_IDLE_SHARE * seconds_taken, _LONGEST_PAUSE_S)
         self.plan = {p.task: p for p in result.plan}
-        self._reservations = result.reservations
         if self.events is not None:
             self.events.decided(result, now)
         out: list[Instruction] = []
@@ -482,12 +481,14 @@ class SchedulerState:
                 self.queue.requeue(late.key, now, AttemptOutcome.RETRY)
         preempted = self.evictions.plan(result.held, self.bindings.unsent(), now)
         out = [i for i in out if not self._was_taken_back(i)]
+        self.held_node.choose(result, now)
         for held in result.held:
             for uid in held.uids:
                 waiting = self.cache.pods.get(uid)
                 if waiting is None or waiting.place:
                     continue
                 message, nominated_node = preempted.told.get(uid, (held.message, None))
+                message += self.held_node.said(uid)
                 if uid in preempted.later:
                     out += self.notices.tell(waiting, names.UNSCHEDULABLE, message, now)
                     self.queue.put_back(waiting.key)
@@ -503,7 +504,6 @@ class SchedulerState:
                 self.wakeups.room_on(chosen.node, now, frozenset((*chosen.holds, *chosen.joins)))
         out += self._group_statuses(result)
         out += preempted.instructions
-        self.held_node.choose(result.held, self._reservations, now)
         return out
 
     def _was_taken_back(self, decided: Instruction) -> bool:

@@ -45,6 +45,10 @@ class Wakeups:
 
         self._queue.wake(Wake.POD_GONE, now, fits)
 
+    def turn_over(self, now: float) -> None:
+        """A node is kept no longer for a pod: all that wait for room are decided again, as another one may be kept now."""
+        self._queue.wake(Wake.NODE_ALLOCATABLE, now)
+
     def volumes_changed(self, wake: Wake, now: float) -> None:
         """What is known of claims, volumes or their classes has changed, or what is promised of them."""
         self._cache.invalidate_wants(lambda e: bool(e.pod.spec.volumes))

@@ -26,7 +26,7 @@ OVERDUE = Configuration(engine=Settings(due_age_s=DUE_S))
 def cluster() -> ModelServer:
     server = ModelServer()
     server.put(b.node("n1", "2"))
-    server.put(b.pod("there", node="n1", cpu="1"))
+    server.put(b.pod("there", node="n1", cpu="1", restartPolicy="Never"))
     return server
 
 

@@ -365,7 +365,8 @@ def test_room_that_is_held_and_nodes_that_drain_are_left_alone() -> None:
     """One pod is overdue and wants all of a node: what came later stays away from the node that drains for it."""
     model = MODELS["trivial"]
     running = scheduler(model, *nodes(2, "4"), engine=Settings(due_age_s=60.0))
-    running.create(*(b.pod(f"s{i}", cpu="1", node=f"n{1 + i % 2}") for i in range(2)), b.pod("wide", cpu="4"))
+    jobs = (b.pod(f"s{i}", cpu="1", node=f"n{1 + i % 2}", restartPolicy="Never") for i in range(2))
+    running.create(*jobs, b.pod("wide", cpu="4"))
     running.round()
     running.server.now += 400.0
     running.state.queue.wake(Wake.ANY, running.now)

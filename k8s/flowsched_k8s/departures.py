@@ -1,0 +1,117 @@
+"""What leaves a node by itself, and what stays whatever is kept away from it: the room that keeping a node can make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from flowsched_k8s.cache import Cache
+from flowsched_k8s.entries import PodEntry
+from flowsched_k8s.names import PLACEMENT
+from flowsched_k8s.preemption import is_part_of_node
+
+_ENDING = ("Never", "OnFailure")
+"""Restart policies of pods that end."""
+
+
+class Departure(StrEnum):
+    """How a pod leaves its node."""
+
+    BY_ITSELF = "by itself"
+    """Its work ends, or it is being deleted."""
+    DELETED = "deleted"
+    """It runs until it is deleted, as the pods of a Deployment do; this scheduler has placed it."""
+    NEVER = "never"
+    """Keeping the node moves nothing: it is part of the node, or was placed by other means and runs until it is deleted."""
+
+
+def departure(entry: PodEntry) -> Departure:
+    """How a pod leaves its node, unless it is being deleted."""
+    pod = entry.pod
+    if is_part_of_node(pod):
+        return Departure.NEVER
+    owners = pod.metadata.owner_references or ()
+    ends = pod.spec.restart_policy in _ENDING or any(o.controller and o.kind == "Job" for o in owners)
+    if ends or entry.intent.profile is not None:
+        return Departure.BY_ITSELF
+    ours = entry.ours and (bool(entry.assumed) or PLACEMENT in (pod.metadata.annotations or {}))
+    return Departure.DELETED if ours else Departure.NEVER
+
+
+@dataclass(frozen=True)
+class _Occupation:
+    """What is on a node and may stay. Needs by resource."""
+
+    revision: int
+    never: Mapping[str, int]
+    deleted: tuple[tuple[int, Mapping[str, int]], ...]
+    """By priority the needs of all pods that run until they are deleted."""
+    leaving: tuple[tuple[float, Mapping[str, int]], ...]
+    """By when it should be gone, and needs, of each pod that is being deleted."""
+
+
+class Departures:
+    """What the pods of each node leave of it; looked at again where something has happened."""
+
+    def __init__(self, cache: Cache) -> None:
+        """No node was looked at."""
+        self._cache = cache
+        self._known: dict[str, _Occupation] = {}
+
+    def forget(self, node: str) -> None:
+        """A node is gone."""
+        self._known.pop(node, None)
+
+    def leave_room(
+        self, node: str, needs: Iterable[tuple[str, int]], priority: int, now: float, deletions: bool
+    ) -> bool:
+        """Whether a node has room for so much once all has left that leaves while it is kept for a pod of a priority.
+
+        ``deletions``: pods that run until they are deleted leave, unless their priority is higher. Pods that should be gone
+        by now, and are not, stay.
+        """
+        there, room = self._occupation(node), self._cache.nodes[node].allocatable
+        stay = [there.never]
+        stay += [took for own, took in there.deleted if own > priority or not deletions]
+        stay += [took for by_s, took in there.leaving if by_s <= now]
+        return all(room.get(r, 0) - sum(took.get(r, 0) for took in stay) >= amount for r, amount in needs)
+
+    def going(self, node: str, priority: int, now: float, deletions: bool) -> set[str]:
+        """Uids of the pods that give their room back."""
+        found = set()
+        for uid in self._cache.nodes[node].pods:
+            entry = self._cache.pods[uid]
+            if entry.is_leaving:
+                goes = not entry.is_late(now)
+            else:
+                how = departure(entry)
+                deleted = how is Departure.DELETED and deletions and entry.priority <= priority
+                goes = how is Departure.BY_ITSELF or deleted
+            found |= {uid} if goes else set()
+        return found
+
+    def _occupation(self, node: str) -> _Occupation:
+        revision = self._cache.revision(node)
+        known = self._known.get(node)
+        if known is not None and known.revision == revision:
+            return known
+        never: dict[str, int] = {}
+        deleted: dict[int, dict[str, int]] = {}
+        leaving = []
+        for uid in self._cache.nodes[node].pods:
+            entry, needs = self._cache.pods[uid], self._cache.fleet.needs_of(uid)
+            how = departure(entry)
+            if entry.is_leaving:
+                leaving.append((entry.leaves_s, needs))
+            elif how is Departure.DELETED:
+                _add(deleted.setdefault(entry.priority, {}), needs)
+            elif how is Departure.NEVER:
+                _add(never, needs)
+        found = self._known[node] = _Occupation(revision, never, tuple(deleted.items()), tuple(leaving))
+        return found
+
+
+def _add(total: dict[str, int], needs: Mapping[str, int]) -> None:
+    for resource, amount in needs.items():
+        total[resource] = total.get(resource, 0) + amount

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -103,6 +103,11 @@ class Bindings:
         """A pod is on its node, as the watch tells, or gone."""
         self._over(uid)
         self._claims.pop(uid, None)
+
+    @property
+    def unsettled(self) -> Set[str]:
+        """Uids of pods that have a place, and wait there for their volumes."""
+        return self._claims.keys()
 
     def unsent(self) -> set[str]:
         """Uids of pods that have a place of which the API server does not know yet: it can be taken back."""

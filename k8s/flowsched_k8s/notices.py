@@ -56,15 +56,16 @@ class Notices:
         """A condition could not be written; it is tried again, as autoscalers go by it."""
         self._untold.setdefault(patch.pod.uid, (now, patch.reason))
 
-    def again(self, postponed: Container[str], now: float) -> list[Instruction]:
+    def again(self, postponed: Container[str], now: float, unsettled: Container[str] = ()) -> list[Instruction]:
         """Tell waiting pods what they were not told when it was new, because something else had just been said.
 
-        ``postponed``: uids of pods whose last attempt has no condition.
+        ``postponed``: uids of pods whose last attempt has no condition. ``unsettled``: of those that have a place, and wait
+        there for their volumes.
         """
         out: list[Instruction] = []
         for uid, (since, reason) in list(self._untold.items()):
             entry = self._cache.pods.get(uid)
-            if entry is None or entry.place or uid in postponed:
+            if entry is None or (entry.place and uid not in unsettled) or uid in postponed:
                 del self._untold[uid]
             elif now - since >= _AGAIN_S:
                 del self._untold[uid]

@@ -540,7 +540,7 @@ class Process:
             if self.state.active:
                 self._dispatch(self.state.bindings.overdue(now))
                 self._dispatch(self.state.bindings.claims_settled(now))
-                self._dispatch(self.state.notices.again(self.state.postponed, now))
+                self._dispatch(self.state.notices.again(self.state.postponed, now, self.state.bindings.unsettled))
                 self.state.held_node.look(now)
             self._tell_unreadable(now)
             if now - polled >= PROFILES_EVERY_S:

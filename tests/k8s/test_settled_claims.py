@@ -93,6 +93,25 @@ def test_a_pod_is_not_bound_before_its_volume_is_known() -> None:
     assert running.where() == {"p": "n2"}
 
 
+def test_a_pod_that_is_decided_again_says_what_it_waits_for_in_the_end() -> None:
+    """A condition of a moment ago is not replaced at once, least of all where only numbers differ: it is said later."""
+    running = selecting()
+    tick(running, 2.0)
+    assert said(running).startswith("waits until its volumes are made for n1: ")
+    running.server.cordon("n1")
+    running.deliver()
+    tell(running, asking())
+    tick(running)
+    assert place(running) == "n2"
+    tell(running, asking(selected="n2"))
+    for _ in range(15):
+        tick(running, 5.0)
+        notices, bindings = running.state.notices, running.state.bindings
+        running._carry_out(notices.again(running.state.postponed, running.now, bindings.unsettled))
+    assert said(running).startswith("waits until its volumes are made for n2: ")
+    assert place(running) == "n2"
+
+
 def tainted(running: ModelScheduler) -> None:
     node = running.server.nodes["n1"]
     running.put(replace(node, spec=replace(node.spec, taints=[b.decoded(Taint, b.taint("maintenance"))])))

@@ -6,7 +6,8 @@ it, and a round works on a copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.snapshot import MILLI
-from flowsched.relations.relation import Relation
+from flowsched.relations.relation import Relation, RelationKind
 from flowsched_k8s.affinity import RelationIndex
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.cost_model import heeded
@@ -101,6 +102,8 @@ class Cache:
         self._templates: dict[str, PodTemplate] = {}
         """Of the pod that came last, by namespace: pods of one template mostly come one after the other."""
         self._wants_version = 0
+        self._away: frozenset[str] = frozenset()
+        """uids of pods that count as gone, within :meth:`without`."""
         self._revisions: dict[str, int] = {}
         self._revision = 0
 
@@ -388,12 +391,35 @@ class Cache:
             self._learn([entry])
         return entry
 
+    @contextmanager
+    def without(self, entries: Collection[PodEntry]) -> Iterator[None]:
+        """The cluster as pods find it that replace some placed ones: to be read only, by what is known of all pods by then.
+
+        Their room is free, and they count nowhere but where those that come would join them: a controller replaces a pod
+        while it is still being deleted.
+        """
+        fleet, self.fleet = self.fleet, self.fleet.copy()
+        self._away = frozenset(entry.key.uid for entry in entries)
+        try:
+            for entry in entries:
+                sought = {term.relation for term in self.wants(entry).soft if term.weight > 0}
+                joins = [n for n in self.relations.joins(entry.pod) if n in sought or self.attracts(n)]
+                self.fleet.book(entry.key.uid, entry.place, {}, joins=joins)
+            yield
+        finally:
+            self.fleet, self._away = fleet, frozenset()
+
+    def attracts(self, relation: str) -> bool:
+        """Whether pods have to be where others are that join a relation."""
+        found = self.fleet.relation(relation)
+        return found is not None and found.kind is RelationKind.TOGETHER
+
     def rows_of_workload(self, workload: str) -> list[int]:
         """Fleet row of the node of each of its pods that are to stay."""
         found = []
         for uid in self._index.of_workload(workload):
             entry = self.pods[uid]
-            row = self.fleet.row(entry.place) if entry.place else None
+            row = self.fleet.row(entry.place) if entry.place and uid not in self._away else None
             if row is not None and entry.pod.metadata.deletion_timestamp is None:
                 found.append(row)
         return found

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.snapshot import PlannedStart, Reservation
-from flowsched.relations.relation import RelationKind
 from flowsched_k8s.affinity import SPREAD_WEIGHT
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.cost_model import make_model
@@ -446,9 +445,5 @@ class InputBuilder:
             wants = self._cache.wants(entry)
             holds = wants.holds
             # It is not there yet: no pod may come for its sake.
-            joins = tuple(name for name in wants.joins if not self._attracts(name))
+            joins = tuple(name for name in wants.joins if not self._cache.attracts(name))
         return Nominee(entry.key.uid, entry.priority, node, entry.needs, holds, joins)
-
-    def _attracts(self, name: str) -> bool:
-        relation = self._cache.fleet.relation(name)
-        return relation is not None and relation.kind is RelationKind.TOGETHER

@@ -3,7 +3,9 @@
 A plan is made for one purpose. *Interference*: tasks that the forecasts see go where the cost of both machines falls by more
 than the move's price, as migration in ``simulate`` has it. *Room* for pods that wait, and *empty nodes*: the pods in the way
 are taken off their nodes and decided on by an ordinary round; the plan stands if that round has another place for each of
-them, and if what is won is worth more than the moves.
+them, and if what is won is worth more than the moves. That round has all that the next one will have: wishes, spreads,
+what is held for others, and pods that wait and would take a place that becomes free. Moves for less interference are
+confirmed by such a round as well.
 """
 
 from __future__ import annotations
@@ -18,10 +20,10 @@ from flowsched.records.record import Recipe
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import Solver
 from flowsched_k8s.configuration import RebalancingSettings
-from flowsched_k8s.measured_pods import MeasuredPods
+from flowsched_k8s.measured_pods import MeasuredPods, book
 from flowsched_k8s.planning import plan_round, trace_of_moves
 from flowsched_k8s.preemption import PreemptionPlan
-from flowsched_k8s.round_input import RoundInput
+from flowsched_k8s.round_input import RoundInput, RoundResult
 
 
 class Purpose(StrEnum):
@@ -43,7 +45,7 @@ class MoveQuestion:
     what: str
     """Such as "room for team/job"."""
     given: RoundInput
-    """With the pods in question as those that wait, and their room free; for interference when no pod waits."""
+    """With the pods in question beside those that wait, and their room free; for interference when no pod waits."""
     sources: Mapping[str, str]
     """Node of each pod that may be moved, by uid."""
     gain: float = 0.0
@@ -54,6 +56,8 @@ class MoveQuestion:
     """For interference: nodes that each of them may go to."""
     room_for: Mapping[str, PreemptionPlan] = field(default_factory=dict)
     """For room: by uid of a waiting pod, where it goes and who leaves."""
+    in_use: frozenset[str] | None = None
+    """For an empty node: the other nodes that pods are on; None where they may go to any."""
 
 
 @dataclass(frozen=True)
@@ -125,17 +129,49 @@ def migration_settings(engine: Settings, settings: RebalancingSettings) -> Setti
     )
 
 
+def confirmed(
+    plan: MovePlan, question: MoveQuestion, solver: Solver, engine: FlowScheduler, settings: RebalancingSettings
+) -> MovePlan | str:
+    """What is left of moves that pay each by itself, by where an ordinary round puts their pods; or why nothing is.
+
+    ``question``: about the same pods, with those that wait. A pod that goes to another node than its target has to gain by
+    that one.
+    """
+    places = {c.uid: c.node for c in _round(question, solver, engine).chosen}
+    moves = tuple(m for m in plan.moves if places.get(m.uid, m.source) != m.source)
+    if not moves:
+        uid = plan.moves[0].uid
+        title = question.given.titles.get(uid, uid)
+        where = f"on {places[uid]} again" if uid in places else "nowhere at once"
+        return f"the next round would place {title} {where}"
+    if all(places[m.uid] == m.target for m in moves):
+        return replace(plan, moves=moves)
+    there = {m.uid: (places[m.uid],) for m in moves}
+    sources = {m.uid: m.source for m in moves}
+    return _relieve(replace(plan.question, sources=sources, targets=there), solver, settings)
+
+
+def _round(question: MoveQuestion, solver: Solver, engine: FlowScheduler) -> RoundResult:
+    return plan_round(replace(question.given, fleet=question.given.fleet.copy()), solver, engine)
+
+
 def _place_again(question: MoveQuestion, solver: Solver, engine: FlowScheduler) -> MovePlan | str:
-    """An ordinary round on the pods in question, beside the room that is held for others."""
+    """An ordinary round on the pods in question and those that wait, beside the room that is held for others."""
     price = sum(question.price.values())
-    result = plan_round(replace(question.given, fleet=question.given.fleet.copy()), solver, engine)
+    result = _round(question, solver, engine)
     places = {c.uid: c.node for c in result.chosen}
-    left = sorted(question.given.titles.get(uid, uid) for uid in question.sources if uid not in places)
+    titles = question.given.titles
+    left = sorted(titles.get(uid, uid) for uid in question.sources if uid not in places)
     if left:
         return f"there is no other place for {left[0]}" + (f" and {len(left) - 1} more" if len(left) > 1 else "")
-    if any(places[uid] == source for uid, source in question.sources.items()):
-        return "the engine would place the pods where they are"
-    each = question.gain / len(places)
+    for uid, source in sorted(question.sources.items()):
+        if places[uid] == source:
+            return f"the next round would place {titles.get(uid, uid)} on {source} again"
+        if question.in_use is not None and places[uid] not in question.in_use:
+            return f"the next round would place {titles.get(uid, uid)} on {places[uid]}, where no pod is"
+    if (taken := _taken(question, result)) is not None:
+        return taken
+    each = question.gain / len(question.sources)
     moves = tuple(
         PlannedMove(uid, source, places[uid], each, question.price[uid])
         for uid, source in sorted(question.sources.items())
@@ -143,3 +179,21 @@ def _place_again(question: MoveQuestion, solver: Solver, engine: FlowScheduler) 
     if question.gain <= price:
         return f"it gains {question.gain:.2f}, and {len(moves)} moves cost {price:.2f}"
     return MovePlan(question, moves, None if result.trace is None else result.trace.record)
+
+
+def _taken(question: MoveQuestion, result: RoundResult) -> str | None:
+    """Which other pod would get what the moves are made for; None if none would."""
+    given, sources = question.given, set(question.sources.values())
+    if question.purpose is Purpose.EMPTY_NODE:
+        for c in result.chosen:
+            if c.node in sources:
+                return f"the next round would place {given.titles.get(c.uid, c.uid)} there"
+        return None
+    fleet, kinds = given.fleet.copy(), {uid: c for c in given.classes for uid in c.uids}
+    for c in result.chosen:
+        book(fleet, kinds[c.uid], c.uid, c.node, c.width_milli or 0)
+    for nominee in given.nominated:
+        if nominee.uid in question.room_for and not fleet.fits_on(nominee.needs, nominee.node):
+            return f"pods of higher priority would take the room on {nominee.node}"
+        nominee.take_room(fleet)
+    return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from flowsched_k8s.names import GROUP_TOPOLOGY, PLACEMENT
 from flowsched_k8s.objects import Pod, PodGroup, SucceededPod
-from flowsched_k8s.readings import seconds
+from flowsched_k8s.readings import controller_of, seconds
 
 IN_TREE = "scheduling.k8s.io"
 PLUGINS = "scheduling.x-k8s.io"
@@ -209,10 +209,6 @@ def _from_labels(ref: GroupRef, pods: Iterable[Pod]) -> GroupSpec | str:
     return f"no pod of group {ref.name} has the label {MINIMUM_LABEL}"
 
 
-def _controller(pod: Pod | SucceededPod) -> str | None:
-    return next((o.uid for o in pod.metadata.owner_references or () if o.controller), None)
-
-
 def _ended_s(pod: SucceededPod) -> float:
     """When a pod ended, as its kubelet says; minus infinity if it does not."""
     ends = [seconds(c.last_transition_time) for c in pod.status.conditions or () if c.type == "Ready"]
@@ -226,10 +222,10 @@ def _belongs_to(ended: SucceededPod, pods: Collection[Pod]) -> bool:
     so is what ran beside a pod that is there. A pod that no object made counts if flowsched has placed it, hence with its
     whole group: one that was put on its node by hand may have run before there was a group.
     """
-    owner = _controller(ended)
+    owner = controller_of(ended)
     return (
         (owner is None and PLACEMENT in (ended.metadata.annotations or {}))
-        or (owner is not None and any(_controller(pod) == owner for pod in pods))
+        or (owner is not None and any(controller_of(pod) == owner for pod in pods))
         or any(seconds(pod.metadata.creation_timestamp) < _ended_s(ended) for pod in pods)
     )
 

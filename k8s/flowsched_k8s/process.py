@@ -52,7 +52,7 @@ from flowsched_k8s.instructions import (
 from flowsched_k8s.load_reader import LoadReader
 from flowsched_k8s.metrics import Metrics
 from flowsched_k8s.metrics_updater import MetricsUpdater
-from flowsched_k8s.move_plan import plan_moves
+from flowsched_k8s.move_plan import MovePlan, confirmed, plan_moves
 from flowsched_k8s.planning import make_engine, plan_any_round
 from flowsched_k8s.pod_groups import IN_TREE
 from flowsched_k8s.profiles_file import ProfilesFile, first_profiles
@@ -379,8 +379,19 @@ class Process:
         rebalancing, settings = self.state.rebalancing, self.configuration.rebalancing
         try:
             self._dispatch(rebalancing.restore(now))
-            questions = rebalancing.questions(now)
-            plan, refused = await self._threads.run(plan_moves, questions, self._solver, self._engine, settings)
+            questions = iter(rebalancing.questions(now))
+            refused: list[str] = []
+            while True:
+                plan, why = await self._threads.run(plan_moves, questions, self._solver, self._engine, settings)
+                refused += why
+                check = None if plan is None else rebalancing.check(plan, self._clock())
+                if plan is None or check is None:
+                    break
+                found = await self._threads.run(confirmed, plan, check, self._solver, self._engine, settings)
+                if isinstance(found, MovePlan):
+                    plan = found
+                    break
+                refused.append(f"{check.what}: {found}")
         except Exception:  # A fault of ours must not stop the scheduling of pods.
             LOG.exception("rebalancing failed", extra={"look": rebalancing.looks})
             return

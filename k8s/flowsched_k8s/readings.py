@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from functools import lru_cache
 
-from flowsched_k8s.objects import Meta, Node
+from flowsched_k8s.objects import Meta, Node, Pod, SucceededPod
 from flowsched_k8s.quantity import cpu_milli
 from flowsched_models.document import InputError
 from flowsched_models.quantity import parse_cores
@@ -21,6 +21,11 @@ def seconds(moment: str | None) -> float:
     if not moment:
         return 0.0
     return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
+
+
+def controller_of(pod: Pod | SucceededPod) -> str | None:
+    """Uid of the object that makes another pod where this one ends; None for a pod without any."""
+    return next((o.uid for o in pod.metadata.owner_references or () if o.controller), None)
 
 
 def created_s(second: float, seen_s: float, live: bool) -> float:

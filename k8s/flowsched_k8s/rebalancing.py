@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
 
 from flowsched_k8s.budgets import Budgets
@@ -21,6 +22,7 @@ from flowsched_k8s.evictions import Evictions
 from flowsched_k8s.gangs import Gangs, group_name
 from flowsched_k8s.inputs import InputBuilder
 from flowsched_k8s.instructions import Instruction, MovePod, PodKey, TaintNode
+from flowsched_k8s.move_outcomes import MoveOutcomes
 from flowsched_k8s.move_plan import MovePlan, MoveQuestion, PlannedMove, Purpose
 from flowsched_k8s.names import AVOIDED, EMPTIED, EVICTION_BY_API
 from flowsched_k8s.objects import Pod, Taint
@@ -28,8 +30,8 @@ from flowsched_k8s.pod_groups import GroupSpec
 from flowsched_k8s.preemption import Occupant, PreemptionPlan, is_part_of_node
 from flowsched_k8s.queue import Place, PodQueue
 from flowsched_k8s.recorder import Recorder
-from flowsched_k8s.round_input import Nominee, RoundInput
-from flowsched_k8s.stays import NOT_MOVABLE, why_always_stays, why_stays
+from flowsched_k8s.round_input import ClassInput, Nominee, RoundInput
+from flowsched_k8s.stays import NOT_MOVABLE, RETURNED, why_always_stays, why_stays
 from flowsched_k8s.tallies import Tallies
 from flowsched_k8s.victims import MOST_WORK, Victims
 
@@ -37,6 +39,8 @@ LOG = logging.getLogger(__name__)
 
 _WAITING = 3
 """Pods or groups that wait and that room is looked for, in one look."""
+_BESIDE = 200
+"""Pods that wait and may get a place that becomes free, in one question."""
 _NODES = 4
 """Nodes that are tried for being emptied, in one look."""
 _TASKS = 64
@@ -86,6 +90,8 @@ class Rebalancing:
     _evictions: Evictions
     _recorder: Recorder
     _tallies: Tallies
+    _round_input: Callable[[Sequence[PodEntry], float], RoundInput]
+    """What a round that decides on some pods would know."""
     _stays: dict[str, str] = field(default_factory=dict)
     """By uid of a placed pod why it may not be moved, as of this look; empty for those that may."""
     _always: dict[str, tuple[Pod, str]] = field(default_factory=dict)
@@ -105,11 +111,14 @@ class Rebalancing:
     _moves: deque[dict[str, object]] = field(default_factory=lambda: deque(maxlen=_MOVED))
     _emptied: dict[str, float] = field(default_factory=dict)
     """Nodes that are marked as emptied, and since when, as of this look."""
+    _purposeless: dict[str, frozenset[Purpose]] = field(default_factory=dict)
+    """By uid of a placed pod, what its workload is not moved for, as of this look; empty sets are left out."""
 
     def __post_init__(self) -> None:
         """Its plans of who could leave are its own."""
         self._settings = self._cache.configuration.rebalancing
         self._planner = Victims(self._cache, self._inputs, self._budgets, self._as_occupant)
+        self._outcomes = MoveOutcomes(self._cache)
 
     # When
 
@@ -128,6 +137,7 @@ class Rebalancing:
     def seen(self, entry: PodEntry, now: float) -> None:
         """A pod is told of: one that another program evicts keeps this from moving others against them."""
         uid = entry.key.uid
+        self._outcomes.arrived(entry)
         if entry.pod.metadata.deletion_timestamp is None or uid in self._sent or not entry.node:
             return
         if any(c.reason == EVICTION_BY_API and c.status == "True" for c in entry.pod.status.conditions or ()):
@@ -173,12 +183,17 @@ class Rebalancing:
             return []
         self._see_who_stays(now)
         look.stays = Counter(reason for reason in self._stays.values() if reason)
+        look.stays.update(
+            f"{RETURNED} ({p})" for uid, of in self._purposeless.items() if not self._stays[uid] for p in of
+        )
         return [*self._room(now, look), *self._interference(now), *self._empty_nodes(now)]
 
     def _see_who_stays(self, now: float) -> None:
         """In time with the pods, of which there may be very many."""
         cache, known = self._cache, self._always
         stays: dict[str, str] = {}
+        purposeless: dict[str, frozenset[Purpose]] = {}
+        self._outcomes.review(now)
         always: dict[str, tuple[Pod, str]] = {}
         for uid, entry in cache.pods.items():
             if entry.place in cache.nodes:
@@ -187,9 +202,19 @@ class Rebalancing:
                     seen = entry.pod, why_always_stays(entry)
                 always[uid] = seen
                 stays[uid] = seen[1] or why_stays(entry, cache, self._gangs, now, self._settings.cool_down_s)
-        changed = {cache.pods[uid].place for uid, why in stays.items() if self._stays.get(uid) != why}
+                if self._outcomes.any and (for_none := self._outcomes.gained_nothing(entry)):
+                    purposeless[uid] = for_none
+        changed = {
+            cache.pods[uid].place
+            for uid, why in stays.items()
+            if self._stays.get(uid) != why or self._purposeless.get(uid) != purposeless.get(uid)
+        }
         self._planner.read_again(changed)
-        self._stays, self._always = stays, always
+        self._stays, self._always, self._purposeless = stays, always, purposeless
+
+    def _may_move(self, uid: str, purpose: Purpose) -> bool:
+        """Whether a placed pod may be moved for a purpose, as of this look."""
+        return not self._stays.get(uid, NOT_MOVABLE) and purpose not in self._purposeless.get(uid, ())
 
     def _room(self, now: float, look: Look) -> Iterator[MoveQuestion]:
         """Room for pods and groups that wait, those that wait longest first."""
@@ -223,7 +248,10 @@ class Rebalancing:
             if (problem := self._problem(leaving)) is not None:
                 look.told.append(f"{what}: {problem}")
                 continue
-            yield self._elsewhere(Purpose.ROOM, what, leaving, now, gain, nominees=nominees, room_for=plans)
+            beside = [e for _, _, others in waiting if others is not entries for e in others]
+            yield self._elsewhere(
+                Purpose.ROOM, what, leaving, now, gain, nominees=nominees, beside=beside, room_for=plans
+            )
 
     def _waiting(self) -> list[tuple[str, int, list[PodEntry]]]:
         """(what is asked, pods needed together, pods) of those that found no room, those that wait longest first."""
@@ -255,7 +283,11 @@ class Rebalancing:
         cache = self._cache
         if not cache.configuration.cost_model.is_flow:
             return
-        able = [e for uid, why in self._stays.items() if not why and (e := cache.pods[uid]).intent.profile is not None]
+        able = [
+            e
+            for uid in self._stays
+            if (e := cache.pods[uid]).intent.profile is not None and self._may_move(uid, Purpose.INTERFERENCE)
+        ]
         if not able:
             return
         some = [e for e in self._some(able) if self._is_task(e)]
@@ -317,21 +349,24 @@ class Rebalancing:
         if gain <= 0.0:
             return
         on = {name: self._residents(node) for name, node in self._cache.nodes.items() if name not in self._emptied}
-        closed = [name for name in self._cache.nodes if not on.get(name)]
+        in_use = {name for name, pods in on.items() if pods}
         order = sorted((len(pods), name) for name, pods in on.items() if pods)
         able = [
             name
             for count, name in order
             if count <= self._settings.max_moves
             and name not in self._cache.nominated.values()
-            and not any(self._stays[e.key.uid] for e in on[name])
+            and all(self._may_move(e.key.uid, Purpose.EMPTY_NODE) for e in on[name])
             and self._is_little_used(name)
             and not self._too_many({e.key.uid: e.key for e in on[name]})
             and self._problem(on[name]) is None
         ]
+        beside = [e for _, _, others in self._waiting() for e in others] if able else []
         for name in able[:_NODES]:
-            what = f"{name} without pods"
-            yield self._elsewhere(Purpose.EMPTY_NODE, what, on[name], now, gain, closed=[*closed, name])
+            what, kept = f"{name} without pods", frozenset(in_use - {name})
+            yield self._elsewhere(
+                Purpose.EMPTY_NODE, what, on[name], now, gain, beside=beside, in_use=kept, marked=name
+            )
 
     def _residents(self, node: NodeEntry) -> list[PodEntry]:
         """Pods that keep a node in use: those of DaemonSets and of the node itself do not."""
@@ -356,29 +391,62 @@ class Rebalancing:
         gain: float,
         *,
         nominees: Sequence[Nominee] = (),
-        closed: Sequence[str] = (),
+        beside: Sequence[PodEntry] = (),
         room_for: Mapping[str, PreemptionPlan] | None = None,
+        in_use: frozenset[str] | None = None,
+        marked: str = "",
     ) -> MoveQuestion:
-        """The question whether some pods have other places, their room free. ``closed``: nodes that take none."""
-        entries = sorted(entries, key=lambda e: e.order)
+        """The question where the next round has other places for some pods, their room free.
+
+        ``beside``: pods that wait, the first in line first. ``marked``: the node that will be marked as emptied.
+        """
         uids = {e.key.uid for e in entries}
-        given = self._inputs.build(entries, now, number=self.looks, keep_record=True)
+        wanting = [e for e in beside[:_BESIDE] if self._cache.wants(e).problem is None]
+        asked = sorted([*entries, *wanting], key=lambda e: (-e.priority, e.order))
+        for entry in asked:
+            # All declare their relations before any is counted; so do those that room is held for.
+            self._cache.wants(entry)
+        self._inputs.nominees()
+        with self._cache.without(entries):
+            given = self._round_input(asked, now)
         done = {r.task.name: r.progress for r in given.world.running if r.task.name in uids and not r.task.endless}
         for uid in uids:
             given.fleet.release(uid)
         return MoveQuestion(
             purpose,
             what,
-            _with(given, uids, nominees, closed),
+            replace(
+                given,
+                number=self.looks,
+                classes=tuple(self._as_new(c, uids, now, marked) for c in given.classes),
+                world=given.world.without(uids),
+                nominated=(*given.nominated, *nominees),
+                keep_record=True,
+            ),
             {e.key.uid: e.place for e in entries},
             gain,
             {uid: self._settings.price + done.get(uid, 0.0) for uid in uids},
             room_for=room_for or {},
+            in_use=in_use,
         )
+
+    def _as_new(self, c: ClassInput, uids: Collection[str], now: float, marked: str) -> ClassInput:
+        """A class with some pods as those that their controllers make instead: they have not waited."""
+        since = tuple(now if uid in uids else since for uid, since in zip(c.uids, c.since_s, strict=True))
+        row = self._cache.fleet.row(marked)
+        if row is None:
+            return replace(c, since_s=since)
+        node, wants = self._cache.nodes[marked].node, self._cache.wants(self._cache.pods[c.uids[0]])
+        with_mark = msgspec.structs.replace(
+            node, spec=msgspec.structs.replace(node.spec, taints=list(self._mark(marked, now).taints))
+        )
+        preference = c.preference.copy()
+        preference[row] += wants.filter.preference(with_mark) - wants.filter.preference(node)
+        return replace(c, since_s=since, preference=preference)
 
     def _as_occupant(self, found: Occupant) -> Occupant:
         """Equal priorities make room too: who leaves has a place elsewhere."""
-        may = not self._stays.get(found.pod.uid, NOT_MOVABLE)
+        may = self._may_move(found.pod.uid, Purpose.ROOM)
         return replace(found, movable=may, priority=found.priority - 1)
 
     def _too_many(self, pods: Mapping[str, PodKey]) -> str:
@@ -390,6 +458,15 @@ class Rebalancing:
         counted = Counter(b for uid in pods for b in self._budgets.counting(self._cache.pods[uid].pod))
         broken = sorted(budget for budget, count in counted.items() if count > allowed.get(budget, 0))
         return f"disruption budget {broken[0]} does not allow it" if broken else ""
+
+    def check(self, plan: MovePlan, now: float) -> MoveQuestion | None:
+        """What has to be asked about a plan before it is carried out; None if it is judged by a whole round already."""
+        if plan.question.purpose is not Purpose.INTERFERENCE:
+            return None
+        pods = self._cache.pods
+        entries = [e for m in plan.moves if (e := pods.get(m.uid)) is not None and e.node == m.source]
+        beside = [e for _, _, others in self._waiting() for e in others]
+        return self._elsewhere(plan.question.purpose, plan.question.what, entries, now, 0.0, beside=beside)
 
     # What is done
 
@@ -423,6 +500,7 @@ class Rebalancing:
                 self._note(step, "would move", now)
             return []
         self._steps.extend(steps)
+        self._outcomes.begin(plan.question, moves, now)
         self._moving = {m.uid: now + _PATIENCE_S for m in moves}
         self._sent |= self._moving.keys()
         if plan.question.purpose is Purpose.EMPTY_NODE:
@@ -434,7 +512,7 @@ class Rebalancing:
     def _next(self) -> list[Instruction]:
         """The next eviction; pods that have gone meanwhile need none."""
         while self._steps and self._steps[0].pod.uid not in self._moving:
-            self._steps.popleft()
+            self._outcomes.cancel([self._steps.popleft().pod.uid])
         return [MovePod(self._steps[0].pod)] if self._steps else []
 
     def _note(self, step: _Step, said: str, now: float) -> str:
@@ -456,6 +534,7 @@ class Rebalancing:
             return []
         if accepted:
             return self._next()
+        self._outcomes.cancel(step.pod.uid for step in self._steps)
         self._steps.clear()
         self._moving.clear()
         self._tallies.moves[self._purpose, "refused"] += 1
@@ -471,6 +550,7 @@ class Rebalancing:
             event = None if step is None else self._recorder.rebalanced(pod, self._note(step, "moves", now), now)
             return [*([] if event is None else [event]), *self._next()]
         stay = {pod.uid, *(left.pod.uid for left in self._steps)}
+        self._outcomes.cancel(stay)
         self._steps.clear()
         self._moving = {uid: until for uid, until in self._moving.items() if uid not in stay}
         out = self._evictions.failed(pod, message, now, stay)
@@ -501,15 +581,3 @@ def _emptied_s(node: NodeEntry) -> float | None:
     if value is None:
         return None
     return float(value) if value.isdigit() else 0.0
-
-
-def _with(given: RoundInput, gone: Collection[str], nominees: Sequence[Nominee], closed: Sequence[str]) -> RoundInput:
-    """A round's input with pods off their nodes, room held for others, and some nodes closed."""
-    open_ = np.ones(given.fleet.rows, np.bool_)
-    open_[[row for name in closed if (row := given.fleet.row(name)) is not None]] = False
-    return replace(
-        given,
-        classes=tuple(replace(c, allowed=c.allowed & open_) for c in given.classes),
-        world=given.world.without(gone),
-        nominated=(*given.nominated, *nominees),
-    )

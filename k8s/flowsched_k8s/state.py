@@ -111,6 +111,7 @@ class SchedulerState:
             self.evictions,
             self.recorder,
             self.tallies,
+            self.round_input,
         )
         self.events: EventRecorder | None = None
         """Where it is told what happens, if it is recorded."""

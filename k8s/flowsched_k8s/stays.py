@@ -20,6 +20,7 @@ LATENCY_SERVICE = "it is a latency service"
 EXCLUSIVE_CLAIM = "it has a claim for one pod at a time"
 UNKNOWN_WORK = "it belongs to a Job and has no profile, so what it would lose is unknown"
 LEAVING = "it is being deleted"
+RETURNED = "moving its workload has gained nothing"
 YOUNG = "it has not run for the cool-down"
 
 

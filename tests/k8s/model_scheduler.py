@@ -13,7 +13,7 @@ from flowsched_k8s.bindings import BindOutcome, ReadPod
 from flowsched_k8s.changes import Change
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.instructions import Bind, Evict, MovePod, PatchCondition, PodKey, PostEvent, TaintNode
-from flowsched_k8s.move_plan import MovePlan, plan_moves
+from flowsched_k8s.move_plan import MovePlan, confirmed, plan_moves
 from flowsched_k8s.objects import Pod
 from flowsched_k8s.planning import make_engine, plan_round
 from flowsched_k8s.round_input import RoundInput, RoundResult
@@ -115,9 +115,20 @@ class ModelScheduler:
         """Whether pods should be elsewhere; what is to leave is among the moves."""
         rebalancing, configuration = self.state.rebalancing, self.state.configuration
         self._carry_out(rebalancing.restore(self.now))
-        questions = rebalancing.questions(self.now)
+        questions = iter(rebalancing.questions(self.now))
         engine = make_engine(configuration.engine, SOLVER)
-        plan, refused = plan_moves(questions, SOLVER, engine, configuration.rebalancing)
+        refused: list[str] = []
+        while True:
+            plan, why = plan_moves(questions, SOLVER, engine, configuration.rebalancing)
+            refused += why
+            check = None if plan is None else rebalancing.check(plan, self.now)
+            if plan is None or check is None:
+                break
+            found = confirmed(plan, check, SOLVER, engine, configuration.rebalancing)
+            if isinstance(found, MovePlan):
+                plan = found
+                break
+            refused.append(f"{check.what}: {found}")
         if plan is not None and plan.record is not None:
             plan.record()
         self._carry_out(rebalancing.carry_out(plan, refused, f"rebalancing-{rebalancing.looks}", self.now))

@@ -297,10 +297,12 @@ def test_no_pod_is_moved_against_another_evicting_client() -> None:
 
 def test_a_node_is_emptied_only_once_it_is_marked() -> None:
     pods = [small(f"small-{i}", f"n{i}", cpu="1") for i in (1, 2)]
-    running = scheduler(b.node("n1", "4"), b.node("n2", "4"), b.node("n3", "4"), *pods, empty_node_gain=1.0)
+    running = scheduler(b.node("n1", "4"), b.node("n2", "4"), *pods, empty_node_gain=1.0)
+    emptied = b.node("n3", "4", taints=[b.taint(names.EMPTIED, str(int(running.now)), names.AVOIDED)])
+    running.put(emptied)
     plan = running.look()
     assert plan is not None and plan.question.purpose is Purpose.EMPTY_NODE
-    assert [(m.source, m.target) for m in plan.moves] == [("n1", "n2")], "an empty node is no place for them"
+    assert [(m.source, m.target) for m in plan.moves] == [("n1", "n2")], "an emptied node is no place for them"
     assert not running.moves
     running.marked(accepted=False)
     assert not running.moves

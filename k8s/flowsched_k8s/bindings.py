@@ -253,6 +253,13 @@ class Bindings:
                 entry.withdrawn += 1
         return count
 
+    def give_back(self, entry: PodEntry, now: float) -> None:
+        """A pod is being deleted: a place of which the API server does not know yet is free from now on."""
+        uid = entry.key.uid
+        if entry.assumed and not entry.node and uid not in self._sent:
+            self._over(uid)
+            self._take_back(entry, now)
+
     def claims_settled(self, now: float) -> list[Instruction]:
         """Bind the pods whose volumes are there by now; take back those whose volumes never came, or never will.
 

@@ -428,7 +428,7 @@ class Cache:
         return heeded(read_intent(pod, self.catalogue), self.configuration.cost_model)
 
     def _note_nomination(self, entry: PodEntry) -> None:
-        if entry.pod.spec.node_name:
+        if entry.pod.spec.node_name or entry.is_leaving:
             self.nominated.pop(entry.key.uid, None)
         elif entry.nominated:
             self.nominated[entry.key.uid] = entry.nominated

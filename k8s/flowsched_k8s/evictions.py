@@ -105,7 +105,7 @@ class Evictions:
         out: list[Instruction] = []
         for uid, plan in plans.items():
             entry = self._cache.pods.get(uid)
-            if entry is not None and not entry.place:
+            if entry is not None and not entry.place and not entry.is_leaving:
                 self._victims[uid] = {victim.uid for victim in plan.victims}
                 self._cache.nominated[uid] = plan.node
                 text = f"{entry.message} rebalancing: {len(plan.victims)} pod(s) leave {plan.node}."
@@ -181,7 +181,7 @@ class Evictions:
                         groups.setdefault(ref, {})[uid] = h.message
                     continue
                 entry = self._cache.pods.get(uid)
-                if entry is None or entry.place:
+                if entry is None or entry.place or entry.is_leaving:
                     continue
                 if self._room_is_coming(uid, now):
                     out.coming.add(uid)
@@ -211,7 +211,7 @@ class Evictions:
 
     def _group(self, uid: str) -> GroupRef | None:
         entry = self._cache.pods.get(uid)
-        return None if entry is None or entry.place else self._gangs.ref(entry)
+        return None if entry is None or entry.place or entry.is_leaving else self._gangs.ref(entry)
 
     def _plan_group(
         self, ref: GroupRef, messages: Mapping[str, str], unsent: set[str], out: Preempted, most: int, now: float

@@ -152,6 +152,7 @@ class SchedulerState:
         was = (old.node, old.assumed, old.pod) if old is not None else ("", "", None)
         before = dict(old.needs, cpu=old.width_milli) if old is not None else {}
         wanted = old.needs if old is not None else {}
+        nominated = self.cache.nominated.get(uid)
         entry = self.cache.put_pod(pod, now)
         if entry is None:
             if old is not None:
@@ -185,12 +186,20 @@ class SchedulerState:
                 self.evictions.leaves(entry, now)
                 self._group_changed(self.gangs.ref(entry), now)
             return out
+        if nominated is not None and uid not in self.cache.nominated:
+            self.wakeups.room_on(nominated, now)
         if not entry.ours:
             return out
         group = self.gangs.ref(entry)
         if pod.metadata.deletion_timestamp is not None:
             self.queue.remove(entry.key)
             if was[2] is None or was[2].metadata.deletion_timestamp is None:
+                # A finalizer may keep it for long: nothing is held for it.
+                self.bindings.give_back(entry, now)
+                self.evictions.forget(uid)
+                self.held_node.let_go(uid, now)
+                self.plan.pop(uid, None)
+                self.postponed.discard(uid)
                 self._group_changed(group, now)
             return out
         gated = bool(pod.spec.scheduling_gates)
@@ -486,7 +495,7 @@ class SchedulerState:
         for held in result.held:
             for uid in held.uids:
                 waiting = self.cache.pods.get(uid)
-                if waiting is None or waiting.place:
+                if waiting is None or waiting.place or waiting.is_leaving:
                     continue
                 message, nominated_node = preempted.told.get(uid, (held.message, None))
                 message += self.held_node.said(uid)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from flowsched.relations.relation import TaskGroup
@@ -9,7 +11,7 @@ from flowsched_k8s.cache import Cache
 from flowsched_k8s.entries import PodEntry
 from flowsched_k8s.instructions import GroupStatus
 from flowsched_k8s.names import UNSCHEDULABLE
-from flowsched_k8s.pod_groups import IN_TREE, GroupRef, GroupSpec, group_ref
+from flowsched_k8s.pod_groups import IN_TREE, GroupRef, GroupSpec, group_ref, mode_of
 
 
 @dataclass
@@ -23,9 +25,14 @@ class _Try:
 class Gangs:
     """The groups of the cache's pods. Group and pods may come in either order."""
 
-    def __init__(self, cache: Cache) -> None:
-        """No groups yet."""
+    def __init__(self, cache: Cache, mode_changed: Callable[[Collection[str]], None] = lambda _: None) -> None:
+        """No groups yet. ``mode_changed``: told the nodes of a group that may be evicted in another way from now on."""
         self._cache = cache
+        self._mode_changed = mode_changed
+        self._modes: dict[GroupRef, Counter[str]] = {}
+        """What pods of a group say of how it may be evicted, and how many do."""
+        self._mode: dict[str, str] = {}
+        """What each of them says, by uid."""
         self._members: dict[GroupRef, set[str]] = {}
         self._ref: dict[str, GroupRef] = {}
         self._tries: dict[GroupRef, _Try] = {}
@@ -35,12 +42,37 @@ class Gangs:
         """A pod is there; others' pods count as well, whatever scheduled them."""
         ref = group_ref(entry.pod, self._cache.configuration.features.pod_groups)
         old = self._ref.get(entry.key.uid)
-        if ref == old:
-            return
-        self.forget(entry)
+        if ref != old:
+            self.forget(entry)
+            if ref is not None:
+                self._ref[entry.key.uid] = ref
+                self._members.setdefault(ref, set()).add(entry.key.uid)
         if ref is not None:
-            self._ref[entry.key.uid] = ref
-            self._members.setdefault(ref, set()).add(entry.key.uid)
+            self._note_mode(ref, entry.key.uid, mode_of(entry.pod))
+
+    def _note_mode(self, ref: GroupRef, uid: str, mode: str | None) -> None:
+        """A pod of a group says this of how it may be evicted, or (None) nothing any more."""
+        before = self._mode.pop(uid, None)
+        if mode is not None:
+            self._mode[uid] = mode
+        if mode == before:
+            return
+        said = self._modes.setdefault(ref, Counter())
+        known = len(said)
+        if before is not None:
+            said[before] -= 1
+        if mode is not None:
+            said[mode] += 1
+        said += Counter()
+        if len(said) != known or (mode is not None and said[mode] == 1):
+            self._mode_changed({self._cache.pods[member].place for member in self._members.get(ref, ())})
+        if not said:
+            del self._modes[ref]
+
+    def breaks_apart(self, entry: PodEntry) -> bool:
+        """Whether a pod may be evicted without the others of its group."""
+        ref = self._ref.get(entry.key.uid)
+        return ref is None or self._cache.groups.breaks_apart(ref, self._modes.get(ref, ()))
 
     def forget(self, entry: PodEntry) -> None:
         """A pod is gone."""
@@ -48,6 +80,7 @@ class Gangs:
         if ref is not None:
             members = self._members[ref]
             members.discard(entry.key.uid)
+            self._note_mode(ref, entry.key.uid, None)
             if not members:
                 del self._members[ref]
                 self._tries.pop(ref, None)

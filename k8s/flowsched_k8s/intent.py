@@ -148,12 +148,17 @@ _KNOWN = (
 )
 
 
+_OF_GROUPS = (names.GROUP_TOPOLOGY, names.DISRUPTION_MODE)
+"""They are read where the group is."""
+
+
 def _unknown(pod: Pod) -> list[str]:
     """A sentence for names under our prefix that are not read: they are most likely misspelt."""
     stands = {*(pod.metadata.labels or {}), *(pod.metadata.annotations or {})}
-    strange = sorted(n for n in stands if n.startswith(_PREFIX) and n not in _KNOWN and n not in _WRITTEN)
+    read = (*_KNOWN, *_OF_GROUPS)
+    strange = sorted(n for n in stands if n.startswith(_PREFIX) and n not in read and n not in _WRITTEN)
     return [
-        _printable(f"there is no annotation {_shown(name)}; {name_help(name, _KNOWN)}")
+        _printable(f"there is no annotation {_shown(name)}; {name_help(name, read)}")
         for name in strange[:_MOST_STRANGE]
     ]
 

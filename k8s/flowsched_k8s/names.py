@@ -32,11 +32,17 @@ INTERFERENCE_CLASS = f"{PREFIX}/interference-class"
 INPUT = f"{PREFIX}/input"
 INPUT_AT = f"{PREFIX}/input-at"
 
+# On pods of groups: the same on all that have it.
 GROUP_TOPOLOGY = f"{PREFIX}/pod-group-topology"
+DISRUPTION_MODE = f"{PREFIX}/disruption-mode"
 
 # Values of the workload class.
 LATENCY_SENSITIVE = "latency-sensitive"
 BATCH = "batch"
+
+# Values of the disruption mode.
+SINGLE = "single"
+WHOLE = "all"
 
 # Written on the binding, so that they are on the pod in the same write.
 PLACEMENT = f"{PREFIX}/placement"

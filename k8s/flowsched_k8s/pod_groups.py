@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from flowsched_k8s.names import GROUP_TOPOLOGY, PLACEMENT
+from flowsched_k8s.names import DISRUPTION_MODE, GROUP_TOPOLOGY, PLACEMENT, SINGLE, WHOLE
 from flowsched_k8s.objects import Pod, PodGroup, SucceededPod
 from flowsched_k8s.readings import controller_of, seconds
 
@@ -138,13 +138,41 @@ class PodGroupIndex:
             return spec
         if succeeded and ref.source != KUEUE:
             spec = _beside(spec, pods, succeeded)
+        if (wrong := _wrong_mode(ref, pods)) is not None:
+            return wrong
         return spec if spec.topology else _with_topology(ref, spec, pods)
 
-    def breaks_apart(self, pod: Pod, sources: Collection[str]) -> bool:
-        """Whether a pod may be evicted without the others of its group."""
-        ref = group_ref(pod, sources)
-        group = self._groups.get(ref) if ref is not None else None
-        return group is None or not is_whole(group)
+    def breaks_apart(self, ref: GroupRef, modes: Collection[str]) -> bool:
+        """Whether pods of a group may be evicted without the others. ``modes``: what its pods say (:func:`mode_of`).
+
+        Where they do not agree, or say what means nothing, they stay together.
+        """
+        if ref.source == IN_TREE:
+            group = self._groups.get(ref)
+            return group is None or not is_whole(group)
+        return all(mode == SINGLE for mode in modes)
+
+
+def mode_of(pod: Pod) -> str | None:
+    """What a pod says of whether its group may be evicted in parts: ``single`` or ``all``, if it is right."""
+    return _said(pod, DISRUPTION_MODE)
+
+
+def _said(pod: Pod, name: str) -> str | None:
+    """The annotation of a name, or the label."""
+    return (pod.metadata.annotations or {}).get(name, (pod.metadata.labels or {}).get(name))
+
+
+def _wrong_mode(ref: GroupRef, pods: Iterable[Pod]) -> str | None:
+    """Why the pods of a group do not say how it may be evicted; None if they do, or say nothing about it."""
+    if ref.source == IN_TREE:
+        return None
+    modes = sorted({mode for pod in pods if (mode := mode_of(pod)) is not None})
+    if len(modes) > 1:
+        return f"annotation {DISRUPTION_MODE} of group {ref.name} is not the same for all pods: {', '.join(modes)}"
+    if modes and modes[0] not in (SINGLE, WHOLE):
+        return f"annotation {DISRUPTION_MODE} of group {ref.name} is '{modes[0]}'; write '{SINGLE}' or '{WHOLE}'"
+    return None
 
 
 def ref_of(group: PodGroup) -> GroupRef:
@@ -185,7 +213,7 @@ def _in_tree(group: PodGroup) -> GroupSpec | str:
 
 def _with_topology(ref: GroupRef, spec: GroupSpec, pods: Iterable[Pod]) -> GroupSpec | str:
     """The same with what its pods say in the annotation :data:`GROUP_TOPOLOGY`."""
-    texts = {text for pod in pods if (text := (pod.metadata.annotations or {}).get(GROUP_TOPOLOGY)) is not None}
+    texts = {text for pod in pods if (text := _said(pod, GROUP_TOPOLOGY)) is not None}
     if not texts:
         return spec
     if len(texts) > 1:

@@ -117,7 +117,7 @@ class Rebalancing:
     def __post_init__(self) -> None:
         """Its plans of who could leave are its own."""
         self._settings = self._cache.configuration.rebalancing
-        self._planner = Victims(self._cache, self._inputs, self._budgets, self._as_occupant)
+        self._planner = Victims(self._cache, self._inputs, self._gangs, self._budgets, self._as_occupant)
         self._outcomes = MoveOutcomes(self._cache)
 
     # When

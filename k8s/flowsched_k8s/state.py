@@ -26,7 +26,7 @@ from flowsched_k8s.inputs import InputBuilder
 from flowsched_k8s.instructions import Bind, Instruction, PatchClaim, PodKey
 from flowsched_k8s.notices import Notices
 from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup, SucceededPod
-from flowsched_k8s.pod_groups import GroupRef, is_whole
+from flowsched_k8s.pod_groups import GroupRef, is_whole, ref_of
 from flowsched_k8s.queue import AttemptOutcome, Cause, Place, PodQueue, Wake
 from flowsched_k8s.rebalancing import Rebalancing
 from flowsched_k8s.recorder import Recorder
@@ -71,10 +71,10 @@ class SchedulerState:
             rng=rng,
         )
         self.recorder = Recorder()
-        self.gangs = Gangs(self.cache)
+        self.gangs = Gangs(self.cache, lambda nodes: self.victims.read_again(nodes))
         self.inputs = InputBuilder(self.cache, self.gangs)
         self.budgets = Budgets()
-        self.victims = Victims(self.cache, self.inputs, self.budgets)
+        self.victims = Victims(self.cache, self.inputs, self.gangs, self.budgets)
         self.bookings = Bookings(self.cache, self.gangs, self.queue, self.inputs)
         self.tallies = Tallies()
         self.wakeups = Wakeups(self.cache, self.queue)
@@ -301,8 +301,9 @@ class SchedulerState:
             self.queue.wake(Wake.NAMESPACE, now)
             self.evictions.reconsider(now, Wake.NAMESPACE, lambda entry, _: entry.pod.spec.affinity is not None)
         elif isinstance(thing, PodGroup):
+            before = cache.groups.get(ref_of(thing))
             cache.groups.remove(thing) if gone else cache.groups.put(thing)
-            if is_whole(thing):
+            if is_whole(thing) or (before is not None and is_whole(before)):
                 self.victims.read_again()
             self.queue.wake(Wake.GROUP, now)
         elif isinstance(thing, SucceededPod):

@@ -14,6 +14,7 @@ from flowsched.support.arrays import BoolArray
 from flowsched_k8s.budgets import Budgets
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.entries import PodEntry
+from flowsched_k8s.gangs import Gangs
 from flowsched_k8s.group_domains import GroupDomains
 from flowsched_k8s.inputs import InputBuilder
 from flowsched_k8s.instructions import PodKey
@@ -42,6 +43,7 @@ class Victims:
 
     _cache: Cache
     _inputs: InputBuilder
+    _gangs: Gangs
     _budgets: Budgets
     _as_occupant: Callable[[Occupant], Occupant] | None = None
     """Says of pods whether they may leave, where that does not follow from what they are."""
@@ -255,9 +257,7 @@ class Victims:
             self._frees(entry),
             entry.started_s,
             self._budgets.counting(pod),
-            not late
-            and is_movable(pod)
-            and self._cache.groups.breaks_apart(pod, self._cache.configuration.features.pod_groups),
+            not late and is_movable(pod) and self._gangs.breaks_apart(entry),
             entry.is_leaving and not late,
         )
         return found if self._as_occupant is None else self._as_occupant(found)

@@ -7,6 +7,7 @@ import pytest
 from objects_builders import in_tree_group, metadata, plugins_group, pod
 
 from flowsched_k8s import names
+from flowsched_k8s.intent import read_intent
 from flowsched_k8s.objects import PodGroup, SucceededPod
 from flowsched_k8s.pod_groups import (
     IN_TREE,
@@ -30,6 +31,7 @@ from flowsched_k8s.pod_groups import (
     ref_of,
     unsupported_group,
 )
+from flowsched_models.profiles import load_catalogue
 
 EVERYTHING = frozenset(SOURCES)
 IN_TREE_POD = pod(schedulingGroup={"podGroupName": "train"})
@@ -151,8 +153,36 @@ def test_pods_name_the_topologies_of_their_group() -> None:
 def test_whose_pods_may_be_evicted_alone(mode: Any, alone: bool) -> None:
     known = PodGroupIndex()
     known.put(in_tree_group(minimum=2, disruptionMode=mode))
-    assert known.breaks_apart(IN_TREE_POD, EVERYTHING) == alone
-    assert known.breaks_apart(PLUGINS_POD, EVERYTHING)
+    ref = GroupRef("default", "train", IN_TREE)
+    assert known.breaks_apart(ref, ()) == known.breaks_apart(ref, ["all"]) == alone, "its field counts"
+
+
+@pytest.mark.parametrize("source", [s for s in SOURCES if s != IN_TREE])
+def test_pods_of_other_forms_say_whether_they_may_be_evicted_alone(source: str) -> None:
+    known, ref = PodGroupIndex(), GroupRef("default", "train", source)
+    assert known.breaks_apart(ref, ()) and known.breaks_apart(ref, ["single"])
+    assert not any(known.breaks_apart(ref, modes) for modes in (["all"], ["all", "single"], ["whole"]))
+
+
+@pytest.mark.parametrize("where", ["annotations", "labels"])
+def test_how_a_group_may_be_evicted_is_one_of_two_words(where: str) -> None:
+    ref, known = GroupRef("default", "train", LABELS), PodGroupIndex()
+
+    def member(mode: str | None) -> Any:
+        labels = {NAME_LABEL: "train", MINIMUM_LABEL: "2"}
+        said = {} if mode is None else {names.DISRUPTION_MODE: mode}
+        return pod(**{"labels": labels, **({where: {**labels, **said}} if where == "labels" else {where: said})})
+
+    for mode in ("single", "all", None):
+        assert known.resolve(ref, [member(mode), member(None)]) == GroupSpec(2)
+    note = f"annotation {names.DISRUPTION_MODE} of group train is"
+    assert known.resolve(ref, [member("PodGroup")]) == f"{note} 'PodGroup'; write 'single' or 'all'"
+    assert known.resolve(ref, [member("all"), member("single")]) == f"{note} not the same for all pods: all, single"
+
+
+def test_annotations_of_groups_are_not_taken_for_misspelt_ones() -> None:
+    notes = {names.DISRUPTION_MODE: "all", names.GROUP_TOPOLOGY: "rack"}
+    assert read_intent(pod(annotations=notes), load_catalogue()).problems == ()
 
 
 def test_items_of_a_list_do_not_say_what_they_are() -> None:

@@ -18,7 +18,6 @@ from flowsched_k8s.instructions import Bind, Instruction, PatchClaim, PodKey
 from flowsched_k8s.notices import Notices
 from flowsched_k8s.queue import PodQueue, Wake
 from flowsched_k8s.recorder import Recorder
-from flowsched_k8s.round_input import Chosen
 from flowsched_k8s.tallies import Tallies
 from flowsched_k8s.volumes import ClaimKey, ClaimPatch
 from flowsched_k8s.wakeups import Wakeups
@@ -97,7 +96,7 @@ class Bindings:
             uids = self._cache.volumes.uids(entry.pod)
             self._claims[entry.key.uid] = _Unsettled(booking, number, uids)
             return [PatchClaim(entry.key, patch) for patch in booking.patches]
-        return [self._bind(entry, booking.chosen, number)]
+        return [self._bind(entry, booking, number)]
 
     def forget(self, uid: str) -> None:
         """A pod is on its node, as the watch tells, or gone."""
@@ -284,7 +283,7 @@ class Bindings:
                     out += self.claim_failed(entry.key, text, now)
                     continue
                 del self._claims[uid]
-                out.append(self._bind(entry, c, unsettled.number))
+                out.append(self._bind(entry, unsettled.booking, unsettled.number))
             elif now - entry.assumed_s > _VOLUMES_S:
                 out += self.claim_failed(entry.key, f"were not made for {c.node} within {_VOLUMES_S:.0f} s", now)
             elif now - entry.assumed_s >= _SILENT_S:
@@ -319,9 +318,10 @@ class Bindings:
             # Others may have been refused the volumes that were promised to it.
             self._wakeups.volumes_changed(Wake.CLAIM, now)
 
-    def _bind(self, entry: PodEntry, c: Chosen, number: int) -> Bind:
+    def _bind(self, entry: PodEntry, booking: Booking, number: int) -> Bind:
+        c = booking.chosen
         notes = {
-            names.PLACEMENT: placement_note(c, number),
+            names.PLACEMENT: placement_note(c, number, booking.start),
             names.THREADS: str(entry.threads),
             names.WIDTH: f"{c.width_milli or entry.request_milli}m",
         }

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flowsched.support.arrays import BoolArray
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.entries import NodeEntry, PodEntry
+from flowsched_k8s.gang_start import GangStart, gang_starts
 from flowsched_k8s.gangs import Gangs
 from flowsched_k8s.inputs import InputBuilder
 from flowsched_k8s.names import CLAIM_IN_USE
-from flowsched_k8s.pod_groups import GroupRef
+from flowsched_k8s.pod_groups import GroupRef, GroupSpec
 from flowsched_k8s.queue import PodQueue
 from flowsched_k8s.round_input import Chosen
 from flowsched_k8s.volumes import ClaimPatch
@@ -24,6 +25,8 @@ class Booking:
     chosen: Chosen
     patches: tuple[ClaimPatch, ...] = ()
     """What to write to the pod's claims before it is bound."""
+    start: GangStart | None = None
+    """Of a pod of a group: with which others it starts."""
 
 
 class Bookings:
@@ -62,6 +65,8 @@ class Bookings:
                 reason = next((b for b in tried.values() if isinstance(b, str) and b), "")
                 broken.update(dict.fromkeys(tried, reason))
             else:
+                if isinstance(unit, GroupRef):
+                    booked = self._together(unit, booked)
                 sound += booked
                 broken.update({uid: b for uid, b in tried.items() if isinstance(b, str)})
         return sound, broken
@@ -96,6 +101,15 @@ class Bookings:
         if cache.fleet.permits_on(wants.holds, wants.joins, name, eligible[key], without):
             return None
         return "pods that are there by now keep it out"
+
+    def _together(self, group: GroupRef, booked: Sequence[Booking]) -> list[Booking]:
+        """Members of a group that start together."""
+        spec = self._gangs.spec(group)
+        if not isinstance(spec, GroupSpec):
+            return list(booked)
+        pods = len(self._gangs.placed(group)) + spec.succeeded
+        starts = gang_starts([b.chosen.uid for b in booked], pods, spec.minimum + spec.succeeded)
+        return [replace(b, start=starts[b.chosen.uid]) for b in booked]
 
     def _book(self, c: Chosen, eligible: dict[Hashable, BoolArray], now: float) -> Booking | str:
         """Assume a pod where it was placed, with its room, claims and volumes; or why that does not hold."""

@@ -80,6 +80,7 @@ SCHEDULED = "Scheduled"
 POSTPONED = "Postponed"
 PREEMPTED = "Preempted"
 REBALANCED = "Rebalanced"
+GROUP_UNDONE = "GroupUndone"
 PROFILES_REFUSED = "ProfilesRefused"
 
 # Reason texts of filters: what follows the count in "0/N nodes are available: ...".

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -269,6 +269,10 @@ class PodQueue:
     def __len__(self) -> int:
         """Pods in all places."""
         return len(self._entries)
+
+    def __iter__(self) -> Iterator[PodKey]:
+        """All of them, in the order in which they came."""
+        return iter(self._entries)
 
     def __contains__(self, key: PodKey) -> bool:
         """Whether the pod is here, in flight included."""

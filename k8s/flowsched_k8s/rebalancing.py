@@ -546,6 +546,9 @@ class Rebalancing:
         """What the API server says to an eviction. A refusal ends the plan: the pod that waits for the room hears of it."""
         pod = move.pod
         step = self._steps.popleft() if self._steps and self._steps[0].pod == pod else None
+        if step is None and pod.uid not in self._sent:
+            # It was not moved, but belongs to a group that was undone.
+            return []
         if accepted:
             event = None if step is None else self._recorder.rebalanced(pod, self._note(step, "moves", now), now)
             return [*([] if event is None else [event]), *self._next()]

@@ -22,6 +22,7 @@ from flowsched_k8s.event_recorder import EventRecorder
 from flowsched_k8s.evictions import Evictions
 from flowsched_k8s.gangs import Gangs
 from flowsched_k8s.held_node import HeldNode
+from flowsched_k8s.incomplete_gangs import IncompleteGangs
 from flowsched_k8s.inputs import InputBuilder
 from flowsched_k8s.instructions import Bind, Instruction, PatchClaim, PodKey
 from flowsched_k8s.notices import Notices
@@ -113,6 +114,7 @@ class SchedulerState:
             self.tallies,
             self.round_input,
         )
+        self.incomplete_gangs = IncompleteGangs(self.cache, self.gangs, self.queue, self.budgets, self.recorder)
         self.events: EventRecorder | None = None
         """Where it is told what happens, if it is recorded."""
         self.active = False

@@ -179,6 +179,14 @@ class ModelScheduler:
     def overdue(self) -> None:
         self._carry_out(list(self.state.bindings.overdue(self.now)))
 
+    def tick(self, seconds: float = 1.0) -> None:
+        """What the process does every second; rounds follow when the queue calls for them."""
+        self.server.now += seconds
+        self._carry_out(list(self.state.bindings.overdue(self.now)))
+        self._carry_out(self.state.bindings.claims_settled(self.now))
+        self._carry_out(self.state.incomplete_gangs.look(self.now))
+        self.settle(within=0.5)
+
     def evict(self, index: int = 0) -> None:
         """A victim begins to go; it keeps its place until the server removes it."""
         pod = self.server.read(self.victims.pop(index))

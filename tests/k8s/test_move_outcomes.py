@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from test_rebalancing import OWNED, scheduler, small, told, wait_for_room
 
 from flowsched_k8s import names
+from flowsched_k8s.instructions import MovePod
 from flowsched_k8s.objects import Pod
 
 COOL_DOWN_S = 2.0
@@ -285,6 +286,18 @@ def test_room_that_came_to_nothing_is_not_made_by_the_same_workload_again(taken:
 
     assert live(running, 8, same, tainted) == 1
     assert ("wide" in running.where()) == (not taken)
+
+
+def test_a_pod_that_is_gone_before_its_eviction_is_answered_does_not_end_the_plan() -> None:
+    running = emptying(b.node("n1", "8"), *used("n2", cpu="4"), *(small(f"p-{i}", "n1", cpu="1") for i in range(2)))
+    running.look()
+    mark(running)
+    (first,) = running.moves
+    running.moves.clear()
+    running.server.remove(running.server.pods[first[:2]])
+    running.deliver()
+    running._carry_out(running.state.rebalancing.answered(MovePod(first), True, "", running.now))
+    assert [key.name for key in running.moves] == ["p-1" if first.name == "p-0" else "p-0"]
 
 
 # Interference

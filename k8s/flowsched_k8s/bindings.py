@@ -16,6 +16,7 @@ from flowsched_k8s.explanation import placement_note
 from flowsched_k8s.gangs import Gangs
 from flowsched_k8s.instructions import Bind, Instruction, PatchClaim, PodKey
 from flowsched_k8s.notices import Notices
+from flowsched_k8s.pod_groups import GroupRef, GroupSpec
 from flowsched_k8s.queue import PodQueue, Wake
 from flowsched_k8s.recorder import Recorder
 from flowsched_k8s.tallies import Tallies
@@ -27,6 +28,8 @@ _CONFIRM_S = 30.0
 """A binding that the API server accepted and that no watch has shown after so long is read."""
 _VOLUMES_S = 600.0
 """A pod whose volumes were not made after so long gives its place back."""
+_NAMED = 3
+"""Pods that a message names."""
 _SILENT_S = 2.0
 """Most volumes are made within so long: a pod that still waits for some says so then."""
 
@@ -89,19 +92,25 @@ class Bindings:
     _unconfirmed: deque[tuple[float, PodKey]] = field(default_factory=deque)
     _claims: dict[str, _Unsettled] = field(default_factory=dict)
     """By uid."""
+    _together: dict[str, _Unsettled] = field(default_factory=dict)
+    """By uid, pods whose own volumes are there, and whose group has too few without those of others."""
 
     def begin(self, entry: PodEntry, booking: Booking, number: int) -> list[Instruction]:
-        """Bind a pod that has its place, once its volumes are there. ``number``: of the round that chose the place."""
+        """Bind a pod that has its place, once its volumes are there, and those of as many as its group starts with.
+
+        ``number``: of the round that chose the place.
+        """
         if entry.pod.spec.volumes and not self._cache.volumes.settled(entry.pod):
             uids = self._cache.volumes.uids(entry.pod)
             self._claims[entry.key.uid] = _Unsettled(booking, number, uids)
             return [PatchClaim(entry.key, patch) for patch in booking.patches]
-        return [self._bind(entry, booking, number)]
+        return self._start(entry, booking, number)
 
     def forget(self, uid: str) -> None:
         """A pod is on its node, as the watch tells, or gone."""
         self._over(uid)
         self._claims.pop(uid, None)
+        self._together.pop(uid, None)
 
     @property
     def unsettled(self) -> Set[str]:
@@ -110,7 +119,7 @@ class Bindings:
 
     def unsent(self) -> set[str]:
         """Uids of pods that have a place of which the API server does not know yet: it can be taken back."""
-        decided = (self.under_way.keys() - self._sent) | self._claims.keys()
+        decided = (self.under_way.keys() - self._sent) | self._claims.keys() | self._together.keys()
         return {u for u in decided if (e := self._cache.pods.get(u)) is not None and e.assumed and not e.node}
 
     def outdated(self, bind: Bind) -> str | None:
@@ -283,13 +292,50 @@ class Bindings:
                     out += self.claim_failed(entry.key, text, now)
                     continue
                 del self._claims[uid]
-                out.append(self._bind(entry, unsettled.booking, unsettled.number))
+                out += self._start(entry, unsettled.booking, unsettled.number)
             elif now - entry.assumed_s > _VOLUMES_S:
                 out += self.claim_failed(entry.key, f"were not made for {c.node} within {_VOLUMES_S:.0f} s", now)
             elif now - entry.assumed_s >= _SILENT_S:
                 claims = ", ".join(f'"{name}"' for name in volumes.unbound(entry.pod))
                 text = f"waits until its volumes are made for {c.node}: persistentvolumeclaim {claims}"
                 out += [] if entry.message == text else self._notices.tell(entry, names.UNSCHEDULABLE, text, now)
+        return out + self._groups_settled(now)
+
+    def _start(self, entry: PodEntry, booking: Booking, number: int) -> list[Instruction]:
+        """Bind a pod whose volumes are there, unless its group waits for those of others."""
+        if booking.waits_for_others:
+            self._together[entry.key.uid] = _Unsettled(booking, number, {})
+            return []
+        return [self._bind(entry, booking, number)]
+
+    def _groups_settled(self, now: float) -> list[Instruction]:
+        """Bind the groups that have enough pods by now; take back those that have not even as many places any more."""
+        groups: dict[GroupRef | None, list[PodEntry]] = {}
+        for uid in list(self._together):
+            entry = self._cache.pods.get(uid)
+            if entry is None or not entry.assumed:
+                del self._together[uid]
+            else:
+                groups.setdefault(self._gangs.ref(entry), []).append(entry)
+        out: list[Instruction] = []
+        for group, entries in groups.items():
+            first = entries[0]
+            placed = [] if group is None else self._gangs.placed(group)
+            unmade = [uid for uid in placed if uid in self._claims]
+            spec = None if group is None else self._gangs.spec(group)
+            gone = [e for e in entries if e.assumed not in self._cache.nodes or not self._cache.volumes.settled(e.pod)]
+            if group is not None and (gone or self._gangs.missing(first.key.uid)):
+                self.withdraw(first.key.uid, self.unsent(), now, failed=False)
+            elif group is None or not isinstance(spec, GroupSpec) or len(placed) - len(unmade) >= spec.minimum:
+                for entry in entries:
+                    waited = self._together.pop(entry.key.uid)
+                    out.append(self._bind(entry, waited.booking, waited.number))
+            else:
+                others = ", ".join(sorted(self._cache.pods[uid].key.name for uid in unmade)[:_NAMED])
+                text = f"waits until the volumes of {len(unmade)} other pod(s) of pod group {group.name} are made: {others}"
+                for entry in entries:
+                    if now - entry.assumed_s >= _SILENT_S and entry.message != text:
+                        out += self._notices.tell(entry, names.UNSCHEDULABLE, text, now)
         return out
 
     def claim_failed(self, key: PodKey, message: str, now: float, patch: ClaimPatch | None = None) -> list[Instruction]:
@@ -309,6 +355,7 @@ class Bindings:
     def _take_back(self, entry: PodEntry, now: float) -> None:
         """A pod gives up the place that it was to get, and with it the volumes that were to be made there."""
         node = entry.assumed
+        self._together.pop(entry.key.uid, None)
         unsettled = self._claims.pop(entry.key.uid, None)
         if unsettled is not None:
             self._cache.volumes.forget(unsettled.booking.patches)

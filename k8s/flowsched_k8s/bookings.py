@@ -27,6 +27,8 @@ class Booking:
     """What to write to the pod's claims before it is bound."""
     start: GangStart | None = None
     """Of a pod of a group: with which others it starts."""
+    waits_for_others: bool = False
+    """Whether its group has too few pods until volumes of some of them have been made."""
 
 
 class Bookings:
@@ -107,9 +109,12 @@ class Bookings:
         spec = self._gangs.spec(group)
         if not isinstance(spec, GroupSpec):
             return list(booked)
-        pods = len(self._gangs.placed(group)) + spec.succeeded
+        placed = [self._cache.pods[uid].pod for uid in self._gangs.placed(group)]
+        pods = len(placed) + spec.succeeded
         starts = gang_starts([b.chosen.uid for b in booked], pods, spec.minimum + spec.succeeded)
-        return [replace(b, start=starts[b.chosen.uid]) for b in booked]
+        settled = sum(not pod.spec.volumes or self._cache.volumes.settled(pod) for pod in placed)
+        waits = settled < spec.minimum
+        return [replace(b, start=starts[b.chosen.uid], waits_for_others=waits) for b in booked]
 
     def _book(self, c: Chosen, eligible: dict[Hashable, BoolArray], now: float) -> Booking | str:
         """Assume a pod where it was placed, with its room, claims and volumes; or why that does not hold."""

@@ -47,7 +47,8 @@ class Settings:
     length_weight: float | str = _number_or_auto(0.0, 10.0)
     """How much more a long task counts, with goals of their own: its penalty is multiplied by (best run time / 60 s) to
     this power. 0 weighs relative lateness (mean slowdown), 1 weighs every second alike (mean completion time); more favours
-    the last to finish. ``auto``: 1.5, and 0 for plain jobs, whose run time is the same at every place, where only such jobs wait."""
+    the last to finish. ``auto``: 1.5, and 0 for plain jobs, whose run time is the same at every place, where only such ones
+    wait."""
     headroom_weight: float = _number(0.05, 0.0, 1e6)
     """Price of a latency service's headroom: this times u/(1 - u), u = p95 over its goal."""
     gpu_weight: float = _number(1.0, 0.0, 1e6)

@@ -127,7 +127,7 @@ def test_no_pod_is_evicted_for_one_that_was_deleted_while_the_round_ran() -> Non
 def test_no_node_drains_for_it() -> None:
     server = ModelServer()
     running = ModelScheduler(server, Configuration(engine=Settings(due_age_s=10.0)))
-    running.put(b.node("n1", "4"), b.pod("runs", node="n1", cpu="2", scheduler="other"))
+    running.put(b.node("n1", "4"), b.pod("runs", node="n1", cpu="2", restartPolicy="Never"))
     running.create(b.pod("large", cpu="4"))
     running.settle(within=1.0)
     server.now += 20.0

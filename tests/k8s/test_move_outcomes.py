@@ -180,10 +180,11 @@ def test_no_node_is_emptied_for_a_pod_that_waits() -> None:
 
 def test_room_that_drains_for_another_pod_is_no_place() -> None:
     """A pod that waits too long has the only other node."""
-    running = emptying(b.node("n1", "8"), *used("n2", cpu="5"), small("p", "n1"))
+    job = b.pod("on-n2", node="n2", cpu="5", owner=("Job", "other"), restartPolicy="Never")
+    running = emptying(b.node("n1", "8"), b.node("n2", "8", labels={"rack": "n"}), job, small("p", "n1"))
     wait_for_room(running, 200.0, cpu="8", priority=1, preemptionPolicy="Never", nodeSelector={"rack": "n"})
     running.server.now += 400.0
-    running.settle(within=400.0)
+    running.settle(within=20.0)
     held = running.state.held_node.held
     assert held is not None and held[1] == "n2"
     assert live(running, 3, same) == 0

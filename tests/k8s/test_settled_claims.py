@@ -186,11 +186,11 @@ def test_one_of_several_volumes_decides_before_the_others_are_made() -> None:
     assert running.where() == {"p": "n2"}
 
 
-def two_members(second: Any) -> ModelScheduler:
-    """A group of two; the volumes of p are being made for n1."""
+def members(*others: Any) -> ModelScheduler:
+    """A group that needs two; the volumes of p are being made for n1."""
     running = scheduler(b.node("n1", "4"), b.node("n2", "4", cordoned=True))
     tell(running, b.storage_class("made"), asking("data"), asking("more"))
-    running.create(user("p", labels=GANG), second)
+    running.create(user("p", labels=GANG), *others)
     running.settle(within=1.0)
     assert place(running) == "n1"
     tell(running, asking("data", "n1"))
@@ -200,21 +200,22 @@ def two_members(second: Any) -> ModelScheduler:
 
 
 def test_a_group_gives_its_places_up_together_while_none_is_bound() -> None:
-    running = two_members(user("q", claim="more", labels=GANG))
+    running = members(user("q", claim="more", labels=GANG))
     tell(running, asking("more", "n1"))
     made(running, "data", "n2")
     running._carry_out(running.state.bindings.claims_settled(running.now))
     assert (place(running), place(running, "q")) == ("", "")
     running.settle(within=0.5)
-    assert (running.where(), place(running, "q")) == ({"p": "n2"}, "n1")
+    assert running.where() == {}, "the volumes of two are needed"
+    assert (place(running), place(running, "q")) == ("n2", "n1")
     made(running, "more", "n1")
     tick(running)
     assert running.where() == {"p": "n2", "q": "n1"}
 
 
 def test_a_group_keeps_the_places_that_are_bound() -> None:
-    running = two_members(b.pod("q", cpu="1", labels=GANG))
-    assert running.where() == {"q": "n1"}
+    running = members(*(b.pod(name, cpu="1", labels=GANG) for name in ("q", "r")))
+    assert running.where() == {"q": "n1", "r": "n1"}
     made(running, "data", "n2")
     tick(running)
-    assert running.where() == {"p": "n2", "q": "n1"}
+    assert running.where() == {"p": "n2", "q": "n1", "r": "n1"}

@@ -47,8 +47,11 @@ def next_in_turn(model: RoundModel, plan: Assignment, tasks: Sequence[int], but:
     view, jobs, free = model.view, model.view.snapshot.catalogue.jobs, scarce.free_milli
     for t in pool:
         wanted = view.tasks[t]
+        able = view.large_enough(wanted, wanted.widths_milli[0])
+        if not able.any():
+            continue  # it can never run
         plain = goes_by_length(model, t) and wanted.group is None and jobs[wanted.profile].is_plain
-        if plain and wanted.name not in but and not (view.allowed_to(wanted) & view.roomy(wanted)).any():
+        if plain and wanted.name not in but and not (able & view.roomy(wanted)).any():
             return t
         free -= scarce.asked_milli[t]
         if free < 0:

@@ -14,7 +14,7 @@ from flowsched.cluster.decision import Decisions
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched_simulator.baselines import Granting
-from flowsched_simulator.baselines.availability import Availability
+from flowsched_simulator.baselines.availability import Availability, Ends
 from flowsched_simulator.baselines.expectation import left_s, told_s
 from flowsched_simulator.baselines.registry import BASELINES
 from flowsched_simulator.scenario import Scenario
@@ -174,15 +174,19 @@ def test_availability_never_promises_what_is_taken(data: st.DataObject) -> None:
     ends = [(row, np.array([n]), float(at)) for row, n, at in data.draw(st.lists(units, max_size=5))]
     seconds = np.array([[free[m, 0] + sum(int(n[0]) for r, n, at in ends if r == m and at <= t) for m in range(count)]
                         for t in range(horizon)])  # fmt: skip
-    known = Availability(0.0, free, ends)
+    known, now = Availability(0.0, free, Ends.of(ends, 1)), 0
     for need, run_s in data.draw(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 9)), max_size=6)):
+        now += data.draw(st.sampled_from((0, 0, 1, 4)))
+        known.advance(float(now))
         can = known.feasible(np.array([need]), np.full(count, float(run_s)))
-        first = {m: min((t for t in range(horizon - 10) if (seconds[t : t + run_s, m] >= need).all()), default=None)
+        first = {m: min((t for t in range(now, horizon - 10) if (seconds[t : t + run_s, m] >= need).all()), default=None)
                  for m in range(count)}  # fmt: skip
         for m in range(count):
-            found = known.times[can[:, m]]
+            found = known.began[can[:, m], m]
             assert (float(found[0]) if len(found) else None) == first[m]
-        row = next((m for m in range(count) if first[m] is not None), None)
-        if row is not None and first[row] is not None:
-            known.take(row, np.array([need]), float(first[row]), float(run_s))
-            seconds[first[row] : first[row] + run_s, row] -= need
+        best = min(((at, m) for m, at in first.items() if at is not None), default=None)
+        assert known.first(np.array([need]), np.full(count, float(run_s))) == best
+        if best is not None:
+            at, row = best
+            known.take(row, np.array([need]), float(at), float(run_s))
+            seconds[at : at + run_s, row] -= need

@@ -18,7 +18,7 @@ from flowsched.cluster.snapshot import Snapshot
 from flowsched.scale.policies import COST_MODELS
 from flowsched_models.execution import INSTANT_S
 from flowsched_simulator import EngineOptions, Options, Run, Scenario, make_scenario, simulate
-from flowsched_simulator.baselines.availability import Availability
+from flowsched_simulator.baselines.availability import Availability, Ends
 from flowsched_simulator.baselines.registry import BASELINES
 from flowsched_simulator.simulation import Simulation
 
@@ -201,7 +201,7 @@ def test_a_backfill_beside_a_reservation_needs_no_room_between_two_ends_of_one_i
 def test_moments_of_one_instant_are_one_for_reservations() -> None:
     held = [(0, np.array([1]), 10.0 + k * 0.6 * INSTANT_S) for k in range(4)]
 
-    known = Availability(0.0, np.array([[0]]), held)
+    known = Availability(0.0, np.array([[0]]), Ends.of(held, 1))
 
     assert known.times.tolist() == [0.0, held[0][2], held[2][2]]
     assert known.free[:, 0, 0].tolist() == [0, 2, 4]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,55 +30,110 @@ class GpuReservation:
     devices: tuple[int, ...]
 
 
-class Availability:
-    """Free amounts of all machines over time, a step function on one grid; the last step has no end.
+class Ends(NamedTuple):
+    """What gives back amounts of machines, and when."""
 
-    ``times``: [T] seconds, ascending, the first one now. ``free``: [T, M, R + 2 D] units that are free on each machine from
-    then on: R resources, whose meaning the caller knows, and thousandths of D GPUs, which do not add up. D more columns have
-    what is free of these without reservations, which may change to other GPUs.
+    rows: IntArray
+    """[N] machines."""
+    amounts: IntArray
+    """[N, R + D]: R resources, whose meaning the caller knows, and thousandths of D GPUs."""
+    ends_s: FloatArray
+    """[N] infinite where a task has no end."""
+
+    @classmethod
+    def of(cls, ends: Sequence[tuple[int, IntArray, float]], units: int) -> Ends:
+        """The same as columns; ``units``: R + D."""
+        return cls(
+            np.array([row for row, _, _ in ends], np.int64),
+            np.array([amounts for _, amounts, _ in ends], np.int64).reshape(len(ends), units),
+            np.array([end_s for _, _, end_s in ends], np.float64),
+        )
+
+    def and_(self, other: Ends) -> Ends:
+        """These and others."""
+        return Ends(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
+
+
+class Availability:
+    """Free amounts of machines over time: of each a step function, the last step of which has no end.
+
+    ``times``: [T] seconds, ascending, the first one now: the instants at which steps of any machine begin. ``began``: [S, M]
+    when the steps of each machine begin, infinite where it has fewer than S. ``free``: [S, M, R + 2 D] units that are free
+    from then on: R resources, whose meaning the caller knows, and thousandths of D GPUs, which do not add up. D more columns
+    have what is free of these without reservations, which may change to other GPUs.
     """
 
-    def __init__(
-        self, now_s: float, free: IntArray, ends: Iterable[tuple[int, IntArray, float]], devices: int = 0
-    ) -> None:
-        """``free``: [M, R + D] now. ``ends``: of what runs the machine, the amounts [R + D] that it gives back, and when.
-
-        ``devices``: D.
-        """
+    def __init__(self, now_s: float, free: IntArray, ends: Ends, devices: int = 0) -> None:
+        """``free``: [M, R + D] now. ``ends``: what is given back. ``devices``: D."""
         self._units, self._gpus_end = free.shape[1] - devices, free.shape[1]
-        free = self._twice(free)
-        ends = [(row, self._twice(amounts), end_s) for row, amounts, end_s in ends]
         self._reserved: dict[int, list[GpuReservation]] = {}
         """By machine."""
-        known = [(row, amounts, end_s) for row, amounts, end_s in ends if end_s < np.inf]
-        moments = _instants(np.unique([now_s, *(max(now_s, end_s) for _, _, end_s in known)]))
-        change = np.zeros((len(moments), *free.shape), dtype=np.int64)
-        change[0] = free
-        for row, amounts, end_s in known:
-            change[np.searchsorted(moments, max(now_s, end_s), side="right") - 1, row] += amounts
-        self.times: FloatArray = moments
-        self.free: IntArray = change.cumsum(axis=0)
+        known = np.isfinite(ends.ends_s)
+        ends_s = np.maximum(now_s, ends.ends_s[known])
+        self.times: FloatArray = _instants(np.unique(np.append(ends_s, now_s)))
+        count, length = len(free), len(self.times)
+        # A step is a machine and an instant; what begins with it is added up.
+        instant = np.searchsorted(self.times, ends_s, side="right") - 1
+        steps_of_ends = ends.rows[known] * length + instant
+        keys, of = np.unique(np.append(np.arange(count) * length, steps_of_ends), return_inverse=True)
+        change = np.zeros((len(keys), free.shape[1]), dtype=np.int64)
+        np.add.at(change, of, np.concatenate([free, ends.amounts[known]]))
+        rows = keys // length
+        self._count: IntArray = np.bincount(rows, minlength=count)
+        """[M] steps of each machine."""
+        step = np.arange(len(keys)) - (np.cumsum(self._count) - self._count)[rows]
+        steps = int(self._count.max(initial=1))
+        self.began: FloatArray = np.full((steps, count), np.inf)
+        self.began[step, rows] = self.times[keys % length]
+        changes = np.zeros((steps, count, free.shape[1]), dtype=np.int64)
+        changes[step, rows] = change
+        self.free: IntArray = self._twice(changes.cumsum(axis=0))
+
+    def advance(self, now_s: float) -> None:
+        """Let time pass until now: what begins by now has begun. GPUs may not be reserved."""
+        begun = (self.began <= now_s + INSTANT_S).sum(axis=0) - 1
+        for row in np.flatnonzero(begun).tolist():
+            step, count = int(begun[row]), int(self._count[row])
+            left = self._count[row] = count - step
+            self.began[:left, row] = self.began[step:count, row].copy()
+            self.free[:left, row] = self.free[step:count, row].copy()
+            self.began[left:count, row] = np.inf
+        self.began[0] = now_s
+        self.times = np.append(now_s, self.times[self.times > now_s + INSTANT_S])
 
     def copy(self) -> Availability:
         """An independent copy."""
         other = object.__new__(Availability)
-        other.times, other.free = self.times, self.free.copy()
-        other._units, other._gpus_end = self._units, self._gpus_end
+        other.times, other.began, other.free = self.times, self.began.copy(), self.free.copy()
+        other._count, other._units, other._gpus_end = self._count.copy(), self._units, self._gpus_end
         other._reserved = {row: [replace(one) for one in reserved] for row, reserved in self._reserved.items()}
         return other
 
-    def feasible(self, need: IntArray, lasting_s: FloatArray, gpus: TaskGpus | None = None) -> BoolArray:
-        """[T, M]: where a task that needs [R + D] and runs [M] seconds could start at each time of the grid.
+    def feasible(
+        self, need: IntArray, lasting_s: FloatArray, gpus: TaskGpus | None = None, at_s: FloatArray | None = None
+    ) -> BoolArray:
+        """[S, M]: where a task that needs [R + D] and runs [M] seconds could start as each step begins.
 
-        GPUs may be needed beside what is in ``need``. Where some are reserved that may be too much said: see :meth:`fits`.
+        ``at_s``: [T] other times to start at, ascending; then it is [T, M]. GPUs may be needed beside what is in ``need``.
+        Where some are reserved that may be too much said: see :meth:`fits`.
         """
-        found = self._lasting(self._enough(self.free, need), lasting_s)
+        lasting = partial(self._lasting, at_s=at_s)
+        found = lasting(self._enough(self.free, need), lasting_s)
         if gpus is not None:
-            found &= self._may_have(self.free, gpus, self._lasting, lasting_s)
+            found &= self._may_have(self.free, gpus, lasting, lasting_s)
         return found
 
+    def first(self, need: IntArray, lasting_s: FloatArray) -> tuple[float, int] | None:
+        """The earliest start of a task without GPUs, and where: of machines the one that ends it first, then the first."""
+        could = self.feasible(need, lasting_s)
+        starts = np.where(could.any(axis=0), self.began[could.argmax(axis=0), np.arange(could.shape[1])], np.inf)
+        start_s = starts.min(initial=np.inf)
+        if start_s == np.inf:
+            return None
+        return float(start_s), int(np.where(starts == start_s, lasting_s, np.inf).argmin())
+
     def gains(self) -> BoolArray:
-        """[T, M]: whether a machine has more of anything from a step on than just before; so at the first step.
+        """[S, M]: whether a machine has more of anything from a step on than just before; so at the first step.
 
         The earliest start of a task on a machine is at such a step.
         """
@@ -87,23 +143,28 @@ class Availability:
             found[1:] |= self.free[1:, :, column] > self.free[:-1, :, column]
         return found
 
-    def fits(self, step: int, need: IntArray, lasting_s: FloatArray, gpus: TaskGpus | None = None) -> BoolArray:
-        """[M]: the same at one step, beside all reservations; their GPUs change where that helps."""
+    def fits(self, at_s: float, need: IntArray, lasting_s: FloatArray, gpus: TaskGpus | None = None) -> BoolArray:
+        """[M]: the same at one time, beside all reservations; their GPUs change where that helps."""
         found = np.zeros(self.free.shape[1], dtype=np.bool_)
-        rows = np.flatnonzero(~np.isnan(lasting_s))
-        free = self.free[step:] if len(rows) == len(found) else self.free[step:, rows]
-        found[rows] = self._lasts_from(step, self._enough(free, need), lasting_s[rows])
+        rows, at = np.flatnonzero(~np.isnan(lasting_s)), np.array([at_s])
+        free = self.free if len(rows) == len(found) else self.free[:, rows]
+        found[rows] = self._lasting(self._enough(free, need), lasting_s[rows], rows, at)[0]
         if gpus is None or not found.any():
             return found
         rows = np.flatnonzero(found)
-        free, lasting = self.free[step:, rows], lasting_s[rows]
+        free, lasting = self.free[:, rows], lasting_s[rows]
         left = free[..., self._units : self._gpus_end]
-        found[rows] = self._lasts_from(step, left >= gpus.share_milli, lasting[:, None]).sum(axis=1) >= gpus.count
+        found[rows] = self._lasting(left >= gpus.share_milli, lasting[:, None], rows, at)[0].sum(axis=1) >= gpus.count
         if others := [k for k, row in enumerate(rows.tolist()) if not found[row] and self._reserved.get(row)]:
-            could = self._may_have(free[:, others], gpus, partial(self._lasts_from, step), lasting[others])
+            lasts = partial(self._lasting, rows=rows[others], at_s=at)
+            could = self._may_have(free[:, others], gpus, lasts, lasting[others])[0]
             for k in np.array(others)[could].tolist():
-                arranged = self._arranged(int(rows[k]), gpus, float(self.times[step]), float(lasting[k]))
-                found[rows[k]] = arranged is not None
+                found[rows[k]] = self._arranged(int(rows[k]), gpus, at_s, float(lasting[k])) is not None
+        return found
+
+    def free_at(self, at_s: float) -> IntArray:
+        """[M, R + 2 D]: what is free at a time."""
+        found: IntArray = self.free[self._steps_at(np.array([at_s]), slice(None))[0], np.arange(self.free.shape[1])]
         return found
 
     def arrange(
@@ -136,8 +197,7 @@ class Availability:
 
     def most_s(self, need: IntArray) -> float:
         """No task that needs [R + D], GPUs apart, could run longer than this from the grid's first time on, anywhere."""
-        enough = self._enough(self.free, need)
-        short = np.where(enough.all(axis=0), np.inf, self.times[enough.argmin(axis=0)])
+        short = np.where(self._enough(self.free, need), np.inf, self.began).min(axis=0)
         return float(short.max(initial=-np.inf) - self.times[0]) + _MARGIN_S
 
     def take(self, row: int, need: IntArray, start_s: float, lasting_s: float) -> None:
@@ -145,7 +205,7 @@ class Availability:
         self._take(row, self._twice(need), start_s, lasting_s)
 
     def _take(self, row: int, need: IntArray, start_s: float, lasting_s: float) -> None:
-        first, last = self._step(start_s), self._step(start_s + lasting_s)
+        first, last = self._step(row, start_s), self._step(row, start_s + lasting_s)
         self.free[first:last, row] -= need
 
     def _twice(self, amounts: IntArray) -> IntArray:
@@ -176,7 +236,8 @@ class Availability:
         """GPUs for a task, then for each reservation of the machine: as they are, if possible. None if there are none."""
         reserved = self._reserved.get(row, [])
         new = GpuReservation(gpus, start_s, lasting_s, ())
-        for devices in self._choices(self.free[:, row, self._units : self._gpus_end], new, left):
+        here = self.free[: self._count[row], row]
+        for devices in self._choices(row, here[:, self._units : self._gpus_end], new, left):
             return [devices, *(one.devices for one in reserved)]
         budget = MOST_ARRANGEMENTS
 
@@ -185,22 +246,24 @@ class Availability:
             if not waiting:
                 return []
             one, rest = waiting[0], waiting[1:]
-            for devices in self._choices(free, one, left if one is new else None):
+            for devices in self._choices(row, free, one, left if one is new else None):
                 budget -= 1
                 if budget < 0:
                     return None
-                first, last = self._window(one)
+                first, last = self._window(row, one)
                 beside = free.copy()
                 beside[first:last, list(devices)] -= one.gpus.share_milli
                 if (others := place(rest, beside)) is not None:
                     return [devices, *others]
             return None
 
-        return place([new, *reserved], self.free[:, row, self._gpus_end :]) if reserved else None
+        return place([new, *reserved], here[:, self._gpus_end :]) if reserved else None
 
-    def _choices(self, free: IntArray, one: GpuReservation, left: Sequence[int] | None) -> Iterator[tuple[int, ...]]:
-        """Sets of GPUs with enough free [T, D] for a task, the fullest first; of GPUs that are alike, the first ones."""
-        first, last = self._window(one)
+    def _choices(
+        self, row: int, free: IntArray, one: GpuReservation, left: Sequence[int] | None
+    ) -> Iterator[tuple[int, ...]]:
+        """Sets of GPUs with enough free [steps, D] of a machine, fullest first; of GPUs that are alike, the first ones."""
+        first, last = self._window(row, one)
         share = one.gpus.share_milli
         able = np.flatnonzero((free[first : max(first + 1, last)] >= share).all(axis=0)).tolist()
         able = [d for d in able if left is None or left[d] >= share]
@@ -212,10 +275,11 @@ class Availability:
                 seen.add(alike)
                 yield tuple(sorted(devices))
 
-    def _window(self, one: GpuReservation) -> tuple[int, int]:
-        """Steps during which a task runs: the first, and one beyond the last."""
-        first, last = np.searchsorted(self.times, [one.start_s - INSTANT_S, one.start_s + one.lasting_s - INSTANT_S])
-        return int(first), int(last)
+    def _window(self, row: int, one: GpuReservation) -> tuple[int, int]:
+        """Steps of a machine during which a task runs: the first, and one beyond the last."""
+        began = self.began[: self._count[row], row]
+        first = np.searchsorted(began, one.start_s + INSTANT_S, side="right") - 1
+        return int(first), int(np.searchsorted(began, one.start_s + one.lasting_s - INSTANT_S))
 
     def _enough(self, free: IntArray, need: IntArray) -> BoolArray:
         """[...] where all that is needed but GPUs is free [..., R + D]; quicker one by one than along the last axis."""
@@ -224,32 +288,54 @@ class Availability:
             enough &= free[..., unit] >= need[unit]
         return enough
 
-    def _lasting(self, enough: BoolArray, lasting_s: FloatArray) -> BoolArray:
-        """[T, M, ...] whether there is enough from each step on for so long."""
-        times = self.times.reshape(-1, *(1,) * (enough.ndim - 1))
-        # Of each step the time of the next one, itself included, that has not enough.
-        short = np.where(enough, np.inf, times)
+    def _lasting(
+        self,
+        enough: BoolArray,
+        lasting_s: FloatArray,
+        rows: IntArray | slice = slice(None),
+        at_s: FloatArray | None = None,
+    ) -> BoolArray:
+        """[S or T, machines, ...] whether some machines have enough [S, machines, ...] for so long: from each of their steps
+        on, or from each of these times [T] on.
+        """
+        began = self.began[:, rows].reshape(*enough.shape[:2], *(1,) * (enough.ndim - 2))
+        # Of each step the beginning of the next one, itself included, that has not enough.
+        short = np.where(enough, np.inf, began)
         short = np.minimum.accumulate(short[::-1], axis=0)[::-1]
+        if at_s is not None:
+            step = self._steps_at(at_s, rows).reshape(len(at_s), *began.shape[1:])
+            enough, short = np.take_along_axis(enough, step, axis=0), np.take_along_axis(short, step, axis=0)
+            began = at_s.reshape(-1, *(1,) * (enough.ndim - 1))
         with np.errstate(invalid="ignore"):
-            return enough & (short - times >= lasting_s - INSTANT_S)
+            return enough & (short - began >= lasting_s - INSTANT_S)
 
-    def _lasts_from(self, step: int, enough: BoolArray, lasting_s: FloatArray) -> BoolArray:
-        """[M, ...] the same from one step on; ``enough``: [T - step, M, ...]."""
-        short = ~enough
-        ends = np.where(short.any(axis=0), self.times[step + short.argmax(axis=0)], np.inf)
-        with np.errstate(invalid="ignore"):
-            found: BoolArray = enough[0] & (ends - self.times[step] >= lasting_s - INSTANT_S)
-        return found
+    def _steps_at(self, at_s: FloatArray, rows: IntArray | slice) -> IntArray:
+        """[T, machines] the steps of some machines in which times [T] are."""
+        began = self.began[:, rows]
+        if len(at_s) == 1:
+            return np.asarray((began <= at_s[0]).sum(axis=0) - 1)[None]
+        return np.array([np.searchsorted(column, at_s, side="right") - 1 for column in began.T], np.int64).T
 
-    def _step(self, at_s: float) -> int:
-        """The step that begins at a time; made where there is none."""
+    def _step(self, row: int, at_s: float) -> int:
+        """The step of a machine that begins at a time; made where there is none."""
+        count = int(self._count[row])
         if at_s == np.inf:
-            return len(self.times)
-        step = int(np.searchsorted(self.times, at_s - INSTANT_S))
-        if step < len(self.times) and self.times[step] <= at_s + INSTANT_S:
+            return count
+        place = int(np.searchsorted(self.times, at_s - INSTANT_S))
+        if place < len(self.times) and self.times[place] <= at_s + INSTANT_S:
+            at_s = float(self.times[place])
+        else:
+            self.times = np.insert(self.times, place, at_s)
+        step = int(np.searchsorted(self.began[:count, row], at_s))
+        if step < count and self.began[step, row] == at_s:
             return step
-        self.times = np.insert(self.times, step, at_s)
-        self.free = np.insert(self.free, step, self.free[step - 1], axis=0)
+        if count == len(self.began):
+            self.began = np.concatenate([self.began, np.full_like(self.began, np.inf)])
+            self.free = np.concatenate([self.free, np.zeros_like(self.free)])
+        self.began[step + 1 : count + 1, row] = self.began[step:count, row]
+        self.free[step + 1 : count + 1, row] = self.free[step:count, row]
+        self.began[step, row], self.free[step, row] = at_s, self.free[step - 1, row]
+        self._count[row] += 1
         return step
 
 

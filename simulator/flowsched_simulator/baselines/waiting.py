@@ -28,7 +28,7 @@ def keeps_queue(method: _Method) -> _Method:
     return method
 
 
-class _Turn(NamedTuple):
+class Turn(NamedTuple):
     """A task in the queue; the name tells those apart that a rule does not."""
 
     rank: Any
@@ -45,7 +45,7 @@ class _Alike:
         """
         self.demand = demand
         self.row = row
-        self.turns: list[_Turn] = []
+        self.turns: list[Turn] = []
         self.lengths: list[float] = []
         """How long each would last at least, ascending."""
 
@@ -65,8 +65,8 @@ class Waiting:
         self._rank, self._width_milli, self._least_s = rank, width_milli, least_s
         self._layout: RoomLayout | None = None
         self._mark: LogMark[Wait] | None = None
-        self._turns: dict[str, tuple[_Turn, _Alike, float]] = {}
-        self._order: list[_Turn] = []
+        self._turns: dict[str, tuple[Turn, _Alike, float]] = {}
+        self._order: list[Turn] = []
         self._alike: dict[Demand | None, _Alike] = {}
         self._rows: list[_Alike] = []
         """By their numbers; those without tasks may have their number given to others."""
@@ -146,7 +146,7 @@ class Waiting:
         self,
         alike: _Alike,
         at: int,
-        last: _Turn,
+        last: Turn,
         started: bool,
         this: Round,
         most_s: Callable[[Task, int], float],
@@ -179,7 +179,7 @@ class Waiting:
             return
         apart = task.group is not None or bool(task.holds or task.joins)
         alike = self._alike_with(None if apart else this.demand_of(task, width_milli))
-        turn, least_s = _Turn(self._rank(task, this), task.name, wait), self._least_s(task, this)
+        turn, least_s = Turn(self._rank(task, this), task.name, wait), self._least_s(task, this)
         self._turns[task.name] = turn, alike, least_s
         insort(self._order, turn, key=by_rank)
         insort(alike.turns, turn, key=by_rank)
@@ -211,6 +211,6 @@ class Waiting:
             self._unused.append(alike.row)
 
 
-def by_rank(turn: _Turn) -> tuple[Any, str]:
+def by_rank(turn: Turn) -> tuple[Any, str]:
     """Sort key of a turn."""
     return turn.rank, turn.name

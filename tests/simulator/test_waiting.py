@@ -216,7 +216,7 @@ def calls_of(count: int, name: str, monkeypatch: pytest.MonkeyPatch) -> int:
     return calls
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", [*QUICK, "gpu-best-fit"])
 def test_a_run_costs_what_happens_and_not_that_times_what_waits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     once, twice = calls_of(60, name, monkeypatch), calls_of(120, name, monkeypatch)
     assert twice < 2.3 * once

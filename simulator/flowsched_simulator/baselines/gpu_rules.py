@@ -10,9 +10,10 @@ import numpy as np
 from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.snapshot import Snapshot, Task
 from flowsched.gpu.shapes import shape_arrays
-from flowsched.pricing.gpu_prices import as_devices, expected_demand
+from flowsched.pricing.gpu_prices import as_devices
 from flowsched.support.arrays import IntArray
 from flowsched_simulator.baselines.baseline import Baseline
+from flowsched_simulator.baselines.counted_demand import CountedDemand
 from flowsched_simulator.baselines.granting import Granting
 from flowsched_simulator.baselines.greedy_round import Round
 from flowsched_simulator.baselines.room import Room, fullest_devices
@@ -32,6 +33,7 @@ class _GpuRuleBaseline(Baseline):
         """``seed`` draws the order of ties."""
         super().__init__(granting, seed)
         self._device: dict[str, int] = {}
+        self._demand = CountedDemand()
 
     def round_of(self, snapshot: Snapshot) -> Round:
         """A round in which shares go to the devices that the rule says."""
@@ -51,7 +53,7 @@ class _GpuRuleBaseline(Baseline):
         ranked = sorted(rooms, key=lambda r: rank[r.name])
         models = tuple(sorted({m.gpus.model for m in this.snapshot.machines if m.gpus is not None}))
         mine = task.at_least(width_milli).gpu_shape
-        demand = dict(expected_demand(this.snapshot))
+        demand = dict(self._demand.of(this.snapshot))
         demand.setdefault(mine, 0)
         shapes = tuple(demand)
         frequency: IntArray = np.array(list(demand.values()), dtype=np.int64)

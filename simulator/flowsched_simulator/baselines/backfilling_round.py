@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -71,7 +71,10 @@ class BackfillingRound(Round):
         found = super().candidates(task, width_milli)
         if self._availability is None or not found:
             return found
-        need, lasting_s = self._need(task, width_milli), self._lasting_s(task, width_milli, found)
+        need, lasting_s = self._need(task, width_milli), self._lasting_s(task, width_milli)
+        others = np.ones(len(self.rooms), dtype=np.bool_)
+        others[[self._row[room.name] for room in found]] = False
+        lasting_s[others] = np.nan
         now = self._availability.fits(self.snapshot.now_s, need, lasting_s, task.gpus)
         return [r for r in found if now[self._row[r.name]]]
 
@@ -110,7 +113,7 @@ class BackfillingRound(Round):
             self._availability = Availability(self.snapshot.now_s, self._free(), self._ends(), self._devices)
         is_gang = len(tasks) > 1
         demands = [
-            (task, self._need(task, width), self._lasting_s(task, width, self._open(task, width, is_gang)))
+            (task, self._need(task, width), self._open_s(task, width, is_gang))
             for task, width in zip(tasks, widths, strict=True)
         ]
         if not is_gang and tasks[0].gpus is None:
@@ -208,12 +211,14 @@ class BackfillingRound(Round):
         for start_s in known.times[able >= needed].tolist():
             yield start_s, demands
 
-    def _open(self, task: Task, width_milli: int, beside_others: bool) -> list[Room]:
-        """Machines where the task would fit if no other were there; alone, only those that no relation closes to it now."""
-        found = self.possible(task, width_milli)
-        if beside_others or not self.domain_counts.concerns(task):
-            return found
-        return [r for r in found if self.domain_counts.refusal(task, r.name) is None]
+    def _open_s(self, task: Task, width_milli: int, beside_others: bool) -> FloatArray:
+        """[M] the same as ``_lasting_s``; of a task alone, only where no relation closes a machine to it now."""
+        lasting = self._lasting_s(task, width_milli)
+        if not beside_others and self.domain_counts.concerns(task):
+            for row in np.flatnonzero(~np.isnan(lasting)).tolist():
+                if self.domain_counts.refusal(task, self.rooms[row].name) is not None:
+                    lasting[row] = np.nan
+        return lasting
 
     def _need(self, task: Task, width_milli: int, devices: Sequence[int] = ()) -> IntArray:
         """[R + D] millicores, memory, millicores on cores not owned by others, further resources, GPUs."""
@@ -226,12 +231,19 @@ class BackfillingRound(Round):
             need[[3 + len(others) + device for device in devices]] = task.gpus.share_milli
         return need
 
-    def _lasting_s(self, task: Task, width_milli: int, rooms: Sequence[Room]) -> FloatArray:
-        """[M] how long a task would hold its share of each machine; NaN, which fits nowhere, on other ones."""
-        lasting = np.full(len(self.rooms), np.nan)
-        delay_s = self._delay_s(task)
-        for room in rooms:
-            lasting[self._row[room.name]] = delay_s + self.told_s(task, width_milli, room)
+    def _lasting_s(self, task: Task, width_milli: int) -> FloatArray:
+        """[M] how long a task would hold its share of each machine; NaN where it would not fit if no other were there."""
+        known, demand = self.layout.possible, self.demand_of(task, width_milli)
+        if demand not in known:
+            rows = [self._row[room.name] for room in self.possible(task, width_milli)]
+            kinds: dict[Hashable, int] = {}
+            of = [kinds.setdefault((self.rooms[row].type.name, self.rooms[row].batch_cores), row) for row in rows]
+            alike, kind = np.unique(np.array(of, dtype=np.int64), return_inverse=True)
+            known[demand] = np.array(rows, dtype=np.int64), alike.tolist(), kind
+        rows_there, firsts, kind = known[demand]
+        lasting, delay_s = np.full(len(self.rooms), np.nan), self._delay_s(task)
+        told = np.array([delay_s + self.told_s(task, width_milli, self.rooms[row]) for row in firsts], dtype=np.float64)
+        lasting[rows_there] = told[kind]
         return lasting
 
     def _delay_s(self, task: Task) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +12,7 @@ from flowsched.cluster.gpus import GpuJob, TaskGpus, fullest, given_back, has_de
 from flowsched.cluster.resource import without
 from flowsched.cluster.running_tasks import RunningTasks, entries_of
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Service, Snapshot, Task, cores_beside
-from flowsched.support.arrays import BoolArray
+from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.machine import MachineType
 from flowsched_simulator.baselines.expectation import sibling_map
@@ -217,6 +217,9 @@ class RoomLayout:
         """The widest request that an idle machine takes, by what else a task asks for."""
         self.fastest_s: dict[tuple[object, ...], float] = {}
         """How long tasks would last at least, by what tells; of one rule."""
+        self.possible: dict[Hashable, tuple[IntArray, list[int], IntArray]] = {}
+        """By demand, the rows where it would fit with no task around, a row of each kind of machine among them, and of each
+        the number of its kind."""
         self.started_s: dict[tuple[object, ...], float] = {}
         """How long running tasks last on their cores, by what tells."""
 

@@ -1,7 +1,8 @@
 """What GPUs make a node cost pods that are placed at linear prices: the value that it loses for the demand.
 
 The same prices as in rounds of ``flow``, as the nodes are when a part of a round begins: pods that come to a node in the
-same part all pay what the first one does.
+same part all pay what the first one does. What no demand tells apart is left to pods that ask for GPUs: of equal nodes those
+without come first for all others, also before the first pod has asked for any.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ import numpy as np
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus
 from flowsched.pricing.gpu_prices import MachineWorth, as_devices, worth_of
+from flowsched.scale.restricted import PRICE_BUCKET
 from flowsched.support.arrays import FloatArray
 from flowsched_k8s.gpus import MIB, shape_of
 from flowsched_k8s.round_input import ClassInput, RoundInput
 
 _WORTH = lru_cache(maxsize=4)(worth_of)
 """A device plugin that restarts takes a node's GPUs away and gives them back."""
+LAST = PRICE_BUCKET
+"""What a node with GPUs costs pods that ask for none: the least that puts it into another group than one without."""
 
 
 def gpu_costs(given: RoundInput, fleet: Fleet, classes: Sequence[ClassInput]) -> list[FloatArray | None]:
@@ -27,6 +31,20 @@ def gpu_costs(given: RoundInput, fleet: Fleet, classes: Sequence[ClassInput]) ->
 
     For pods that ask for GPUs that is what a node costs more than the cheapest one: they have to go to some.
     """
+    found = _lost_values(given, fleet, classes)
+    rows = [row for name in given.gpus.nodes if (row := fleet.row(name)) is not None]
+    if not rows:
+        return found
+    last = np.zeros(fleet.rows)
+    last[rows] = LAST
+    for i, (c, cost) in enumerate(zip(classes, found, strict=True)):
+        if given.gpus.asked(c.needs) is None and c.allowed[rows].any() and c.allowed[last == 0.0].any():
+            found[i] = last if cost is None else cost + last
+    return found
+
+
+def _lost_values(given: RoundInput, fleet: Fleet, classes: Sequence[ClassInput]) -> list[FloatArray | None]:
+    """The same for the value that nodes lose for the demand."""
     concerned = [c for c in classes if given.gpus_matter(c)]
     if not concerned:
         return [None] * len(classes)

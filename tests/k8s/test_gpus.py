@@ -360,6 +360,18 @@ def test_pods_without_gpus_leave_nodes_with_gpus_their_cpu() -> None:
     assert decided(running)["plain"] == "b"
 
 
+@pytest.mark.parametrize("weight", [1.0, 0.0])
+@pytest.mark.parametrize("count", [1, 2])
+def test_of_equal_nodes_those_without_gpus_come_first_before_any_pod_asks_for_one(count: int, weight: float) -> None:
+    nodes = gpu_node("a", 8, cpu="64"), gpu_node("b", 0, cpu="64"), b.node("c", "8", "32Gi"), b.node("d", "8", "32Gi")
+    running = scheduler(*nodes, engine=Settings(gpu_weight=weight))
+    running.create(*(b.pod(f"p{i}", cpu="1") for i in range(count)))
+    places = set(decided(running).values())
+    assert places <= {"c", "d"}
+    running.create(*(b.pod(f"q{i}", cpu="2") for i in range(6)))
+    assert all(decided(running).values()), "GPUs keep no pod waiting"
+
+
 def test_a_cluster_without_gpus_pays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     running = scheduler(b.node("n1"), b.node("n2"))
     monkeypatch.setattr("flowsched_k8s.gpu_costs.as_devices", pytest.fail)

@@ -86,14 +86,18 @@ def restrict(
             np.minimum(many, model.gates[model.gate_of[c]], out=many)
         kernels.class_prices(c, model, readings, price)
         many[~(price <= waiting.dearest[p]) | ~np.isfinite(price)] = 0
+        gate = relations.domains(c)
+        if gate is not None and gate.topology.per_machine:
+            # A domain node for each machine would be as many nodes and arcs again as there are machines.
+            most = np.append(np.sum(gate.allowance(many, count), axis=0), 0)
+            np.minimum(many, most[gate.topology.domain], out=many)
         usable = np.flatnonzero(many)
         slots[i] = np.bincount(group_of[usable], weights=many[usable], minlength=groups)
         if model.place_of[c]:
             size = np.maximum(1, np.bincount(group_of[usable], minlength=groups))
             weights = model.extra[model.place_of[c], usable]
             extra[i] = np.bincount(group_of[usable], weights=weights, minlength=groups) / size
-        gate = relations.domains(c)
-        if gate is None:
+        if gate is None or gate.topology.per_machine:
             domains.append(None)
         else:
             places, later = gate.allowance(many, count)

@@ -332,8 +332,8 @@ class Rounds:
         topology_counts = state.relations.save()
         active = np.ones(len(cluster.classes), dtype=np.bool_)
         fill.run(active)
-        if saved is not None and state.model.spread and fill.missed(start):
-            self._pack_tighter(state, saved, start, fill, active)
+        if saved is not None and state.model.spread and len(fill.missed(start)):
+            self._again_for_limited(state, saved, start, fill, active)
         evidence = fill.evidence
         answer = None
         # Exchanges know neither relations nor what a class may pay at most.
@@ -369,18 +369,31 @@ class Rounds:
             topology_counts,
         )
 
-    def _pack_tighter(
+    def _again_for_limited(
         self, state: BulkRoundState, saved: SavedRoundState, start: int, fill: _Fill, active: BoolArray
     ) -> None:
-        """Place a level once more with ties that pack; the plan that leaves less waiting counts."""
-        spread = state.save()
-        left = state.left(start, fill.waiting, fill.evidence.most)
-        state.restore(saved)
-        state.rank(spread=False)
-        fill.run(active)
-        state.rank(spread=True)
-        if state.left(start, fill.waiting, fill.evidence.most) >= left:
-            state.restore(spread)
+        """Place a level once more in other ways, until no task misses its place; the first plan that leaves least counts.
+
+        With ties that pack, wide tasks leave whole machines to those whose places are only counted. If those that may have
+        only so many on a machine choose first, wide ones fill what they leave, on many machines.
+        """
+        best, left = state.save(), state.left(start, fill.waiting, fill.evidence.most)
+        usual = state.order
+        tighter = any(state.relations.counts(c) for c in fill.missed(start).tolist())
+        for tight in (True, False) if tighter else (False,):
+            state.restore(saved)
+            if not tight:
+                state.serve_first(fill.limited())
+            state.rank(spread=not tight)
+            fill.run(active)
+            state.rank(spread=True)
+            state.order = usual
+            now = state.left(start, fill.waiting, fill.evidence.most)
+            if now < left:
+                best, left = state.save(), now
+            if not len(fill.short(start)):
+                break
+        state.restore(best)
 
 
 @dataclass(eq=False)
@@ -399,13 +412,26 @@ class _Fill:
     first: tuple[ScaleNetwork, Solution] | None = None
     promised: IntArray = field(default_factory=lambda: _NO_TASKS)
 
-    def missed(self, start: int) -> bool:
-        """Whether the first network had places for tasks that found none, of a class whose places are only counted."""
+    def missed(self, start: int) -> IntArray:
+        """Of the classes that are :meth:`short`, those whose places are only counted, or that may have only so many tasks on
+        a machine.
+        """
+        short, relations = self.short(start), self.state.relations
+        return short[np.array([relations.counts(c) or relations.limited(c) for c in short.tolist()], dtype=np.bool_)]
+
+    def short(self, start: int) -> IntArray:
+        """Classes of which the last run's first network had places for tasks that found none."""
         if not len(self.promised):
-            return False
+            return _NO_TASKS
         classes = self.waiting.classes
-        short = self.state.placed_of(start, classes) < self.promised[classes]
-        return any(self.state.relations.counts(c) for c in classes[short].tolist())
+        short: IntArray = classes[self.state.placed_of(start, classes) < self.promised[classes]]
+        return short
+
+    def limited(self) -> BoolArray:
+        """By class, whether it waits and may have only so many tasks on a machine."""
+        found = np.zeros(len(self.rounds.cluster.classes), dtype=np.bool_)
+        found[self.waiting.classes] = [self.state.relations.limited(c) for c in self.waiting.classes.tolist()]
+        return found
 
     def run(self, active: BoolArray) -> None:
         """Fill from the state as it stands. ``active``: by class, who takes part."""

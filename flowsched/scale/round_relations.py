@@ -87,9 +87,13 @@ class RoundRelations:
         """Topology counts, one for every label by which relations in play divide machines; not single machines."""
         return list({s.relation.key: s for s in self.topology_counts.values() if not s.per_machine}.values())
 
+    def limited(self, task_class: int) -> bool:
+        """Whether a class may have only so many tasks on a machine."""
+        return any(gate.minds_itself and (gate.counts or gate.topology.per_machine) for gate in self._gates(task_class))
+
     def limits_machines(self) -> bool:
         """Whether some class may have only so many tasks on a machine."""
-        return any(gate.counts and gate.minds_itself for c in self._roles for gate in self._gates(c))
+        return any(self.limited(c) for c in self._roles)
 
     def with_gates(self, model: Model) -> Model:
         """A model with gates for the classes that need some."""

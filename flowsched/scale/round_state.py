@@ -68,6 +68,10 @@ class BulkRoundState:
         model = self.cluster.model(spread)
         self.model = self.model._replace(tie=model.tie, spread=spread)
 
+    def serve_first(self, first: BoolArray) -> None:
+        """Let some classes choose before all others. ``first``: by class."""
+        self.order = np.concatenate([self.order[first[self.order]], self.order[~first[self.order]]])
+
     def ties(self) -> FloatArray:
         """By machine, its rank among those with the same price."""
         tie = self.model.tie

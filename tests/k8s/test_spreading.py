@@ -18,6 +18,7 @@ from flowsched_k8s.objects import Pod
 from flowsched_k8s.spreading import SpreadWish, default_wishes, divided, workload_of
 
 WEB = {"app": "web"}
+HOST = "kubernetes.io/hostname"
 BY_ZONE = b.spread(names.ZONE, b.selector(**WEB), hard=False)
 
 
@@ -195,3 +196,34 @@ def test_a_workload_that_adopts_pods_counts_them() -> None:
     running.create(*replicas(2))
     running.settle()
     assert nodes(running) == [0, 2]
+
+
+# Single nodes
+
+
+def mixed(times: int = 1) -> ModelScheduler:
+    """Nodes of three sizes in three zones."""
+    server = ModelServer()
+    sizes = [("16", 30, {}), ("8", 6, {}), ("32", 4, {"nvidia.com/gpu": "4"})]
+    kinds = [(cpu, gpus) for cpu, count, gpus in sizes for _ in range(count * times)]
+    for k, (cpu, gpus) in enumerate(kinds):
+        labels = {names.ZONE: "abc"[k % 3], HOST: f"n{k}"}
+        server.put(b.node(f"n{k}", cpu, f"{4 * int(cpu)}Gi", labels=labels, resources=gpus or None))
+    return ModelScheduler(server, Configuration())
+
+
+def jobs(count: int, cpu: str) -> list[Pod]:
+    return [b.pod(f"job-{k}", cpu=cpu, owner=("Job", "job")) for k in range(count)]
+
+
+HARD = [b.spread(HOST, b.selector(**WEB), skew=3)]
+
+
+@pytest.mark.parametrize(("count", "cpu"), [(130, "4"), (140, "4"), (70, "8"), (110, "4")])
+def test_wide_pods_leave_room_on_enough_nodes_for_a_spread_that_must_hold(count: int, cpu: str) -> None:
+    running = mixed()
+    running.create(*jobs(count, cpu), *replicas(60, cpu="500m", topologySpreadConstraints=HARD))
+    running.round()
+    there = Counter(bind.node for bind in running.binds if bind.pod.name.startswith("rs-"))
+    assert sum(there.values()) == 60
+    assert max(there.values()) - min(there[f"n{k}"] for k in range(40)) <= 3

@@ -36,7 +36,7 @@ class Footprint:
 
     needs: tuple[tuple[str, int], ...]
     effects: tuple[int, ...]
-    """What it adds to the readings."""
+    """What it adds to the first readings, those that last beyond its round."""
     holds: tuple[str, ...]
     joins: tuple[str, ...]
 
@@ -80,7 +80,9 @@ class ChangedBulk:
             for resource, amount in footprint.needs:
                 if resource in given.resources:
                     given.free[rows, given.resources.index(resource)] -= number * amount
-            given.readings[rows] += number[:, None] * np.array(footprint.effects, dtype=np.int64)
+            # Not the counts of what a round places: each begins with its own.
+            effects = np.array(footprint.effects, dtype=np.int64)
+            given.readings[rows[:, None], np.arange(len(effects))] += number[:, None] * effects
             for name in dict.fromkeys((*footprint.holds, *footprint.joins)):
                 if name in given.relations:
                     each = np.repeat(rows, abs(number))
@@ -177,7 +179,8 @@ def footprint(task: Task, width_milli: int, catalogue: Catalogue, needs: Mapping
 def footprints(part: Part) -> Counter[tuple[Footprint, str]]:
     """The placements of a bulk part."""
     of_class = {}
+    lasting = [not feature.get("of_round", False) for feature in part.network["features"]]
     for name, d in part.demands.items():
-        effects = tuple(int(effect) for effect in d["effects"])
+        effects = tuple(int(effect) for effect, lasts in zip(d["effects"], lasting, strict=True) if lasts)
         of_class[name] = Footprint(tuple(d["needs"].items()), effects, tuple(d["holds"]), tuple(d["joins"]))
     return Counter((of_class[part.class_of[p.task]], p.machine) for p in part.placements)

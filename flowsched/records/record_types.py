@@ -459,6 +459,7 @@ class RecordedFeature(TypedDict):
     name: Text
     bucket: Number
     term: Text
+    of_round: NotRequired[bool]
 
 
 class RecordedMachineKind(TypedDict):
@@ -523,6 +524,7 @@ class RecordedTaskClass(TypedDict):
     group: Text
     max_cost: Number | None
     places: Count
+    counted: NotRequired[list[list[Any]]]
 
 
 _OfClass = TypedDict("_OfClass", {"class": RecordedTaskClass})

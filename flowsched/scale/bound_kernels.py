@@ -144,7 +144,8 @@ def dual_value(
             # As in place_cost.
             price = float(base[c, k])
             for f in range(coefficients.shape[1]):
-                price += coefficients[c, f] * factors[k, f] * readings[m, f] * scale
+                if coefficients[c, f] > 0.0:
+                    price += coefficients[c, f] * factors[k, f] * readings[m, f] * scale
             if place_of[c] > 0:
                 price += extra[place_of[c], m]
             gain = pi[c] - price

@@ -20,15 +20,18 @@ from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.demand import Demand
 from flowsched.scale.fleet_kernels import machine_arrays
+from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.machine_arrays import LoadedMachines
 from flowsched.scale.policies.flow import FlowCostModel, linear
-from flowsched.scale.policy import ClassPrices, CostModel
+from flowsched.scale.policy import ClassPrices, CostModel, Feature
 from flowsched.scale.restricted import coarsen
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.snapshot_adapter import places_order
 from flowsched.scale.task_class import MachineKind, TaskClass
 
 _MIB = 1 << 20
+SPREADING = "spreading"
+"""The term of what tasks of the same round cost each other because they should not be on one machine."""
 BOUND_STEPS = 20
 """Every record has a bound, and rounds are seconds apart: most of what a hundred steps prove, in a fifth of their time."""
 
@@ -47,20 +50,28 @@ class BulkPrices:
     """The linear prices of ``flow`` for the demands of a round, with waiting costs of their own."""
 
     name = "flow"
-    features: ClassVar = FlowCostModel().features
-    """Machines are told apart by every reading until :func:`coarsen`."""
+    lasting: ClassVar = FlowCostModel().features
+    """Those of what runs too. Machines are told apart by every reading until :func:`coarsen`."""
 
-    def __init__(self, demands: Sequence[Demand]) -> None:
-        """Of these demands."""
+    def __init__(self, demands: Sequence[Demand], counts: int = 0) -> None:
+        """Of these demands, which have numbers of ``counts`` counts."""
         self._waiting = {demand.name: demand.waiting_cost for demand in demands}
+        self._counts = counts
+        self.features = (*self.lasting, *(Feature(f"count-{k}", 0.0, SPREADING, True) for k in range(counts)))
 
     def factors(self, kind: MachineKind) -> Sequence[float]:
         """Memory bandwidth scales what neighbours do to each other, not what a service loses."""
-        return kind.bandwidth, kind.bandwidth, 1.0
+        return (kind.bandwidth, kind.bandwidth, 1.0, *(1.0 for _ in range(self._counts)))
 
     def price(self, task_class: TaskClass, kinds: Sequence[MachineKind]) -> ClassPrices:
         """The same on every kind, but for the factors."""
-        coefficients, effects = linear(task_class.sensitivity, task_class.pressure)
+        coefficients, effects = (
+            np.concatenate([of_all, np.zeros(self._counts)])
+            for of_all in linear(task_class.sensitivity, task_class.pressure)
+        )
+        for number, each in task_class.counted:
+            coefficients[len(self.lasting) + number] = each
+            effects[len(self.lasting) + number] = 1.0
         return ClassPrices(np.zeros(len(kinds)), coefficients, effects, self._waiting[task_class.name])
 
 
@@ -69,7 +80,7 @@ class BulkInput(LoadedMachines):
     """Machines are in the order of their names; arrays by machine, those of the demands too. A what-if changes it.
 
     ``memory`` is in bytes, with a cost model beside ``flow`` in MiB. Readings are the features of the cost model; those of
-    ``flow`` are pressure, sensitivity, and the slope of headroom.
+    ``flow`` are pressure, sensitivity, the slope of headroom, and counts of what the round has put there, which begin at 0.
     """
 
     relations: dict[str, TopologyCounts]
@@ -87,7 +98,8 @@ class BulkInput(LoadedMachines):
 
     def cluster(self) -> BulkCluster:
         """The state that the round decides on, machines in rows as they are here, with the demands' tasks waiting."""
-        cluster = BulkCluster(self.model or BulkPrices(self.demands))
+        counts = self.readings.shape[1] - len(BulkPrices.lasting)
+        cluster = BulkCluster(self.model or BulkPrices(self.demands, counts))
         cluster.memory_unit = _MIB if self.model is None else 1
         for group in self.groups:
             cluster.declare_group(group.name, max(1, group.minimum))
@@ -152,6 +164,10 @@ def input_of_machines(
     resources = ["cpu", "memory", *sorted(needed - {"cpu", "memory"})]
     columns = np.array([known.get(resource, -1) for resource in resources], dtype=np.int64)
     allocatable, free, readings, limits, alike = machine_arrays(rows, columns, machines.arrays)
+    counts = max((1 + number for d in demands for number, _ in d.counted), default=0)
+    if counts:
+        readings = np.hstack([readings, np.zeros((len(rows), counts), dtype=np.int64)])
+        limits = np.hstack([limits, np.full((len(rows), counts), UNLIMITED, dtype=np.int64)])
     # Mostly all are alike.
     bandwidths, kind = (
         (machines.arrays.bandwidth[rows[:1]], np.zeros(len(rows), np.int64))
@@ -191,4 +207,5 @@ def _task_class(cluster: BulkCluster, demand: Demand) -> TaskClass:
         holds=demand.holds,
         joins=demand.joins,
         places=places,
+        counted=demand.counted,
     )

@@ -186,6 +186,7 @@ def _read_demand(part: Mapping[str, Any], plain: Mapping[str, Any]) -> Demand:
         group=task_class.group or None,
         waiting_cost=ALWAYS_WORTH_IT if plain["waiting"] is None else float(plain["waiting"]),
         max_cost=task_class.max_cost,
+        counted=task_class.counted,
         since_s=tuple(np.asarray(plain["created_s"], dtype=np.float64).tolist()),
         known=replace(task_class, places=0) if "cost_model" in part["given"] else None,
     )

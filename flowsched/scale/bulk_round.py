@@ -155,8 +155,12 @@ def _open(closing: Closing, c: int) -> BoolArray:
     """Machines that take one task of a class more."""
     cluster = closing.cluster
     demand, effect = cluster.demands[c], cluster.effects[c]
-    open_: BoolArray = ((demand == 0) | (closing.free >= demand)).all(axis=1)
-    open_ &= ((effect == 0) | (closing.readings + effect <= cluster.limits)).all(axis=1)
+    open_: BoolArray = np.ones(cluster.rows, dtype=np.bool_)
+    # Most classes ask for few resources and bring something to few features.
+    for r in np.flatnonzero(demand).tolist():
+        open_ &= closing.free[:, r] >= demand[r]
+    for f in np.flatnonzero(effect).tolist():
+        open_ &= closing.readings[:, f] + effect[f] <= cluster.limits[:, f]
     for _, refused in closing.relations.refusals(c):
         open_ &= ~refused
     return open_

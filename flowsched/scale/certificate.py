@@ -65,6 +65,8 @@ class Evidence:
     unit: int
     most: float
     """Most that leaving a task counts for: the dearest finite cost, else more than any place as the level begins."""
+    of_round: BoolArray
+    """By feature, whether it counts only what the round places."""
     network: ScaleNetwork | None = None
     solution: Solution | None = None
 
@@ -115,6 +117,7 @@ class Evidence:
             compaction.largest,
             compaction.unit,
             dearest,
+            np.array([feature.of_round for feature in cluster.features], dtype=np.bool_),
         )
 
     @cached_property
@@ -168,22 +171,26 @@ class Evidence:
         present = np.flatnonzero(self.counts)
         alpha = np.zeros(len(self.counts))
         factor = np.zeros(len(model.factors))
-        effects = model.effects[present] * model.scale
+        effects = model.effects[present].astype(np.float64) * model.scale
         coefficients = model.coefficients[present]
-        acting = (coefficients > 0.0).any(axis=0) & (effects > 0.0).any(axis=0)
+        acting: BoolArray = np.any(coefficients > 0.0, axis=0) & np.any(effects > 0.0, axis=0)
         if not acting.any() or not len(factor):
             return alpha, factor, np.zeros(0), 0.0
-        pair = coefficients[:, acting] @ effects[:, acting].T
-        own = np.sqrt(np.diag(pair))
-        product = np.outer(own, own)
-        some = product > 0.0
-        if not some.any():
-            return alpha, factor, np.zeros(0), 0.0
-        # Whichever of two comes first, and whatever the profiles: what is left is true for every pair.
-        lowest = min(1.0, float((np.minimum(pair, pair.T)[some] / product[some]).min())) * (1.0 - 1e-12)
-        alpha[present] = own * np.sqrt(max(0.0, lowest))
+        # Tasks that no count has together meet at the price of the others alone, so all counts together may bound less than
+        # one of them, or than none. What is left out only makes a plan look cheaper.
+        counts = np.flatnonzero(acting & self.of_round)
+        kept = [
+            acting,
+            *((acting & ~self.of_round, *(np.arange(len(acting)) == f for f in counts)) if len(counts) else ()),
+        ]
+        tasks = self.counts[present]
+        found = [_alphas(coefficients[:, some], effects[:, some]) for some in kept]
+        best = max(range(len(kept)), key=lambda i: (float(found[i] @ tasks), -i))
+        acting, alpha[present] = kept[best], found[best]
         # Of those that wait only: a sum over all classes would depend on how many others there are, in its last digit.
-        mean = float(alpha[present] @ self.counts[present]) / max(1, int(self.counts.sum()))
+        mean = float(alpha[present] @ tasks) / max(1, int(self.counts.sum()))
+        if not mean:
+            return alpha, factor, np.zeros(0), 0.0
         # Where factors differ between features the least one bounds them all.
         different = np.unique(alpha[alpha > 0.0])
         equal = float(different[0]) if len(different) == 1 else 0.0
@@ -203,6 +210,25 @@ class Evidence:
         least = np.full(len(self.counts), np.inf)
         bound_kernels.best_alone(self.counts, self.rows, self.model, self.free, self.readings, least)
         return least
+
+
+def _alphas(coefficients: FloatArray, effects: FloatArray) -> FloatArray:
+    """Alpha by class, of classes with these coefficients and effects, by feature."""
+    if not coefficients.size:
+        return np.zeros(len(coefficients))
+    # Classes that are alike in these bound nothing more than one of them.
+    rows, number = np.unique(np.hstack([coefficients, effects]), axis=0, return_inverse=True)
+    width = coefficients.shape[1]
+    pair = rows[:, :width] @ rows[:, width:].T
+    own = np.sqrt(np.diag(pair))
+    product = np.outer(own, own)
+    some = product > 0.0
+    if not some.any():
+        return np.zeros(len(coefficients))
+    # Whichever of two comes first, and whatever the profiles: what is left is true for every pair.
+    lowest = min(1.0, float((np.minimum(pair, pair.T)[some] / product[some]).min())) * (1.0 - 1e-12)
+    alphas: FloatArray = (own * np.sqrt(max(0.0, lowest)))[number.reshape(-1)]
+    return alphas
 
 
 def certify(evidence: Evidence, primal: float, paid: FloatArray | None = None, steps: int = BOUND_STEPS) -> Certificate:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -17,6 +18,7 @@ import numpy as np
 from flowsched.scale import kernels
 from flowsched.scale.bulk_cluster import CPU, UNLIMITED, BulkCluster
 from flowsched.scale.machine_arrays import FIXED
+from flowsched.scale.policy import Feature
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 RUNGS = 8
@@ -70,7 +72,9 @@ class Compaction:
         self._seen_units: IntArray = np.zeros(0, dtype=np.int64)
         self.signature: IntArray = np.zeros(0, dtype=np.int64)
         """By machine: what a group has in common beside its kind and buckets, as a number."""
-        self._buckets = np.array([round(f.bucket * FIXED) for f in cluster.features], dtype=np.int64)
+        self._buckets = buckets_of(cluster.features)
+        self._bounded = np.array([0 if f.of_round else 1 for f in cluster.features], dtype=np.int64)
+        """1 for features that machines may have a limit of."""
         self._empty()
 
     def _empty(self) -> None:
@@ -88,7 +92,7 @@ class Compaction:
         self._table: IntArray = np.zeros((0, 2 + len(cluster.features)), dtype=np.int64)
         self.kind: IntArray = np.zeros(0, dtype=np.int64)
         self.reading: FloatArray = np.zeros((0, len(cluster.features)))
-        """What stands for a group's readings: the middle of its buckets, or the exact value."""
+        """What stands for a group's readings: the middle of its buckets, or the exact value; 0 for what tells none apart."""
         self.members: IntArray = np.zeros(0, dtype=np.int64)
         self.open_members: IntArray = np.zeros(0, dtype=np.int64)
         self.slots: IntArray = np.zeros((0, 0), dtype=np.int64)
@@ -198,7 +202,7 @@ class Compaction:
         cluster = self._cluster
         if not cluster.kinds or not len(tasks):
             return 0.0
-        half = cluster.factors.max(axis=0) * self._buckets / FIXED / 2.0
+        half = cluster.factors.max(axis=0) * np.where(self._buckets < UNLIMITED, self._buckets, 0) / FIXED / 2.0
         return float(cluster.table().coefficients @ half @ tasks)
 
     def active(self) -> IntArray:
@@ -232,7 +236,7 @@ class Compaction:
         self.shape_of = np.concatenate([self.shape_of, unknown])
         before = len(self._shapes)
         for c in present[self.shape_of[present] < 0].tolist():
-            effect = cluster.effects[c] if self._limited else np.zeros(len(cluster.features), dtype=np.int64)
+            effect = cluster.effects[c] * self._bounded * self._limited
             key = (*cluster.demands[c].tolist(), *effect.tolist())
             shape = self._shapes.get(key)
             if shape is None:
@@ -254,11 +258,8 @@ class Compaction:
     def _set_shapes(self, present: IntArray, reason: str = "shapes") -> None:
         """Shapes of the classes that wait and of no others; all are counted anew where these are not the last round's."""
         cluster = self._cluster
-        none = np.zeros(len(cluster.features), dtype=np.int64)
-        keys = [
-            (*cluster.demands[c].tolist(), *(cluster.effects[c] if self._limited else none).tolist())
-            for c in present.tolist()
-        ]
+        effects = cluster.effects * self._bounded * self._limited
+        keys = [(*cluster.demands[c].tolist(), *effects[c].tolist()) for c in present.tolist()]
         if keys and set(keys) != self._shapes.keys():
             self.upkeep.rebuilt[reason] += 1
             self._shapes = {key: i for i, key in enumerate(sorted(set(keys)))}
@@ -366,15 +367,26 @@ class Compaction:
 
     def _add_groups(self, keys: IntArray) -> None:
         more = len(keys)
-        floor = keys[:, 1:-1] * np.maximum(self._buckets, 1) / FIXED
         self.kind = np.concatenate([self.kind, keys[:, 0]])
-        self.reading = np.vstack([self.reading, floor + self._buckets / FIXED / 2.0])
+        self.reading = np.vstack([self.reading, middles_of(keys[:, 1:-1], self._buckets)])
         self.members = np.concatenate([self.members, np.zeros(more, dtype=np.int64)])
         self.open_members = np.concatenate([self.open_members, np.zeros(more, dtype=np.int64)])
         self.slots = np.hstack([self.slots, np.zeros((len(self.slots), more), dtype=np.int64)])
         self.tiers = np.vstack([self.tiers, np.zeros((more, self.tiers.shape[1]), dtype=np.int64)])
         self.rungs = np.vstack([self.rungs, np.zeros((more, RUNGS), dtype=np.int64)])
         self.upkeep.applied["groups"] += more
+
+
+def buckets_of(features: Sequence[Feature]) -> IntArray:
+    """The width of each feature's buckets in units of 1/FIXED; ``UNLIMITED`` for those that tell no groups apart."""
+    return np.array([UNLIMITED if f.of_round else round(f.bucket * FIXED) for f in features], dtype=np.int64)
+
+
+def middles_of(numbers: IntArray, buckets: IntArray) -> FloatArray:
+    """What stands for the readings in buckets with these numbers, by group and feature."""
+    told = np.where(buckets < UNLIMITED, buckets, 0)
+    middles: FloatArray = numbers * np.maximum(told, 1) / FIXED + told / FIXED / 2.0
+    return middles
 
 
 def _codes(columns: list[IntArray]) -> IntArray:

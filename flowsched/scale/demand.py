@@ -19,8 +19,10 @@ class Demand:
     A task on machine m costs, in units of relative slow-down,
 
         slowness[m] + sensitivity q[m] pressure[m] + pressure q[m] sensitivity[m] + pressure slope[m] + preference[m]
+            + sum over counts k of price[k] count[k, m]
 
-    with the sums over all that is on m when it comes, and q the machine's bandwidth factor.
+    with the sums over all that is on m when it comes, q the machine's bandwidth factor, and counts of the tasks that the
+    round has put there and that are in ``counted``.
     """
 
     name: str
@@ -45,5 +47,7 @@ class Demand:
     """Dearer places are not offered."""
     since_s: tuple[float, ...] = ()
     """When each of the tasks came, for cost models whose waiting costs grow; empty if no price depends on it."""
+    counted: tuple[tuple[int, float], ...] = ()
+    """(number of a count, price): the tasks count there, and each that does costs one more of them so much."""
     known: TaskClass | None = None
     """All that a cost model beside ``flow`` looks at; what this class has more, such as needs and relations, counts."""

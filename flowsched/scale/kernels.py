@@ -287,7 +287,9 @@ def place_cost(
     k = model.kind[m]
     total = float(model.base[c, k])
     for f in range(model.coefficients.shape[1]):
-        total += model.coefficients[c, f] * model.factors[k, f] * readings[m, f] * model.scale
+        # Most classes feel few features, and 0 more changes no sum.
+        if model.coefficients[c, f] > 0.0:
+            total += model.coefficients[c, f] * model.factors[k, f] * readings[m, f] * model.scale
     if model.place_of[c] > 0:
         total += model.extra[model.place_of[c], m]
     return total
@@ -304,10 +306,24 @@ def cost_beside(
     k = model.kind[m]
     total = float(model.base[c, k])
     for f in range(model.coefficients.shape[1]):
-        total += model.coefficients[c, f] * model.factors[k, f] * (readings[m, f] - model.effects[c, f]) * model.scale
+        if model.coefficients[c, f] > 0.0:
+            felt = readings[m, f] - model.effects[c, f]
+            total += model.coefficients[c, f] * model.factors[k, f] * felt * model.scale
     if model.place_of[c] > 0:
         total += model.extra[model.place_of[c], m]
     return total
+
+
+@compiled
+def above_zero(values: FloatArray | IntArray) -> IntArray:
+    """Positions of values above 0: most classes feel few features, and bring something to few."""
+    found = np.empty(len(values), dtype=np.int64)
+    count = 0
+    for f in range(len(values)):
+        if values[f] > 0:
+            found[count] = f
+            count += 1
+    return found[:count]
 
 
 @borrowing
@@ -330,11 +346,12 @@ def prices_at(rows: IntArray, c: int, model: Model, readings: IntArray, cost: Fl
     """
     kind, base, coefficients, factors, scale = model.kind, model.base, model.coefficients, model.factors, model.scale
     place, extra = model.place_of[c], model.extra
+    felt = above_zero(coefficients[c])
     for i in range(len(rows)):
         m = rows[i]
         k = kind[m]
         total = float(base[c, k])
-        for f in range(coefficients.shape[1]):
+        for f in felt:
             total += coefficients[c, f] * factors[k, f] * readings[m, f] * scale
         if place > 0:
             total += extra[place, m]
@@ -350,13 +367,14 @@ def takes_at(
     ``gate``: the row of the model's gates that has to be open too; 0 for none.
     """
     demands, effects, limits, gates = model.demands, model.effects, model.limits, model.gates
+    asked, brought = above_zero(demands[c]), above_zero(effects[c])
     for i in range(len(rows)):
         m = rows[i]
         room = gate == 0 or gates[gate, m] > 0
-        for r in range(demands.shape[1]):
-            room = room and (demands[c, r] == 0 or free[m, r] >= demands[c, r])
-        for f in range(effects.shape[1]):
-            room = room and (effects[c, f] == 0 or readings[m, f] + effects[c, f] <= limits[m, f])
+        for r in asked:
+            room = room and free[m, r] >= demands[c, r]
+        for f in brought:
+            room = room and readings[m, f] + effects[c, f] <= limits[m, f]
         good[i] = room
 
 

@@ -95,6 +95,7 @@ def _is_lone(demands: Sequence[Demand], settings: RoundSettings) -> bool:
         len(demand.tasks) == 1
         and demand.group is None
         and demand.known is None
+        and not demand.counted
         and not demand.holds
         and not demand.joins
         and demand.waiting_cost == math.inf
@@ -134,7 +135,7 @@ def _placement(fleet: Fleet, demand: Demand, settings: RoundSettings) -> BulkPla
         demand.pressure * (machines.sensitivity[row].item() / FIXED * bandwidth),
         demand.pressure * (slope_reading(machines.slope[row]) / FIXED),
     )
-    terms |= {feature.term: value for feature, value in zip(BulkPrices.features, paid, strict=True)}
+    terms |= {feature.term: value for feature, value in zip(BulkPrices.lasting, paid, strict=True)}
     there = rival_cost < math.inf
     return BulkPlacement(
         demand.tasks[0],

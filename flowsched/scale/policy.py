@@ -13,7 +13,7 @@ to others, beside what it suffers, makes a machine's total the sum of its tasks'
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from flowsched.scale.task_class import MachineKind, TaskClass
@@ -31,6 +31,8 @@ class Feature:
     """Machines whose readings differ by less than this may be one group; 0 keeps them apart unless equal."""
     term: str = ""
     """The name of its part of a cost in records; the feature's own name if empty."""
+    of_round: bool = field(default=False, repr=False)
+    """Whether it counts only what a round places: it begins at 0, has no limit and tells no groups apart."""
 
 
 @dataclass(frozen=True, eq=False)

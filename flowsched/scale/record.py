@@ -25,10 +25,12 @@ from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale import kernels
 from flowsched.scale.bulk_cluster import CPU
 from flowsched.scale.certificate import Evidence
+from flowsched.scale.compaction import buckets_of, middles_of
 from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.network import ScaleNetwork
 from flowsched.scale.network_trace import NetworkTrace, Present, Roll
+from flowsched.scale.policy import Feature
 from flowsched.scale.reasons import PLACE
 from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import Level
@@ -90,7 +92,7 @@ def network_part(trace: NetworkTrace, level: Level, certificate: Certificate | N
     return {
         "kind": NETWORK_PART,
         "priority": int(roll.classes[int(waiting.classes[0])].priority) if len(waiting.classes) else 0,
-        "features": [asdict(feature) for feature in roll.features],
+        "features": [_plain_feature(feature) for feature in roll.features],
         "fixed": FIXED,
         "kinds": [_plain_kind(trace, k, model.factors, model.kind) for k in range(len(model.factors))],
         "fleet": {
@@ -134,6 +136,14 @@ def network_part(trace: NetworkTrace, level: Level, certificate: Certificate | N
         "dual": _plain_dual(evidence, prices, rows),
         "counts": {} if level.network is None else level.network.sizes(),
     }
+
+
+def _plain_feature(feature: Feature) -> dict[str, Any]:
+    """What costs depend on; ``of_round`` where it is true."""
+    plain = asdict(feature)
+    if not plain["of_round"]:
+        del plain["of_round"]
+    return plain
 
 
 def _plain_counts(counts: TopologyCounts, rows: IntArray) -> dict[str, Any]:
@@ -195,8 +205,10 @@ def _plain_kind(trace: NetworkTrace, k: int, factors: FloatArray, model_kind: In
 
 
 def plain_class(task_class: TaskClass) -> dict[str, Any]:
-    """A class as a record keeps it; infinite run times are null."""
+    """A class as a record keeps it; infinite run times are null, and ``counted`` is there for those that are."""
     plain = asdict(task_class)
+    if not task_class.counted:
+        del plain["counted"]
     for endless in ("run_s", "max_cost"):
         plain[endless] = finite_or_none(plain[endless])
     return {
@@ -246,7 +258,7 @@ def plain_demand(
 
 def _groups(trace: NetworkTrace, level: Level, rows: IntArray) -> tuple[IntArray, list[tuple[int, ...]]]:
     """Group of every machine as the level began, by kind and buckets, in the order of those."""
-    buckets = _buckets(trace.roll)
+    buckets = buckets_of(trace.roll.features)
     keys = np.empty((len(rows), 2 + len(buckets)), dtype=np.int64)
     keys[:, 0] = level.evidence.model.kind[rows]
     keys[:, 1:-1] = level.evidence.readings[rows] // np.maximum(1, buckets)
@@ -255,10 +267,6 @@ def _groups(trace: NetworkTrace, level: Level, rows: IntArray) -> tuple[IntArray
         return np.zeros(0, dtype=np.int64), []
     found, inverse = np.unique(keys, axis=0, return_inverse=True)
     return inverse.reshape(-1).astype(np.int64), list(map(tuple, found.tolist()))
-
-
-def _buckets(roll: Roll) -> IntArray:
-    return np.array([round(feature.bucket * FIXED) for feature in roll.features], dtype=np.int64)
 
 
 def _first(
@@ -303,9 +311,9 @@ def _arc_units(network: ScaleNetwork) -> IntArray:
 def _arc_terms(trace: NetworkTrace, level: Level, network: ScaleNetwork) -> dict[str, FloatArray]:
     """Terms of one task on every arc: what its place costs and each feature at its group's reading, crowding, waiting."""
     plain, model = network.network, level.evidence.model
-    buckets = _buckets(trace.roll)
+    buckets = buckets_of(trace.roll.features)
     keys = np.array([level.keys[g] for g in network.groups.tolist()], dtype=np.int64).reshape(-1, 2 + len(buckets))
-    reading = keys[:, 1:-1] * np.maximum(1, buckets) / FIXED + buckets / FIXED / 2.0
+    reading = middles_of(keys[:, 1:-1], buckets)
     count = len(network.arc_class)
     at = {int(g): i for i, g in enumerate(network.groups.tolist())}
     column = np.array([at[g] for g in network.arc_group.tolist()], dtype=np.int64)

@@ -36,7 +36,9 @@ class RecordedPolicy:
     def __init__(self, name: str, part: Part) -> None:
         """``part``: any of the record's."""
         self.name = name
-        self.features = tuple(Feature(f["name"], f["bucket"], f["term"]) for f in part["features"])
+        self.features = tuple(
+            Feature(f["name"], f["bucket"], f["term"], f.get("of_round", False)) for f in part["features"]
+        )
         self._kinds: dict[MachineKind, int] = {}
         self._factors: list[Sequence[float]] = []
         for number, plain in enumerate(part["kinds"]):

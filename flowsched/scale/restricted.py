@@ -146,19 +146,20 @@ def coarsen(cluster: BulkCluster) -> None:
     present = np.unique(cluster.task_class[cluster.state == PENDING])
     limit = max(_LEAST_SIGNATURES, MOST_ARCS // max(1, len(present)))
     signature = signatures(cluster, present, RoundRelations(cluster, present), cluster.model())
-    most = cluster.table().coefficients[present].max(axis=0, initial=0.0)
+    told = np.array([not feature.of_round for feature in cluster.features], dtype=np.bool_)
+    most = np.where(told, cluster.table().coefficients[present].max(axis=0, initial=0.0), 0.0)
     there = np.flatnonzero(cluster.alive)
     price = PRICE_BUCKET
     for _ in range(2 * _ATTEMPTS):
         width = np.where(most > 0.0, price / np.maximum(most, 1e-300), _ANY)
         buckets = np.maximum(1, np.rint(np.minimum(width, _ANY) * FIXED)).astype(np.int64)
-        columns = [cluster.kind[there], signature[there], *(cluster.readings[there] // buckets).T]
+        columns = [cluster.kind[there], signature[there], *(cluster.readings[there] // buckets)[:, told].T]
         code = sum((mixed(column, salt) for salt, column in enumerate(columns)), np.zeros(len(there), dtype=np.uint64))
         if len(np.unique(code)) <= limit:
             break
         price *= 2.0
     cluster.features = tuple(
-        replace(feature, bucket=int(bucket) / FIXED)
+        feature if feature.of_round else replace(feature, bucket=int(bucket) / FIXED)
         for feature, bucket in zip(cluster.features, buckets.tolist(), strict=True)
     )
 

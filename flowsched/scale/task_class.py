@@ -49,6 +49,9 @@ class TaskClass:
     """Names of the relations that count it."""
     places: int = 0
     """The cluster's number of its masks and wishes by machine; 0: none."""
+    counted: tuple[tuple[int, float], ...] = ()
+    """Counts of what a round puts on each machine in which its tasks count, by number, each once, with what every one that
+    is counted costs one task more; for the linear prices of ``flow``."""
 
     @property
     def is_plain(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ from flowsched_k8s.pod_groups import GroupRef, GroupSpec
 from flowsched_k8s.queue import Cause, PodQueue, causes_of
 from flowsched_k8s.recorder import histogram
 from flowsched_k8s.round_input import NO_WORLD, ClassInput, KeptBetween, Nominee, RoundInput
-from flowsched_k8s.spreading import SpreadWish, default_wishes, divided
+from flowsched_k8s.spreading import HOST_SKEW, RoundCount, SpreadWish, counts_of, default_wishes, divided
 from flowsched_k8s.verdicts import VerdictCache, Verdicts
 from flowsched_k8s.world import WorldBuilder, task_of
 from flowsched_models.machine import MachineType
@@ -173,10 +174,11 @@ class InputBuilder:
         topologies = {group_name(ref): found for ref in specs if (found := self.topology(ref)) is not None}
         if topologies:
             wholes = within_domains(cache.fleet, wholes, topologies)
+        counts = self._counts(by_class.values(), wholes)
         classes = [
             part
             for members, whole in zip(by_class.values(), wholes, strict=True)
-            for part in self._divided(members, whole)
+            for part in self._divided(members, whole, counts)
         ]
         refs = sorted(group_priority, key=group_name)
         measured = any(c.task is not None for c in classes)
@@ -339,10 +341,33 @@ class InputBuilder:
                 cost += term.weight / 100.0 * (fleet.members(term.relation) == 0)
         return cost
 
-    def _divided(self, members: Sequence[PodEntry], whole: ClassInput) -> list[ClassInput]:
+    def _counts(self, by_class: Iterable[Sequence[PodEntry]], wholes: Iterable[ClassInput]) -> dict[str, RoundCount]:
+        """The counts of pods at linear prices that should not be on one node: by uid of their workload, and by relation."""
+        cache = self._cache
+        of_workload: Counter[str] = Counter()
+        waiting: Counter[str] = Counter()
+        there: dict[str, int] = {}
+        for members, whole in zip(by_class, wholes, strict=True):
+            if whole.task is not None:
+                continue
+            of_workload.update(w for e in members if (w := cache.wants(e).workload) is not None)
+            wants = cache.wants(members[0])
+            for relation in dict.fromkeys(term.relation for term in wants.soft if term.weight < 0):
+                if relation in wants.joins:
+                    if relation not in there:
+                        counts = cache.fleet.topology_counts(relation)
+                        there[relation] = int(counts.members.sum()) if counts.per_machine else -1
+                    waiting[relation] += len(members) if there[relation] >= 0 else 0
+        # Two on a node are no more than the default allows, and only one more than if each had one to itself.
+        waiting.update({workload: pods for workload, pods in of_workload.items() if pods >= HOST_SKEW})
+        return counts_of(waiting, lambda kind: there[kind] if kind in there else len(cache.rows_of_workload(kind)))
+
+    def _divided(
+        self, members: Sequence[PodEntry], whole: ClassInput, counts: Mapping[str, RoundCount]
+    ) -> list[ClassInput]:
         """A class as its pods share the domains that they wish to be spread over, and by the images that they run.
 
-        Pods that pay the same stay one class.
+        Pods that pay the same stay one class. ``counts``: what pods of some kinds mind on single nodes.
         """
         cache = self._cache
         rows = cache.fleet.rows
@@ -356,14 +381,17 @@ class InputBuilder:
             alike.setdefault((wants.workload, images), []).append(i)
         if alike.keys() == {(None, ())} and not any(term.weight < 0 for term in cache.wants(members[0]).soft):
             return [whole]
-        paid: dict[bytes, tuple[NDArray[np.float64], list[int]]] = {}
+        paid: dict[object, tuple[NDArray[np.float64], tuple[tuple[int, float], ...], list[int]]] = {}
+        nodes = int(np.count_nonzero(whole.allowed))
         room = np.where(whole.allowed, cache.fleet.places(whole.needs, len(members)), 0)
         for (workload, images), mine in alike.items():
+            counted = _counted(cache.wants(members[mine[0]]), workload, counts, nodes) if whole.task is None else ()
             wishes = self._spread_wishes(cache.wants(members[mine[0]]), workload, whole.eligible)
             pull = pulls.get(images)
             for which, shared in divided(wishes, room, len(mine)):
                 cost = shared if pull is None else shared + pull
-                paid.setdefault(cost.tobytes(), (cost, []))[1].extend(mine[i] for i in which)
+                alone = paid.setdefault((cost.tobytes(), counted), (cost, counted, []))
+                alone[2].extend(mine[i] for i in which)
         return [
             replace(
                 whole,
@@ -371,8 +399,9 @@ class InputBuilder:
                 uids=tuple(whole.uids[i] for i in sorted(which)),
                 since_s=tuple(whole.since_s[i] for i in sorted(which)),
                 preference=whole.preference + cost,
+                counted=counted,
             )
-            for cost, which in paid.values()
+            for cost, counted, which in paid.values()
         ]
 
     def _spread_wishes(self, wants: Wants, workload: str | None, eligible: NDArray[np.bool_]) -> list[SpreadWish]:
@@ -386,7 +415,7 @@ class InputBuilder:
                 by_domain = counts.by_domain(counts.members)
                 own = term.relation in wants.joins
                 skew, nowhere = (1, 0.0) if term.skew is None else (term.skew, weight)
-                found.append(SpreadWish(counts.domain, by_domain, weight, skew, nowhere, own))
+                found.append(SpreadWish(counts.domain, by_domain, weight, skew, nowhere, own, counts.per_machine))
         if workload is not None:
             rows = self._cache.rows_of_workload(workload)
             found += default_wishes(rows, self._cache.zones[: fleet.rows], eligible, SPREAD_WEIGHT / 100.0)
@@ -447,3 +476,18 @@ class InputBuilder:
             # It is not there yet: no pod may come for its sake.
             joins = tuple(name for name in wants.joins if not self._cache.attracts(name))
         return Nominee(entry.key.uid, entry.priority, node, entry.needs, holds, joins)
+
+
+def _counted(
+    wants: Wants, workload: str | None, counts: Mapping[str, RoundCount], nodes: int
+) -> tuple[tuple[int, float], ...]:
+    """In which counts pods are that may go to ``nodes`` nodes, and what each that is there costs one more of them."""
+    wishes = [(t.relation, -t.weight, t.skew or 1) for t in wants.soft if t.weight < 0 and t.relation in wants.joins]
+    if workload is not None:
+        wishes.append((workload, SPREAD_WEIGHT, HOST_SKEW))
+    found: dict[int, float] = {}
+    for kind, weight, skew in wishes:
+        count = counts.get(kind)
+        if count is not None:
+            found[count.number] = found.get(count.number, 0.0) + count.per_pod(weight / 100.0, skew, nodes)
+    return tuple(sorted(found.items()))

@@ -366,6 +366,7 @@ class _Round:
             joins=c.joins,
             group=c.group,
             max_cost=most,
+            counted=c.counted,
         )
 
 

@@ -76,6 +76,9 @@ class ClassInput(PodKind):
     eligible: BoolArray
     preference: NDArray[np.float64]
     slowness: NDArray[np.float64] | None
+    counted: tuple[tuple[int, float], ...] = ()
+    """Of pods at linear prices: (number, price), in which counts of what a round puts on each node they are, and what each
+    that is there costs one more of them."""
 
 
 @dataclass(frozen=True)

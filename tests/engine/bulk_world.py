@@ -50,6 +50,8 @@ class Kind:
     group: str | None = None
     waiting_cost: float = float("inf")
     max_cost: float = float("inf")
+    counted: tuple[tuple[int, float], ...] = ()
+    """Of a kind that waits."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -124,6 +126,7 @@ def demand(kind: Kind, fleet: Fleet) -> Demand:
         group=kind.group,
         waiting_cost=kind.waiting_cost,
         max_cost=kind.max_cost,
+        counted=kind.counted,
     )
 
 
@@ -172,6 +175,7 @@ class Naive:
             + kind.sensitivity * box.bandwidth * sum(k.pressure for k in others)
             + kind.pressure * box.bandwidth * sum(k.sensitivity for k in others)
             + kind.pressure * box.headroom_slope
+            + sum(each * sum(number in dict(k.counted) for k in others) for number, each in kind.counted)
         )
 
     def affords(self, kind: Kind, machine: str, slack: float = 1e-9) -> bool:
@@ -289,6 +293,7 @@ def kinds(draw: st.DrawFn, name: str, relations: Sequence[str], groups: Sequence
         slowness=draw(COSTS),
         waiting_cost=draw(any_of(float("inf"), float("inf"), 0.25, 1.0)),
         max_cost=draw(any_of(float("inf"), float("inf"), 0.5)),
+        counted=draw(any_of((), (), ((0, 0.25),), ((1, 0.5),), ((0, 0.5), (2, 0.125)))),
     )
 
 
@@ -305,7 +310,7 @@ def worlds(draw: st.DrawFn, relations: bool = True, groups: bool = True) -> Worl
     running = []
     naive = Naive(World(machines, known))
     for i in range(draw(st.integers(0, 4))):
-        kind = replace(draw(kinds(f"old{i}", names, ())), count=1)
+        kind = replace(draw(kinds(f"old{i}", names, ())), count=1, counted=())
         at = draw(st.sampled_from(NAMES))
         # What runs has room; relations may be broken, as they are when labels change.
         if at not in naive.on or naive.fits(kind, at):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import objects_builders as b
@@ -15,7 +16,7 @@ from model_server import ModelServer
 from flowsched_k8s import names
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.spreading import SpreadWish, default_wishes, divided, workload_of
+from flowsched_k8s.spreading import SpreadWish, counts_of, default_wishes, divided, workload_of
 
 WEB = {"app": "web"}
 HOST = "kubernetes.io/hostname"
@@ -117,6 +118,26 @@ def test_whose_pods_kubernetes_spreads(pod: Pod, workload: str | None) -> None:
     assert workload_of(pod) == workload
 
 
+def test_more_domains_than_shares_are_shared_by_several() -> None:
+    wish = SpreadWish(np.repeat(np.arange(50), 2), np.zeros(50, np.int64), 1.0)
+    shares = wish.shares(np.full(100, 4), 50)
+    assert len(shares) == 32
+    assert sorted(k for which, _ in shares for k in which.tolist()) == list(range(50))
+    # What one more costs where the share belongs, and elsewhere.
+    assert all(set(cost.tolist()) == {0.0, 1.0} and (cost == 0.0).sum() == 2 * len(which) for which, cost in shares)
+
+
+def test_counts_go_to_the_largest_kinds_first_and_to_none_with_one_pod() -> None:
+    waiting = {"lone": 1, **{f"k{i}": 2 + i for i in range(10)}}
+    counts = counts_of(waiting, lambda kind: 100 if kind == "k9" else 0)
+    assert "lone" not in counts
+    assert [counts[f"k{i}"].number for i in range(9, 1, -1)] == list(range(8))
+    assert (counts["k1"].number, counts["k0"].number) == (7, 6)
+    assert counts["k9"].pods == 111
+    assert counts["k9"].per_pod(1.0, 3, 37) == pytest.approx(0.75 / (3 + 3 - 1))
+    assert counts["k8"].per_pod(1.0, 3, 37) == pytest.approx(0.75 / (1 + 3 - 1))
+
+
 # Clusters
 
 
@@ -128,13 +149,13 @@ def test_replicas_share_zones_evenly_in_one_round() -> None:
 
 
 def test_replicas_go_to_busy_zones_too() -> None:
-    """By load alone all six would go to the zone that is empty; kube-scheduler spreads them 3, 2, 1."""
+    """By load alone all six would go to the zone that is empty."""
     running = cluster("16", "16", "16")
     running.create(*(b.pod(f"busy-{k}", cpu="8", nodeSelector={names.ZONE: zone}) for k, zone in enumerate("bc")))
     running.settle()
     running.create(*replicas(6))
     running.settle()
-    assert nodes(running) == [3, 2, 1]
+    assert nodes(running) == [2, 2, 2]
 
 
 def test_pods_without_a_workload_beside_those_of_one_are_not_spread_for_it() -> None:
@@ -163,12 +184,13 @@ def test_a_zone_without_room_is_no_obstacle() -> None:
 
 
 def test_nodes_without_a_zone_are_one_together() -> None:
+    """By load alone one each would go to those two."""
     running = cluster("16", "16", "16", zones="a--")
-    running.create(*replicas(6))
+    running.create(b.pod("busy", cpu="2", nodeSelector={names.ZONE: "a"}))
     running.settle()
-    here = nodes(running)
-    assert here[0] == 3
-    assert sum(here) == 6
+    running.create(*replicas(2))
+    running.settle()
+    assert nodes(running)[0] == 1
 
 
 def test_pods_of_one_round_mind_their_own_constraint_that_may_be_broken() -> None:
@@ -214,6 +236,49 @@ def mixed(times: int = 1) -> ModelScheduler:
 
 def jobs(count: int, cpu: str) -> list[Pod]:
     return [b.pod(f"job-{k}", cpu=cpu, owner=("Job", "job")) for k in range(count)]
+
+
+OWN = [b.spread(HOST, b.selector(**WEB), skew=2, hard=False)]
+APART = b.affinity(dislikes=[(100, b.pod_term(HOST, b.selector(**WEB)))])
+
+
+@pytest.mark.parametrize(
+    ("count", "cpu", "most", "fields"),
+    [
+        (60, "500m", 2, {}),
+        (60, "100m", 2, {}),
+        (60, "100m", 2, {"kind": "StatefulSet"}),
+        (60, "500m", 2, {"topologySpreadConstraints": OWN}),
+        (36, "100m", 2, {"topologySpreadConstraints": OWN}),
+        (36, "100m", 1, {"affinity": APART}),
+    ],
+)
+def test_replicas_of_one_round_do_not_pile_up_on_a_node(
+    count: int, cpu: str, most: int, fields: dict[str, Any]
+) -> None:
+    running = mixed()
+    running.create(*jobs(80, "4"), *replicas(count, cpu=cpu, **fields))
+    running.round()
+    there = Counter(bind.node for bind in running.binds if bind.pod.name.startswith("rs-"))
+    assert sum(there.values()) == count
+    assert max(there.values()) <= most
+
+
+def test_workloads_of_one_round_are_counted_apart_and_more_of_them_share_counts() -> None:
+    running = mixed()
+    sets = [replicas(20, uid=f"rs{i}", cpu="250m") for i in range(12)]
+    running.create(*jobs(60, "4"), *(pod for pods in zip(*sets, strict=True) for pod in pods))
+    running.round()
+    there = Counter((bind.node, bind.pod.name.split("-")[0]) for bind in running.binds)
+    assert sum(there.values()) == 300
+    assert max(count for (_, name), count in there.items() if name != "job") <= 2
+
+
+def test_one_or_two_pods_of_a_workload_need_no_count() -> None:
+    running = mixed()
+    running.create(*(pod for i in range(5) for pod in replicas(1 + i % 2, uid=f"rs{i}")))
+    assert running.begin() and running.given is not None
+    assert all(c.counted == () for c in running.given.classes)
 
 
 HARD = [b.spread(HOST, b.selector(**WEB), skew=3)]

@@ -44,6 +44,7 @@ class Wish:
     priority: int
     profile: str | None
     node: str | None = None
+    replica_of: str | None = None
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class Cluster:
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> Cluster:
+def clusters(draw: st.DrawFn, replicas: bool = False) -> Cluster:
+    """``replicas``: some pods are those of two workloads, which are priced by how many of them wait."""
     nodes = tuple(
         (f"n{i}", cpu) for i, cpu in enumerate(draw(st.lists(st.sampled_from("248"), min_size=1, max_size=4)))
     )
@@ -67,6 +69,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
             draw(any_of("100Mi", "3000000Ki", "1500M")),
             draw(any_of(0, 50, 100)),
             draw(any_of(None, None, *PROFILES)),
+            replica_of=draw(any_of(None, "a", "b")) if replicas else None,
         )
         if draw(st.integers(0, 4)) == 0:
             wish = replace(wish, node=draw(st.sampled_from(nodes))[0], cpu="300m")
@@ -79,7 +82,9 @@ def account_of(cluster: Cluster, apart: bool = False, engine: Settings | None = 
     things: list[Any] = [b.node(name, cpu=cpu, memory="32Gi") for name, cpu in cluster.nodes]
     for p in cluster.pods:
         notes = {} if p.profile is None else {names.PROFILE: p.profile, names.WIDTHS: "1,2"}
-        more = {} if p.node is None else {"node": p.node}
+        more: dict[str, Any] = {} if p.node is None else {"node": p.node}
+        if p.replica_of is not None:
+            more["owner"] = ("ReplicaSet", p.replica_of)
         things.append(b.pod(p.name, cpu=p.cpu, memory=p.memory, priority=p.priority, annotations=notes, **more))
     state = SchedulerState(Configuration(engine=engine or Settings()), CATALOGUE)
     state.observe([Seen(thing) for thing in things], NOW_S)
@@ -108,7 +113,7 @@ def after(recorded: RecordView, **options: Any) -> RecordView:
 
 
 @settings(max_examples=30)
-@given(clusters(), st.booleans())
+@given(clusters(replicas=True), st.booleans())
 def test_nothing_changed_is_the_same_round_to_the_bit(cluster: Cluster, apart: bool) -> None:
     recorded = account_of(cluster, apart)
     assume(recorded.parts)

@@ -59,6 +59,9 @@ class PodKind:
     service: bool = False
     gpu_models: tuple[str, ...] = ()
     """Models of GPU that they may have, of those that ask for any; empty for all."""
+    counted: tuple[tuple[int, float], ...] = ()
+    """Of pods at linear prices: (number, price), in which counts of what a round puts on each node they are, and what each
+    that is there costs one more of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +79,6 @@ class ClassInput(PodKind):
     eligible: BoolArray
     preference: NDArray[np.float64]
     slowness: NDArray[np.float64] | None
-    counted: tuple[tuple[int, float], ...] = ()
-    """Of pods at linear prices: (number, price), in which counts of what a round puts on each node they are, and what each
-    that is there costs one more of them."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,10 @@ def test_rounds_are_played_as_they_were(situation: str, tmp_path: Path) -> None:
     things = SITUATIONS[situation]
     running = scheduler(*(t for t in things if isinstance(t, Node)))
     recorded = Recorded(running, tmp_path / "events.jsonl.gz")
-    running.create(*(t for t in things if not isinstance(t, Node)), *(pod(f"plain-{i}", cpu="250m") for i in range(3)))
+    running.create(
+        *(t for t in things if not isinstance(t, Node)),
+        *(pod(f"plain-{i}", cpu="250m", owner=("ReplicaSet", "web")) for i in range(4)),
+    )
     running.round()
     go_on(running, 27.25)
     running.create(*(job(f"late-{i}", i, priority=i % 2) for i in range(4)))

@@ -30,7 +30,7 @@ from typing import Any
 import click
 import msgspec
 
-from benchmarks.k8s_throughput import RESULTS, Api, running_flowsched, running_plane
+from benchmarks.k8s_throughput import RESULTS, Api, node_named, running_flowsched, running_plane
 from benchmarks.machine import describe_machine, measured_on
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import Solver, make_solver
@@ -150,18 +150,7 @@ def make_nodes(times: int) -> list[Json]:
 
 def make_node(name: str, cores: int, zone: str, gpus: int = 0) -> Json:
     """One node; KWOK keeps it ready."""
-    room = {"cpu": str(cores), "memory": f"{4 * cores}Gi", "pods": "110", **({GPU: str(gpus)} if gpus else {})}
-    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "simulated"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": name,
-            "labels": {HOSTNAME: name, ZONE: zone},
-            "annotations": {"kwok.x-k8s.io/node": "fake"},
-        },
-        "status": {"capacity": room, "allocatable": room, "conditions": [ready]},
-    }
+    return node_named(name, cores, {ZONE: zone}, {GPU: str(gpus)} if gpus else {})
 
 
 # Without an API server

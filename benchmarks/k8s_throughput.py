@@ -24,9 +24,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -186,16 +187,24 @@ def _encode(value: Any) -> bytes:
 
 def make_node(number: int) -> dict[str, Any]:
     """A node that is ready from the start; KWOK keeps it so and starts the pods that are bound to it."""
-    cores = CORES[number % len(CORES)]
-    room = {"cpu": str(cores), "memory": f"{4 * cores}Gi", "pods": "110"}
-    name = f"node-{number:05d}"
+    return node_named(f"node-{number:05d}", CORES[number % len(CORES)])
+
+
+def node_named(
+    name: str,
+    cores: int,
+    labels: Mapping[str, str] = MappingProxyType({}),
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """The same with labels, and ``more`` that it has."""
+    room = {"cpu": str(cores), "memory": f"{4 * cores}Gi", "pods": "110", **more}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "simulated"}
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
             "name": name,
-            "labels": {"kubernetes.io/hostname": name},
+            "labels": {"kubernetes.io/hostname": name, **labels},
             "annotations": {"kwok.x-k8s.io/node": "fake"},
         },
         "status": {"capacity": room, "allocatable": room, "conditions": [ready]},

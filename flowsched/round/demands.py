@@ -1,4 +1,5 @@
-"""What overdue tasks and gangs ask of a round, level by level: each level sees what the higher ones have planned.
+"""What overdue tasks, gangs and the task that comes next ask of a round, level by level: each level sees what the higher
+ones have planned.
 
 A reservation binds the tasks of its own level and of lower ones; to higher levels its room is free. With
 ``aging_crosses_priority`` overdue tasks come before all levels, and bind them all.
@@ -129,17 +130,13 @@ class Levels:
             overdue,
             Gangs(asked.all, asked.must_start | more.must_start, asked.barred | more.barred, reasons, more.seed),
         )
-        return (
-            demands
-            if not self._keeps_for_the_next
-            else self._kept_for_the_next(level, demands, Above(plan, closed, above))
-        )
+        if self._keeps_for_the_next and not (overdue.must_start or demands.gangs.must_start):
+            return self._kept_for_the_next(level, demands, Above(plan, closed, above))
+        return demands
 
     def _kept_for_the_next(self, level: float, demands: Demands, above: Above) -> Demands:
-        """With a machine for the task of a level that comes next and has room nowhere; those who must start go first."""
+        """With a machine for the task of a level that comes next and has room nowhere."""
         overdue, tasks = demands.overdue, self.model.view.tasks
-        if overdue.must_start or demands.gangs.must_start:
-            return demands
         mine = [t for t, task in enumerate(tasks) if task.priority == level]
         model = demands.on(self.model)
         first = next_in_turn(model, above.plan, mine, {r.task for r in overdue.reservations})

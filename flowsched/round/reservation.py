@@ -11,6 +11,9 @@ Where tasks without an end leave no machine enough room, nothing is promised; wi
 of what the task needs takes no other task until it has room. Every priority has its own reservations, which bind tasks of
 that priority and lower ones, and so the bound holds within a priority; or across all with ``aging_crosses_priority``. An
 overdue member of a task group asks for all that have to start together.
+
+A plain task that comes next and has room nowhere (:func:`flowsched.round.order.next_in_turn`) gets a machine in the same
+way, after those that are overdue and for one round.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ MOST_RESERVING = 4
 
 @dataclass(frozen=True)
 class OverdueDemands:
-    """What overdue tasks ask of a round."""
+    """What overdue tasks, and the one that comes next, ask of a round."""
 
     must_start: frozenset[int] = frozenset()
     """Tasks (indices of the view) that start now, whatever it costs."""

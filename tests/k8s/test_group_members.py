@@ -40,16 +40,18 @@ def member(form: str, name: str, minimum: int = SIZE, **fields: Any) -> Pod:
     return b.pod(name, **{"cpu": "2", **said[form], **fields})
 
 
-def scheduler(form: str, nodes: int, server: ModelServer | None = None) -> ModelScheduler:
+def scheduler(
+    form: str, nodes: int, server: ModelServer | None = None, minimum: int = SIZE, **features: Any
+) -> ModelScheduler:
     """With nodes for one member each, and the group's object where the form has one."""
-    features = Features(pod_groups=(form,), preemption=True)
-    running = ModelScheduler(server or ModelServer(), Configuration(features=features))
+    chosen = Features(pod_groups=(form,), **{"preemption": True, **features})
+    running = ModelScheduler(server or ModelServer(), Configuration(features=chosen))
     if server is None:
         running.put(*(b.node(f"n{i}", "2") for i in range(nodes)))
         if form == PLUGINS:
-            running.put(b.plugins_group("g", minMember=SIZE))
+            running.put(b.plugins_group("g", minMember=minimum))
         elif form == IN_TREE:
-            running.put(b.in_tree_group("g", minimum=SIZE))
+            running.put(b.in_tree_group("g", minimum=minimum))
     return running
 
 

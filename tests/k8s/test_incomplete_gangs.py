@@ -7,6 +7,7 @@ from typing import Any
 
 import objects_builders as b
 import pytest
+import test_group_members as group_members
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_scheduler import ModelScheduler
@@ -17,25 +18,16 @@ from test_group_members import ANY_FORM, SIZE, member
 from flowsched_k8s import names
 from flowsched_k8s.bindings import BindOutcome
 from flowsched_k8s.changes import Seen
-from flowsched_k8s.configuration import Configuration, Features
 from flowsched_k8s.gang_start import GangStart, digest, gang_starts, read_start
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.pod_groups import IN_TREE, LABELS, PLUGINS, TIMEOUT_S
+from flowsched_k8s.pod_groups import LABELS, TIMEOUT_S
 
 OWNER = ("ReplicaSet", "rs")
 
 
 def scheduler(form: str, server: ModelServer | None = None, minimum: int = SIZE, **features: Any) -> ModelScheduler:
     """With three nodes for one member each."""
-    chosen = Features(pod_groups=(form,), **{"preemption": True, **features})
-    running = ModelScheduler(server or ModelServer(), Configuration(features=chosen))
-    if server is None:
-        running.put(*(b.node(f"n{i}", "2") for i in range(SIZE)))
-        if form == PLUGINS:
-            running.put(b.plugins_group("g", minMember=minimum))
-        elif form == IN_TREE:
-            running.put(b.in_tree_group("g", minimum=minimum))
-    return running
+    return group_members.scheduler(form, SIZE, server, minimum, **features)
 
 
 def half_bound(form: str = LABELS, sent: int = 1, **fields: Any) -> ModelScheduler:

@@ -112,6 +112,12 @@ class _Rows:
         return self._came[self.used]
 
     @cached_property
+    def machine(self) -> IntArray:
+        """[entries] positions of their machines."""
+        found: IntArray = self._table[self.used, 0].astype(np.int64)
+        return found
+
+    @cached_property
     def columns(self) -> RunningColumns:
         """Their numbers, of any progress."""
         return _columns(self._table[self.used])
@@ -148,7 +154,7 @@ class RunningTasks(LateSequence[Running]):
     def on(self, machines: Collection[str]) -> tuple[Running, ...]:
         """Those on some machines."""
         wanted = np.array([m.name in machines for m in self._machines], np.bool_)
-        return self._made(np.flatnonzero(wanted[self.columns.machine])) if len(wanted) else ()
+        return self._made(np.flatnonzero(wanted[self._rows.machine])) if len(wanted) else ()
 
     @cached_property
     def all(self) -> tuple[Running, ...]:
@@ -160,7 +166,7 @@ class RunningTasks(LateSequence[Running]):
 
     def _made(self, rows: IntArray) -> tuple[Running, ...]:
         rows = rows[np.argsort(self._rows.came[rows], kind="stable")]
-        entries, progress = self.entries, self.columns.progress[rows].tolist()
+        entries, progress = self.entries, self._progress.by_row[self._rows.used[rows]].tolist()
         return tuple([entries[row].at(done) for row, done in zip(rows.tolist(), progress, strict=True)])
 
 

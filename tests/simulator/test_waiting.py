@@ -187,6 +187,40 @@ def test_machines_are_looked_at_only_where_a_task_may_be_less_urgent(name: str, 
     assert asked[False] < 0.8 * asked[True]
 
 
+def test_srpt_takes_a_task_that_is_estimated_to_last_no_time_as_done() -> None:
+    instant = replace(lasting("instant", 8, 5.0), profile=FIXED.name, scale=5.0, run_s=0.0)
+    later = replace(lasting("later", 8, 5.0, at=1.0), profile=FIXED.name, scale=5.0, run_s=5.0)
+    jobs = {job.job: job for job in Simulation(scenario([instant, later]), BASELINES["srpt"](OWN, 0)).run().jobs}
+    assert (jobs["instant"].end_s, jobs["later"].start_s) == (5.0, 5.0)
+
+
+@pytest.mark.parametrize("name", ["srpt", "las"])
+def test_what_a_task_is_stopped_for_does_not_depend_on_what_is_kept_of_earlier_rounds(name: str) -> None:
+    class Anew(BASELINES[name]):  # type: ignore[misc]
+        def round_of(self, snapshot: Snapshot) -> Round:
+            self.layout = None
+            this: Round = super().round_of(snapshot)
+            return this
+
+    draw, asked = random.Random(3), (500, 1000, 2000, 3000, 4000, 8000)
+    stopped = 0
+    for _ in range(3):
+        tasks = []
+        for i in range(50):
+            cpu, at = draw.choice(asked), round(draw.uniform(0.0, 60.0), 3)
+            plain = lasting(
+                f"t{i}", 1, 1.0, at=at, priority=draw.choice((0, 0, 0, 2)), memory_mib=draw.choice((1, 6000))
+            )
+            seconds = draw.choice((2.0, 20.0, 110.0, 400.0))
+            tasks.append(
+                replace(plain, profile=FIXED.name, scale=seconds, run_s=seconds, request_milli=cpu, widths_milli=(cpu,))
+            )
+        kept, anew = (Simulation(scenario(tasks), kind(OWN, 0)).run().jobs for kind in (BASELINES[name], Anew))
+        assert kept == anew
+        stopped += sum(len(job.earlier) for job in kept)
+    assert stopped > 50
+
+
 def calls_of(count: int, name: str, monkeypatch: pytest.MonkeyPatch) -> int:
     """Calls that a run of so many tasks makes of what is done for a task, or for a machine, of a round."""
     calls = 0
@@ -206,6 +240,7 @@ def calls_of(count: int, name: str, monkeypatch: pytest.MonkeyPatch) -> int:
             (Round, "width_milli"),
             (Round, "postpone"),
             (RoomLayout, "_note"),
+            (Preemptive, "_urgency"),
         ):
             patch.setattr(owner, method, counted(getattr(owner, method)))
         tasks = [replace(lasting(f"t{i}", 1 + i % 3, 5.0 + i % 7, at=i / 2), scale=5.0 + i % 7) for i in range(count)]

@@ -68,8 +68,8 @@ class _GpuRuleBaseline(Baseline):
         outlook = GpuOutlook(machines, models, shapes, frequency, seed)
         arrays = shape_arrays(shapes, models)
         state = rule.start(outlook)
-        for row, room in enumerate(ranked):
-            for resident in this.residents(room):
+        for row, residents in enumerate(this.residents(ranked)):
+            for resident in residents:
                 if resident.task.gpus is not None and (shape := resident.task.gpu_shape) in demand:
                     rule.placed(row, shapes.index(shape), outlook.machines, arrays, state)
         row, device = rule.choose(shapes.index(mine), outlook.machines, arrays, state)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ import numpy as np
 from flowsched.cluster.decision import Decisions, LatePostponements, Placement, Postponement, Preemption
 from flowsched.cluster.gpus import TaskGpus, suits
 from flowsched.cluster.resource import amount_text, covers
+from flowsched.cluster.running_tasks import running_on
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Snapshot, Task
 from flowsched.relations.domain_counts import DomainCounts, demand_text
 from flowsched.support.arrays import BoolArray, IntArray
@@ -20,6 +20,7 @@ from flowsched_simulator.baselines.room import (
     NO_CPU_MILLI,
     Room,
     RoomLayout,
+    copied,
     fullest_devices,
     has_gpus,
     occupy,
@@ -75,6 +76,8 @@ class Round:
         self._postponements: list[Postponement] = []
         self._preemptions: list[Preemption] = []
         self._preempted: set[str] = set()
+        self._residents: dict[str, list[Running]] = {}
+        """What ran before the round, by name, of machines that were asked for."""
         self._told_s: dict[tuple[object, ...], float] = {}
         self._loads_s: dict[str, float] | None = None
         self.nowhere: set[Demand] = set()
@@ -99,13 +102,6 @@ class Round:
     @cached_property
     def _tasks(self) -> dict[str, Task]:
         return {t.name: t for t in self.snapshot.pending}
-
-    @cached_property
-    def _running_on(self) -> dict[str, list[Running]]:
-        found: dict[str, list[Running]] = {}
-        for r in self.snapshot.running:
-            found.setdefault(r.machine, []).append(r)
-        return found
 
     @cached_property
     def rng(self) -> np.random.Generator:
@@ -141,9 +137,10 @@ class Round:
         """Machines that the task may run on, by name."""
         return self._among(task, None)
 
-    def possible(self, task: Task, width_milli: int) -> list[Room]:
-        """Machines where the task would fit if no other task were there."""
-        rooms = self._among(task, self._enough(self.layout.capacity, task, width_milli))
+    def possible(self, task: Task, width_milli: int, among: BoolArray | None = None) -> list[Room]:
+        """Machines where the task would fit if no other task were there; ``among``: [machines] only of these."""
+        enough = self._enough(self.layout.capacity, task, width_milli)
+        rooms = self._among(task, enough if among is None else enough & among)
         return [r for r in rooms if covers(r.capacity_resources, task.resources) and _suits(r, task)]
 
     def is_possible(self, task: Task, width_milli: int) -> bool:
@@ -287,16 +284,25 @@ class Round:
         """Whether the round has given the task a place."""
         return any(p.task == task.name for p in reversed(self._placements))
 
-    def residents(self, room: Room) -> list[Running]:
-        """Tasks that ran on the machine before this round and still do, by name."""
-        found = [r for r in self._running_on.get(room.name, ()) if r.task.name not in self._preempted]
-        return sorted(found, key=lambda r: r.task.name)
+    def residents(self, rooms: Sequence[Room]) -> list[list[Running]]:
+        """Tasks that ran on each of some machines before this round and still do, by name. To look them up costs as much for
+        many machines as for one.
+        """
+        known = self._residents
+        missing = {room.name for room in rooms if room.name not in known}
+        if missing:
+            known.update((name, []) for name in missing)
+            for r in running_on(self.snapshot, missing):
+                known[r.machine].append(r)
+            for name in missing:
+                known[name].sort(key=lambda r: r.task.name)
+        return [[r for r in known[room.name] if r.task.name not in self._preempted] for room in rooms]
 
     def preempt(self, resident: Running, room_for: Task) -> None:
         """Let a running task wait again; its work is kept."""
         self._preempted.add(resident.task.name)
         self._preemptions.append(Preemption(resident.task.name, resident.machine, room_for.name, 0.0, keeps_work=True))
-        (room,) = (r for r in self.rooms if r.name == resident.machine)
+        room = self.rooms[self.layout.row(resident.machine)]
         vacate(room, resident, given=self.has_given_run_time(resident.task))
         room.busy = self._held(room, ())
         self.layout.handed_out(room)
@@ -306,7 +312,8 @@ class Round:
 
     def left_by(self, room: Room, gone: Sequence[Running]) -> Room:
         """A machine as it would be if some of its residents left it."""
-        other = replace(room, busy=self._held(room, gone))
+        other = copied(room)
+        other.busy = self._held(room, gone)
         for resident in gone:
             vacate(other, resident, given=self.has_given_run_time(resident.task))
         return other
@@ -316,7 +323,8 @@ class Round:
         if not self.own_cores:
             return set()
         names = {r.task.name for r in gone}
-        stay = {c for r in self.residents(room) if r.task.name not in names for c in r.cores}
+        (residents,) = self.residents((room,))
+        stay = {c for r in residents if r.task.name not in names for c in r.cores}
         return stay.union(*(p.cores for p in self._placements if p.machine == room.name))
 
     def begin_attempt(self) -> None:

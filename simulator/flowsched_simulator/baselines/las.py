@@ -5,7 +5,8 @@ from __future__ import annotations
 from flowsched.cluster.snapshot import MILLI, Running, Task
 from flowsched_simulator.baselines.granting import Granting
 from flowsched_simulator.baselines.greedy_round import Round
-from flowsched_simulator.baselines.preemptive import Preemptive, Urgency
+from flowsched_simulator.baselines.preemptive import Preemptive
+from flowsched_simulator.baselines.running_urgencies import Urgency
 from flowsched_simulator.baselines.waiting import keeps_queue
 
 FIRST_QUEUE_CORE_S = 100.0

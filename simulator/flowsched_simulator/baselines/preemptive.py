@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heapreplace
-from typing import Any, NamedTuple
+from typing import Any
 
 from flowsched.cluster.snapshot import Running, Snapshot, Task
 from flowsched_simulator.baselines.baseline import MostFreeFirst, by_arrival
-from flowsched_simulator.baselines.greedy_round import Round
+from flowsched_simulator.baselines.greedy_round import Demand, Round
 from flowsched_simulator.baselines.room import Room
+from flowsched_simulator.baselines.running_urgencies import Bound, RunningUrgencies, Urgency
 from flowsched_simulator.baselines.waiting import Waiting, by_rank, keeps_queue
-
-Urgency = tuple[float, ...]
-"""What comes first is less."""
-_FIRST: Urgency = (-math.inf,)
-"""Of no task that runs: what has it stops for no other."""
-
-
-class _LeastUrgent(NamedTuple):
-    """What no task of a machine that may be stopped is less urgent than, from one moment to another, while the same run."""
-
-    urgency: Urgency
-    from_s: float
-    until_s: float
 
 
 class Preemptive(MostFreeFirst):
@@ -43,25 +30,20 @@ class Preemptive(MostFreeFirst):
         """How urgent a task is beside its priority, less for more. ``running``: None where it waits."""
 
     def less_urgent_s(self, running: Running, this: Round) -> float:
-        """The time until which a running task becomes no less urgent than it is now, for rules that know one: machines where
-        no task is less urgent than one that waits need not be looked at in each round.
+        """The time until which a running task becomes no less urgent than it is now, for rules that know one: until then its
+        urgency need not be worked out in each round.
         """
         del running
         return this.snapshot.now_s
 
-    _ranked: dict[str, list[tuple[Urgency, Running]]]
-    """By machine, what ran there before the round and may be stopped, the most urgent first, then what came first."""
-    _least: dict[str, _LeastUrgent]
-    """By machine, as far as it is known from earlier rounds."""
+    _urgencies: RunningUrgencies
 
     def round_of(self, snapshot: Snapshot) -> Round:
         """A round that may preempt."""
-        self._ranked = {}
         this = Round(snapshot, own_cores=self.has_own_cores(), seed=self.seed, preemptive=True, layout=self.layout)
         if this.layout is not self.layout:
-            self._least = {}
-        for name in this.layout.renewed:
-            self._least.pop(name, None)
+            self._urgencies = RunningUrgencies(self._bound)
+        self._urgencies.catch_up(this)
         return this
 
     def rank(self, task: Task, this: Round) -> Any:
@@ -83,53 +65,50 @@ class Preemptive(MostFreeFirst):
         if found or not self.free_to_move(task, this):
             return found
         mine = self._urgency(task, None, this)
-        best: tuple[Urgency, list[Running]] | None = None
-        for room in this.possible(task, width_milli):
-            if self._holds_none_behind(mine, room, this):
-                continue
+        leaving = self._making_room(task, width_milli, mine, this)
+        if not leaving:
+            self._urgencies.tried(mine, this.demand_of(task, width_milli))
+            return []
+        for resident in leaving:
+            self.stopped(resident, this)
+            this.preempt(resident, task)
+        self._urgencies.stopped(leaving)
+        return this.candidates(task, width_milli)
+
+    def _making_room(self, task: Task, width_milli: int, mine: Urgency, this: Round) -> list[Running]:
+        """Who leaves so that the task fits: the least urgent that can, on the first of their machines by name."""
+        best: tuple[Urgency, Room, list[Running]] | None = None
+        for most, room in self._urgencies.rooms_behind(mine, task, width_milli, this):
+            if best is not None and (most < best[0] or (most == best[0] and room.name > best[1].name)):
+                break  # this machine is no better, nor are those that follow
+            found = self._urgencies.ranked(room, this)
             # The least urgent leave first; of equals, those that came last.
-            ranked = [(urgency, r) for urgency, r in self._residents(room, this) if urgency > mine]
+            ranked = [(urgency, r) for urgency, r in found if urgency > mine]
             leaving = _leaving(task, width_milli, room, [r for _, r in ranked[::-1]], this)
             if leaving:
                 most_urgent = min(urgency for urgency, r in ranked if r in leaving)
-                if best is None or most_urgent > best[0]:
-                    best = most_urgent, leaving
-        if best is None:
-            return []
-        for resident in best[1]:
-            self.stopped(resident, this)
-            this.preempt(resident, task)
-            self._ranked.pop(resident.machine, None)
-            self._least.pop(resident.machine, None)
-        return this.candidates(task, width_milli)
+                if best is None or most_urgent > best[0] or (most_urgent == best[0] and room.name < best[1].name):
+                    best = most_urgent, room, leaving
+        return [] if best is None else best[2]
 
     def stopped(self, resident: Running, this: Round) -> None:
         """Take note of a task that is preempted."""
 
+    def is_in_vain(self, mine: Urgency, task: Task, demand: Demand, this: Round) -> bool:
+        """Whether :meth:`rooms_for` surely has no machine for a task, nor for less urgent ones that ask for the same."""
+        return self.free_to_move(task, this) and self._urgencies.is_in_vain(mine, demand, this)
+
+    def tried(self, mine: Urgency, demand: Demand) -> None:
+        """Take note of a task for which that holds, the most urgent of those that ask for the same."""
+        self._urgencies.tried(mine, demand)
+
     def _urgency(self, task: Task, running: Running | None, this: Round) -> Urgency:
         return (-task.priority, *self.urgency(task, running, this))
 
-    def _holds_none_behind(self, mine: Urgency, room: Room, this: Round) -> bool:
-        """Whether nothing that may be stopped on a machine is less urgent than a task that waits."""
-        now_s, known = this.snapshot.now_s, self._least.get(room.name)
-        if (
-            known is None
-            or (known.urgency > mine and known.from_s < now_s)
-            or not known.from_s <= now_s < known.until_s
-        ):
-            ranked = self._residents(room, this)
-            until_s = min((self.less_urgent_s(r, this) for _, r in ranked), default=math.inf)
-            known = self._least[room.name] = _LeastUrgent(ranked[-1][0] if ranked else _FIRST, now_s, until_s)
-        return known.urgency <= mine
-
-    def _residents(self, room: Room, this: Round) -> list[tuple[Urgency, Running]]:
-        """What still runs on a machine and may be stopped, the most urgent first, with its urgency."""
-        ranked = self._ranked.get(room.name)
-        if ranked is None:
-            movable = [r for r in this.residents(room) if self.free_to_move(r.task, this)]
-            ranked = [(self._urgency(r.task, r, this), r) for r in movable]
-            ranked = self._ranked[room.name] = sorted(ranked, key=lambda pair: (pair[0], by_arrival(pair[1].task)))
-        return ranked
+    def _bound(self, running: Running, this: Round) -> Bound | None:
+        if not self.free_to_move(running.task, this):
+            return None
+        return Bound(self._urgency(running.task, running, this), self.less_urgent_s(running, this))
 
     def free_to_move(self, task: Task, this: Round) -> bool:
         """Whether a task may stop others, and be stopped."""
@@ -169,13 +148,18 @@ class _ByUrgency(Waiting):
             else:
                 heappop(heads)
 
-    def _heads(self, after: tuple[Any, str] | None, this: Round) -> list[tuple[Any, str, int, int]]:  # noqa: ARG002
-        """A heap of the first turns behind one, of all rows."""
+    def _heads(self, after: tuple[Any, str] | None, this: Round) -> list[tuple[Any, str, int, int]]:
+        """A heap of the first turns behind one, of all rows that may have room."""
         heads = []
         for alike in self._alike.values():
             at = 0 if after is None else bisect_right(alike.turns, after, key=by_rank)
-            if at < len(alike.turns):
-                heads.append((*by_rank(alike.turns[at]), alike.row, at))
+            if at == len(alike.turns):
+                continue
+            rank, name, wait = alike.turns[at]
+            if alike.demand is None or not self._rule.is_in_vain(rank[0], wait.task, alike.demand, this):
+                heads.append((rank, name, alike.row, at))
+            elif not at:
+                self._rule.tried(rank[0], alike.demand)
         heapify(heads)
         return heads
 

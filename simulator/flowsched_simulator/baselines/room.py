@@ -188,9 +188,9 @@ class RoomLayout:
         self._own_cores = own_cores
         self._idle = _idle_rooms(snapshot, own_cores)
         self._row = {room.name: row for row, room in enumerate(self._idle)}
-        self._kept = [_copied(room) for room in self._idle]
+        self._kept = [copied(room) for room in self._idle]
         """With what runs there."""
-        self._rooms = [_copied(room) for room in self._idle]
+        self._rooms = [copied(room) for room in self._idle]
         """The same, as rounds hand them out."""
         self._here: list[dict[int, Running]] = [{} for _ in self._idle]
         """[machines] what runs there, by identity."""
@@ -238,7 +238,7 @@ class RoomLayout:
         if changes is None:
             for row, idle in enumerate(self._idle):
                 self._here[row].clear()
-                self._kept[row] = _copied(idle)
+                self._kept[row] = copied(idle)
             self._handed.update(range(len(self._here)))
             changes = [(r, True) for r in entries_of(running)]
         left: set[int] = set()
@@ -252,11 +252,11 @@ class RoomLayout:
                 del self._here[row][id(r)]
                 left.add(row)
         for row in left:
-            self._kept[row] = _copied(self._idle[row])
+            self._kept[row] = copied(self._idle[row])
             for r in self._here[row].values():
                 _occupied_by(self._kept[row], r, snapshot.catalogue)
         for row in self._handed:
-            self._rooms[row] = room = _copied(self._kept[row])
+            self._rooms[row] = room = copied(self._kept[row])
             self._note(row, room)
         self._mark = mark
         self.renewed = [self._rooms[row].name for row in self._handed]
@@ -319,7 +319,7 @@ def _idle_rooms(snapshot: Snapshot, own_cores: bool) -> list[Room]:
     return rooms
 
 
-def _copied(room: Room) -> Room:
+def copied(room: Room) -> Room:
     """The same, to be taken from: that changes no value in place. Quicker than ``replace``."""
     other = object.__new__(Room)
     other.__dict__.update(room.__dict__)

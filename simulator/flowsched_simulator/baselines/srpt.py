@@ -8,7 +8,8 @@ from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.snapshot import Running, Task
 from flowsched_models.execution import INSTANT_S
 from flowsched_simulator.baselines.greedy_round import Round
-from flowsched_simulator.baselines.preemptive import Preemptive, Urgency
+from flowsched_simulator.baselines.preemptive import Preemptive
+from flowsched_simulator.baselines.running_urgencies import Urgency
 from flowsched_simulator.baselines.waiting import keeps_queue
 
 
@@ -35,8 +36,9 @@ class ShortestRemainingProcessingTime(Preemptive):
         """
         share = 1.0
         if running is not None:
-            # Before its program starts nothing is done, and not less than nothing.
-            share = min(1.0, this.left_s(running) / this.started_s(running))
+            # Before its program starts nothing is done, and not less than nothing. Of nothing, nothing is left.
+            started_s = this.started_s(running)
+            share = min(1.0, this.left_s(running) / started_s) if started_s > 0.0 else 0.0
         return (round(share * this.fastest_s(task, self.width_milli(task, this)), 6),)
 
     def less_urgent_s(self, running: Running, this: Round) -> float:

@@ -169,7 +169,7 @@ def _explanation(recorded: RecordView, name: str, part: Part | None, facts: Mapp
         "title": recorded.title(name),
         "part": None if part is None else {"index": part.index, "kind": part.kind, "priority": part.priority},
     }
-    named = sorted({n for n in _strings(facts) if recorded.titles.get(n)} - {name})
+    named = sorted({n for n in _strings(facts) if recorded.titles.get(n)} - {name}) if recorded.titles else []
     return Explanation({**head, "titles": {n: recorded.title(n) for n in named}, **facts})
 
 

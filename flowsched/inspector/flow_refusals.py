@@ -12,7 +12,8 @@ import numpy as np
 from flowsched.cluster.gpus import left_beside, suits, untouched
 from flowsched.cluster.snapshot import Task
 from flowsched.inspector import pod_facts, refusals
-from flowsched.inspector.flow_task import FlowTask
+from flowsched.inspector.flow_task import FlowTask, counts_without
+from flowsched.inspector.restored_round import RestoredRound, remembered
 from flowsched.inspector.wait_cause import WaitCause
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
@@ -98,9 +99,36 @@ def refused(task: FlowTask) -> Refused:
 
 
 def _look(task: FlowTask, names: tuple[str, ...], asked: Sequence[str], asks: Sequence[int]) -> _Machines:
-    opened = task.restored
-    view, own = opened.model.view, opened.model.view.tasks[task.number]
-    domain_counts = task.domain_counts()
+    opened, own = task.restored, task.own_machine
+    found = _beside_all(opened, task.task_class, task.starting, names, tuple(asked), tuple(asks))
+    machine = None if own is None else opened.model.view.machines[own].name
+    if machine not in names:
+        return found
+    # Where it starts or is planned, it is beside all others.
+    found = replace(
+        found,
+        free=found.free.copy(),
+        whole=found.whole.copy(),
+        sizes=found.sizes.copy(),
+        by_price={name: why for name, why in found.by_price.items() if name != machine},
+    )
+    assert own is not None, "its name is known"
+    _fill(found, names.index(machine), opened, task.task_class, task.others_on(own), asked, asks)
+    return found
+
+
+@remembered
+def _beside_all(
+    opened: RestoredRound,
+    c: int,
+    starting: int | None,
+    names: tuple[str, ...],
+    asked: tuple[str, ...],
+    asks: tuple[int, ...],
+) -> _Machines:
+    """What a task of a class finds beside all that starts and is planned. ``starting``: one that relations do not count."""
+    view, own = opened.model.view, opened.model.view.classes[c].task
+    domain_counts = counts_without(opened, starting)
     count, resources = len(names), len(asks)
     shape = (count, resources)
     found = _Machines(
@@ -117,24 +145,38 @@ def _look(task: FlowTask, names: tuple[str, ...], asked: Sequence[str], asks: Se
         if not found.known[i]:
             continue
         g = opened.group_number[name]
-        m = opened.machine_number.get(name)
-        others: Colocation = () if m is None else task.others_on(m)
         found.allowed[i] = own.machines is None or name in own.machines
         found.cores[i] = bool(view.groups[g].batch_cores)
         gpus = view.groups[g].machine.gpus
         found.suits[i] = own.gpus is None or suits(gpus, replace(own.gpus, count=1))
-        found.free[i], found.whole[i], found.sizes[i] = _room(task, g, others, asked)
         refusal = domain_counts.refusal(own, name)
         if refusal is not None:
             holds = refusal.name in own.holds
             role = "holds" if holds and not _only_joined(domain_counts, refusal.name, own, name) else "joins"
             missing = domain_counts.domain(refusal, name) is None
             found.by_relation[name] = refusals.refused_by(refusal, role, missing)
-        elif found.allowed[i] and found.cores[i] and found.suits[i] and (found.free[i] >= asks).all():
-            why = _closed(task, g, m, others)
-            if why is not None:
-                found.by_price[name] = why
+        _fill(found, i, opened, c, opened.colocation(name), asked, asks)
     return found
+
+
+def _fill(
+    found: _Machines,
+    i: int,
+    opened: RestoredRound,
+    c: int,
+    others: Colocation,
+    asked: Sequence[str],
+    asks: Sequence[int],
+) -> None:
+    """Take note of what a task of a class finds on a machine beside others, and why it has no price there."""
+    name = found.names[i]
+    g, m = opened.group_number[name], opened.machine_number.get(name)
+    found.free[i], found.whole[i], found.sizes[i] = _room(opened, c, g, others, asked)
+    open_ = found.allowed[i] and found.cores[i] and found.suits[i] and (found.free[i] >= asks).all()
+    if open_ and name not in found.by_relation:
+        why = _closed(opened, c, g, m, others)
+        if why is not None:
+            found.by_price[name] = why
 
 
 def _cause(
@@ -179,12 +221,12 @@ def _all_machines(task: FlowTask) -> tuple[tuple[str, ...], Mapping[str, str]]:
 
 
 def _room(
-    task: FlowTask, group: int, colocation: Colocation, asked: Sequence[str]
+    opened: RestoredRound, c: int, group: int, colocation: Colocation, asked: Sequence[str]
 ) -> tuple[list[int], list[int], list[int]]:
     """What is free on a machine once all that starts now is there, what would be free if all left that will, and what if
     it were empty.
     """
-    view = task.restored.model.view
+    view = opened.model.view
     here = view.groups[group]
     starting = [(a, view.classes[a.task_class].task) for a in colocation if a.start_after == 0]
     stay = here.endless
@@ -203,7 +245,7 @@ def _room(
         free.append(here.free_resources.get(name, 0) - taken)
         whole.append(dict(here.machine.resources).get(name, 0) - kept)
         size.append(dict(here.machine.resources).get(name, 0))
-    wanted, gpus = view.tasks[task.number].gpus, task.restored.model.prices.gpus
+    wanted, gpus = view.classes[c].task.gpus, opened.model.prices.gpus
     if wanted is not None and gpus is not None:
         kept_devices = left_beside(here.machine.gpus, [(r.task.gpus, r.devices) for r in stay])
         for left, column in (
@@ -235,17 +277,16 @@ def _started(task: FlowTask, short: Mapping[str, Any]) -> list[str]:
     return [p.task for p in task.part.placements if p.machine == short["emptiest"]["machine"]]
 
 
-def _closed(task: FlowTask, group: int, machine: int | None, others: Colocation) -> str | None:
-    """Why a machine with room has no price for the task; None where it has one."""
-    opened = task.restored
+def _closed(opened: RestoredRound, c: int, group: int, machine: int | None, others: Colocation) -> str | None:
+    """Why a machine with room has no price for a task of a class; None where it has one."""
     model, view = opened.model, opened.model.view
-    together = joined(others, Arrival(task.task_class, 0, task.width_milli))
+    together = joined(others, Arrival(c, 0, view.classes[c].task.widths_milli[0]))
     if model.prices.machine_cost(group, together) < FORBIDDEN:
         free = machine is None or model.machine_cost(machine, together) < FORBIDDEN
         return None if free else refusals.RESERVED
     predicted = model.prices.forecast(group, together)
     if predicted is None:
-        return refusals.PROMISED if model.prices.welcome(group, task.task_class) else refusals.SERVICE
+        return refusals.PROMISED if model.prices.welcome(group, c) else refusals.SERVICE
     margin, services = opened.settings.slo_margin, view.groups[group].services
     if any(p > margin * s.slo_us for p, s in zip(predicted.peak_p95_us, services, strict=True)):
         return refusals.SERVICE

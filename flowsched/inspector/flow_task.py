@@ -7,9 +7,8 @@ from functools import cached_property
 
 from flowsched.errors import RestoreError
 from flowsched.inspector.record_view import Part, Placed, RecordView, Waits
-from flowsched.inspector.restored_round import RestoredRound, restore
-from flowsched.pricing.arrival import Arrival, Colocation, joined
-from flowsched.pricing.flow_prices import FORBIDDEN
+from flowsched.inspector.restored_round import RestoredRound, remembered, restore
+from flowsched.pricing.arrival import Colocation
 from flowsched.records.record_types import RecordedTask
 from flowsched.relations.domain_counts import DomainCounts
 
@@ -79,19 +78,24 @@ class FlowTask:
         """What starts on a machine or is planned there beside it."""
         return self.restored.decided.colocation(machine, without=self.number)
 
-    def price_now(self, machine: int) -> tuple[float, Arrival]:
-        """Price of a start now at its narrowest width on a machine; ``FORBIDDEN`` where there is none."""
-        model, others = self.restored.model, self.others_on(machine)
-        arrival = Arrival(self.task_class, 0, self.width_milli)
-        base = model.machine_cost(machine, others)
-        if base == FORBIDDEN:
-            return FORBIDDEN, arrival
-        return model.machine_cost(machine, joined(others, arrival)) - base, arrival
+    @property
+    def own_machine(self) -> int | None:
+        """The machine where it starts or is planned, if there is one."""
+        option = self.restored.decided.options[self.number]
+        return None if option is None else option.machine
 
-    def domain_counts(self) -> DomainCounts:
-        """What relations count once all that starts now has started, the task itself left out."""
-        model, starting = self.restored.model, self.restored.decided.starting()
-        return model.view.counted_with((t, m) for t, m in starting if t != self.number and model.related(t))
+    @property
+    def starting(self) -> int | None:
+        """Its index in the view, if it starts now."""
+        option = self.restored.decided.options[self.number]
+        return self.number if option is not None and option.start_after == 0 else None
+
+
+@remembered
+def counts_without(opened: RestoredRound, task: int | None) -> DomainCounts:
+    """What relations count once all that starts now has started, one task left out if it does; not to be changed."""
+    model, starting = opened.model, opened.decided.starting()
+    return model.view.counted_with((t, m) for t, m in starting if t != task and model.related(t))
 
 
 def find_task(recorded: RecordView, part: Part, task: str) -> FlowTask:

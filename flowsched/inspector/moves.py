@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flowsched.inspector.comparison import other_row
-from flowsched.inspector.flow_task import FlowTask
+from flowsched.inspector.flow_task import FlowTask, counts_without
 from flowsched.inspector.graph import Graph
+from flowsched.inspector.restored_round import RestoredRound, remembered
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.round.move_network import LEFT
@@ -35,12 +36,13 @@ class OtherOption:
         return other_row(self.machine, self.cost, self.terms, here, here_terms, **at)
 
 
-def moves_of(task: FlowTask) -> tuple[OtherOption, ...]:
+def moves_of(task: FlowTask, *, now: bool = False) -> tuple[OtherOption, ...]:
     """All options that a task could have instead; the record's, or those around its decisions where these differ from its
-    plan. Waiting is not among them.
+    plan. Waiting is not among them. ``now``: starts now alone.
     """
     found = _recorded(task) if from_record(task) else _priced(task)
-    return tuple(m for m in found if not _is_here(task, m) and not _starts_at_once(task, m))
+    wanted = (m for m in found if m.slot == 0) if now else found
+    return tuple(m for m in wanted if not _is_here(task, m) and not _starts_at_once(task, m))
 
 
 def from_record(task: FlowTask) -> bool:
@@ -79,18 +81,42 @@ def cheapest_open(task: FlowTask) -> OtherOption | None:
     """Where a waiting task itself could start now beside all that starts and is planned, whatever its group does."""
     if task.opened is None:
         return None
-    view, domain_counts = task.opened.model.view, task.domain_counts()
-    found = []
-    for m, machine in enumerate(view.machines):
-        if (
-            not view.allowed(task.task_class, m)
-            or domain_counts.refusal(view.tasks[task.number], machine.name) is not None
-        ):
-            continue
-        price, arrival = task.price_now(m)
-        if price < FORBIDDEN:
-            found.append(_move(task, m, arrival, task.others_on(m), price))
-    return cheapest(found)
+    own, c = task.own_machine, task.task_class
+    prices = _prices_now(task.opened, c, task.starting)
+    if own is not None and prices[own] is not None:
+        prices = [*prices]
+        prices[own] = _price_now(task.opened, c, own, task.others_on(own))
+    best, least = None, FORBIDDEN
+    for m, price in enumerate(prices):
+        if price is not None and price < FORBIDDEN and (best is None or price < least - _STEP):
+            best, least = m, price
+    arrival = Arrival(c, 0, task.width_milli)
+    return None if best is None else _move(task, best, arrival, task.others_on(best), least)
+
+
+@remembered
+def _prices_now(opened: RestoredRound, c: int, starting: int | None) -> list[float | None]:
+    """[machines] price of a start now of a task of a class beside all that starts and is planned; None where it may not be.
+
+    ``starting``: a task that relations do not count.
+    """
+    view, domain_counts = opened.model.view, counts_without(opened, starting)
+    own = view.classes[c].task
+    return [
+        None
+        if not view.allowed(c, m) or domain_counts.refusal(own, machine.name) is not None
+        else _price_now(opened, c, m, opened.decided.colocation(m))
+        for m, machine in enumerate(view.machines)
+    ]
+
+
+def _price_now(opened: RestoredRound, c: int, machine: int, others: Colocation) -> float:
+    """Price of a start now at the narrowest width beside others on a machine; ``FORBIDDEN`` where there is none."""
+    model = opened.model
+    base = model.machine_cost(machine, others)
+    if base == FORBIDDEN:
+        return FORBIDDEN
+    return model.machine_cost(machine, joined(others, Arrival(c, 0, model.view.classes[c].task.widths_milli[0]))) - base
 
 
 def cheapest(moves: Iterable[OtherOption]) -> OtherOption | None:

@@ -8,6 +8,7 @@ is an estimate (:mod:`flowsched.inspector.longest_run`), so the bound holds if n
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any
 
 from flowsched.inspector import pod_facts
@@ -18,6 +19,9 @@ from flowsched.inspector.restored_round import RestoredRound, remembered
 from flowsched.inspector.wait_cause import NoBound
 from flowsched.round.gang import RoundGang
 from flowsched.round.reservation import MOST_RESERVING
+
+_Turn = tuple[int, bool, float, int]
+"""Sort key of a task: its level, whether nothing is reserved for it, when it came, and its index in the view."""
 
 
 def waiting_bound(opened: RestoredRound, task: str) -> dict[str, Any]:
@@ -50,7 +54,7 @@ def waiting_bound(opened: RestoredRound, task: str) -> dict[str, Any]:
         why = NoBound.GROUP_NEVER
     elif gang is not None and not can_be_reserved(opened, gang):
         why = NoBound.GROUP_UNRESERVED
-    elif any(r.task.endless for r in view.snapshot.running) or any(t.endless for t in view.tasks):
+    elif _any_endless(opened):
         why = NoBound.ENDLESS
     longest = None if why is not None else longest_run_s(opened)
     round_s = settings.round_period_s
@@ -129,21 +133,38 @@ def tasks_ahead(opened: RestoredRound, task: str) -> list[int]:
     """
     view = opened.model.view
     own = opened.task_number[task]
-    reserved = {r.task for r in opened.overdue.reservations if r.overdue}
     gang = _gang_of(opened, own)
     together = () if gang is None else gang.members
-
-    crosses = opened.settings.aging_crosses_priority
-
-    def turn(t: int) -> tuple[int, bool, float, int]:
-        other = view.tasks[t]
-        return (0 if crosses else -other.priority, other.name not in reserved, other.submit_s, t)
-
-    waiting = [t for t, c in enumerate(opened.decided.options) if (c is None or c.start_after > 0) and t != own]
-    mine = turn(own)
-    before = sorted((t for t in waiting if t not in together and turn(t) < mine), key=turn)
+    waiting, mine = _queue(opened), _turns(opened)[own]
+    before = [t for *_, t in waiting[: bisect_left(waiting, mine)] if t not in together]
     hopeless = {g.group.name for g in opened.gangs.all if any(t in before for t in g.members) and _hopeless(opened, g)}
-    return [t for t in before if view.tasks[t].group not in hopeless and homes(opened, view.tasks[t].name)]
+    served = {c for c in {view.class_of[t] for t in before} if _homes_of_class(opened, c)}
+    return [t for t in before if view.class_of[t] in served and view.tasks[t].group not in hopeless]
+
+
+@remembered
+def _turns(opened: RestoredRound) -> list[_Turn]:
+    """[tasks] their turns, all different."""
+    reserved = {r.task for r in opened.overdue.reservations if r.overdue}
+    crosses = opened.settings.aging_crosses_priority
+    return [
+        (0 if crosses else -task.priority, task.name not in reserved, task.submit_s, t)
+        for t, task in enumerate(opened.model.view.tasks)
+    ]
+
+
+@remembered
+def _queue(opened: RestoredRound) -> list[_Turn]:
+    """The turns of tasks that still wait, in order."""
+    turns, options = _turns(opened), opened.decided.options
+    return sorted(turns[t] for t, option in enumerate(options) if option is None or option.start_after > 0)
+
+
+@remembered
+def _any_endless(opened: RestoredRound) -> bool:
+    """Whether any task runs until it is deleted, or would."""
+    view = opened.model.view
+    return any(r.task.endless for r in view.snapshot.running) or any(t.endless for t in view.tasks)
 
 
 def _gang_of(opened: RestoredRound, task: int) -> RoundGang | None:

@@ -94,7 +94,7 @@ def _closest(task: FlowTask) -> dict[str, Any] | None:
     """The cheapest place that is known to start now; of the moves, or where they offer none, of what is open."""
     waits = task.waits
     assert waits is not None, "it waits"
-    best = cheapest(m for m in moves_of(task) if m.machine is not None and m.slot == 0) or cheapest_open(task)
+    best = cheapest(m for m in moves_of(task, now=True) if m.machine is not None) or cheapest_open(task)
     return None if best is None or waits.cost is None else best.plain(waits.cost, waits.terms)
 
 

@@ -26,6 +26,7 @@ from flowsched.cluster.fleet import FIXED, Fleet
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Snapshot, Task
 from flowsched.commands.explain import explain as explain_command
+from flowsched.inspector import flow_refusals
 from flowsched.inspector.explanation import Explanation, explain
 from flowsched.inspector.re_solve import snapshot_of
 from flowsched.inspector.record_view import RecordView
@@ -350,6 +351,24 @@ def test_neighbours_end_when_the_model_of_their_machine_says_with_the_task_and_w
     assert neighbour["end_s"] == pytest.approx(together[0])
     assert neighbour["end_without_s"] == pytest.approx(alone[0])
     assert neighbour["later_s"] == pytest.approx(together[0] - alone[0])
+
+
+def test_explaining_tasks_of_one_class_looks_at_every_machine_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, look = [], flow_refusals._fill
+
+    def counted(*args: Any) -> None:
+        looked.append(args)
+        look(*args)
+
+    monkeypatch.setattr(flow_refusals, "_fill", counted)
+    now = snapshot([task(f"t{i:02d}", cores=4) for i in range(30)], [machine(f"m{i}") for i in range(6)])
+    recorded = searched(now, exact_limit=0)
+    (part,) = recorded.parts
+    assert len(part.waiting) > 20
+    facts = [explain(recorded, waits.task).facts for waits in part.waiting]
+    assert all(found["refusals"]["machines"] == 6 for found in facts)
+    # Besides, where a task is planned for later it is not beside itself.
+    assert len(looked) <= 6 + len(facts)
 
 
 def test_a_task_that_waits_for_a_completion_says_when_that_is() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from flowsched_k8s import names
@@ -14,16 +14,19 @@ from flowsched_k8s.entries import PodEntry
 from flowsched_k8s.exclusions import PORT, exclusions
 from flowsched_k8s.explanation import placement_note
 from flowsched_k8s.gangs import Gangs
-from flowsched_k8s.instructions import Bind, Instruction, PatchClaim, PodKey
+from flowsched_k8s.instructions import Bind, Instruction, PatchClaim, PatchCondition, PodKey
 from flowsched_k8s.notices import Notices
 from flowsched_k8s.pod_groups import GroupRef, GroupSpec
 from flowsched_k8s.queue import PodQueue, Wake
 from flowsched_k8s.recorder import Recorder
 from flowsched_k8s.tallies import Tallies
+from flowsched_k8s.turns import Turn, Turns
 from flowsched_k8s.volumes import ClaimKey, ClaimPatch
 from flowsched_k8s.wakeups import Wakeups
 from flowsched_models.quantity import format_cores
 
+BINDERS = 32
+"""Bindings under way at a time that are answered; more do not make an API server faster."""
 _CONFIRM_S = 30.0
 """A binding that the API server accepted and that no watch has shown after so long is read."""
 _VOLUMES_S = 600.0
@@ -32,6 +35,10 @@ _NAMED = 3
 """Pods that a message names."""
 _SILENT_S = 2.0
 """Most volumes are made within so long: a pod that still waits for some says so then."""
+_TOLD_EVERY_S = 10.0
+"""So often a pod whose binding has no outcome is told so, should its condition not say it."""
+
+_NO_ANSWER = "no answer from the API server yet, as when a webhook for pods/binding hangs"
 
 
 class BindOutcome(StrEnum):
@@ -85,6 +92,10 @@ class Bindings:
     _wakeups: Wakeups
     _notices: Notices
     _bookings: Bookings
+    turns: Turns[Bind] = field(default_factory=lambda: Turns(BINDERS))
+    """Of the bindings that are decided; the adapter sends them."""
+    _stuck: set[str] = field(default_factory=set)
+    """Namespaces whose pods are not decided, because bindings of them have no outcome."""
     under_way: dict[str, Bind] = field(default_factory=dict)
     """Bindings that are decided and have no end yet, by the pod's uid."""
     _sent: set[str] = field(default_factory=set)
@@ -219,6 +230,60 @@ class Bindings:
         self._tallies.bound.append((max(0.0, now - entry.latency_since_s), max(1, entry.attempts)))
         place = entry.place
         return [self._recorder.scheduled(entry.key, place)] if place else []
+
+    def without_outcome(self, now: float) -> list[Instruction]:
+        """Say of bindings that have had no outcome for a while; for a slow timer.
+
+        Places of pods that wait behind them in a namespace that is stuck are given back, and no round decides on its pods
+        until its bindings are answered.
+        """
+        out: list[Instruction] = []
+        stuck = self.turns.stuck(now)
+        for namespace in sorted(self._stuck - stuck):
+            self._queue.wake(Wake.BINDING, now, lambda key, of=namespace: key.namespace == of)  # type: ignore[misc]
+        self._stuck = stuck
+        for turn in self.turns.apart():
+            if now - turn.began_s >= _SILENT_S and (turn.told_s is None or now - turn.told_s >= _TOLD_EVERY_S):
+                turn.told_s = now
+                out += self._tell_of(turn, now)
+        for namespace in sorted(stuck):
+            out += self._give_back(namespace, now)
+        return out
+
+    @property
+    def stuck(self) -> list[str]:
+        """Namespaces whose pods are not decided, because bindings of them have no outcome."""
+        return sorted(self._stuck)
+
+    def why_stuck(self, namespace: str) -> str:
+        """Why no round decides on the pods of a namespace; empty if they are decided on."""
+        apart = self.turns.apart(namespace) if namespace in self._stuck else []
+        if not apart:
+            return ""
+        return f"waits for {len(apart)} binding(s) of namespace {namespace} without an outcome: {_failed(apart)}"
+
+    def _tell_of(self, turn: Turn[Bind], now: float) -> list[Instruction]:
+        entry = self._cache.pods.get(turn.item.pod.uid)
+        if entry is None or entry.node or self.under_way.get(entry.key.uid) is not turn.item:
+            return []
+        told = self._notices.tell(entry, names.SCHEDULER_ERROR, _failed([turn]), now)
+        # The binding may be carried out at any moment: a pod that is bound must not be told that it is not.
+        version = entry.pod.metadata.resource_version
+        return [replace(i, version=version) if isinstance(i, PatchCondition) else i for i in told]
+
+    def _give_back(self, namespace: str, now: float) -> list[Instruction]:
+        """Take back the places of a namespace's pods whose bindings wait for others."""
+        waiting, why = self.turns.take_back(namespace), _reason(self.turns.apart(namespace))
+        unsent = self.unsent() if waiting else set()
+        out: list[Instruction] = []
+        for bind in waiting:
+            entry = self._cache.pods.get(bind.pod.uid)
+            if entry is None or self.under_way.get(bind.pod.uid) is not bind:
+                continue
+            self._tallies.binds["withdrawn"] += self.withdraw(bind.pod.uid, unsent, now)
+            text = f"binding to {bind.node} failed: not sent, as others of namespace {namespace} have no outcome: {why}"
+            out += self._notices.tell(entry, names.SCHEDULER_ERROR, text, now)
+        return out
 
     def never_arrived(self, entry: PodEntry, now: float) -> None:
         """A pod was read and is on no node."""
@@ -387,3 +452,13 @@ class Bindings:
             return
         failures = max(1, entry.attempts) if failures is None else failures
         self._queue.restore(entry.key, now, priority=entry.priority, created_s=entry.created_s, failures=failures)
+
+
+def _reason(apart: list[Turn[Bind]]) -> str:
+    """What is known of why bindings have no outcome, from one of them."""
+    return next((turn.error for turn in apart if turn.error), _NO_ANSWER)
+
+
+def _failed(apart: list[Turn[Bind]]) -> str:
+    one = next((turn for turn in apart if turn.error), apart[0])
+    return f"binding to {one.item.node} failed: {_reason([one])}"

@@ -40,6 +40,8 @@ class PatchCondition:
     message: str
     generation: int | None = None
     nominated_node: str | None = None
+    version: str = ""
+    """With it only a pod that still has this ``resourceVersion``."""
 
 
 @dataclass(frozen=True)
@@ -109,3 +111,16 @@ class PatchClaim:
 
 
 Instruction = Bind | PatchCondition | PostEvent | Evict | MovePod | TaintNode | Resize | GroupStatus | PatchClaim
+
+
+def namespace_of(instruction: Instruction) -> str:
+    """Where what it changes is; empty for what is in no namespace."""
+    match instruction:
+        case TaintNode():
+            return ""
+        case GroupStatus():
+            return instruction.namespace
+        case PostEvent():
+            return instruction.regarding.namespace
+        case _:
+            return instruction.pod.namespace

@@ -141,6 +141,12 @@ FAMILIES: tuple[Family, ...] = (
         ("result",),
     ),
     Family(
+        "flowsched_requests_without_outcome",
+        "gauge",
+        "Requests that are not answered, or not with what became of them, by kind and by how long that has lasted.",
+        ("request", "age"),
+    ),
+    Family(
         "flowsched_kubelet_rejections_total",
         "counter",
         "Pods that were bound and then refused by the node, by the reason it gave.",

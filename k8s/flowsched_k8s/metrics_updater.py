@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from flowsched_k8s.metrics import Metrics
 from flowsched_k8s.records import Records
 from flowsched_k8s.round_input import RoundInput, RoundResult
 from flowsched_k8s.state import SchedulerState
+from flowsched_k8s.turns import Turns
 
 LOG = logging.getLogger(__name__)
 
@@ -29,6 +30,9 @@ class MetricsUpdater:
     _records: Records
     _reflectors: Mapping[str, Reflector[Any]]
     _load_reader: LoadReader
+    _turns: Mapping[str, Turns[Any]]
+    """Of the requests, by their kind."""
+    _clock: Callable[[], float]
     _watch_counts: dict[str, int] = field(default_factory=dict)
     _told: Counter[Hashable] = field(default_factory=Counter)
     _rounds: list[tuple[RoundResult, str, float]] = field(default_factory=list)
@@ -57,6 +61,9 @@ class MetricsUpdater:
         for reason, count in self._records.dropped().items():
             metrics.counter("flowsched_records_dropped_total", reason).inc(self._new(("records", reason), count))
         metrics.gauge("flowsched_stale_metrics_nodes").set(self._load_reader.stale_nodes())
+        for kind, turns in self._turns.items():
+            for age, requests in turns.by_age(self._clock()).items():
+                metrics.gauge("flowsched_requests_without_outcome", kind, age).set(requests)
         for name, reflector in self._reflectors.items():
             lists = reflector.counts.lists
             if reflector.state is State.SYNCED:

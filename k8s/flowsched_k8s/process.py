@@ -16,7 +16,6 @@ import signal
 import socket
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -48,6 +47,7 @@ from flowsched_k8s.instructions import (
     PostEvent,
     Resize,
     TaintNode,
+    namespace_of,
 )
 from flowsched_k8s.load_reader import LoadReader
 from flowsched_k8s.metrics import Metrics
@@ -57,21 +57,24 @@ from flowsched_k8s.planning import make_engine, plan_any_round
 from flowsched_k8s.pod_groups import IN_TREE
 from flowsched_k8s.profiles_file import ProfilesFile, first_profiles
 from flowsched_k8s.records import Records
+from flowsched_k8s.sender import Sender
 from flowsched_k8s.server import Answers, Server
 from flowsched_k8s.state import SchedulerState
 from flowsched_k8s.state_dump import dump
 from flowsched_k8s.threads import Threads
+from flowsched_k8s.turns import Turn, Turns
 from flowsched_k8s.watched import IN_TREE_VERSIONS, watched
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError
 
 LOG = logging.getLogger(__name__)
 
-BINDERS = 32
-"""Bindings under way at a time; more do not make an API server faster."""
 BACKLOG = 64
 """With more decided bindings than this waiting to be sent, the next round gathers more pods instead."""
 PATCHERS = 8
+"""Conditions under way at a time that are answered, and as many other instructions."""
+CONNECTIONS = 512
+"""Requests under way at a time: those that hang must not stop others."""
 TICK_S = 1.0
 STALLED_S = 60.0
 """A main loop that has not come round for so long is not alive."""
@@ -106,13 +109,6 @@ def _uptime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
-def _start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """A task that has come to its first wait where Python can do that, and begins with the loop's next turn before 3.12."""
-    if sys.version_info >= (3, 12):
-        return asyncio.Task(work, loop=asyncio.get_running_loop(), eager_start=True)
-    return asyncio.create_task(work)
-
-
 class Process:
     """One ``flowsched run``."""
 
@@ -138,7 +134,7 @@ class Process:
         limits = configuration.client_connection
         self.connection = Connection(
             access,
-            connections=BINDERS + PATCHERS + 4,
+            connections=CONNECTIONS,
             limit=RateLimit(limits.qps, limits.burst),
             user_agent=f"flowsched/{version('flowsched')}",
             on_request=self._count_request,
@@ -160,6 +156,7 @@ class Process:
             may_write=self._may_write,
             event_queue=50_000,
             event_limit=RateLimit(limits.qps, limits.burst),
+            clock=clock,
         )
         self.records = Records(configuration.records.keep, configuration.records.directory)
         self.reflectors: dict[str, Reflector[Any]] = {
@@ -184,20 +181,31 @@ class Process:
         """Loading of what rounds need for GPUs; None while no node has any."""
         self._behind = ""
         self._woken = asyncio.Event()
-        self._binds: deque[Bind] = deque()
-        """Decided, and not sent yet."""
-        self._binding: set[asyncio.Task[None]] = set()
-        self._bind_faults: asyncio.Queue[BaseException] = asyncio.Queue()
-        self._patches: asyncio.Queue[PodKey] = asyncio.Queue()
+        self._faults: asyncio.Queue[Exception] = asyncio.Queue()
+        self._binds = Sender(self.state.bindings.turns, self._bind, clock, self._failed)
+        self._patches: Sender[PodKey] = Sender(Turns(PATCHERS), self._patch, clock, self._failed)
         self._latest_patch: dict[PodKey, PatchCondition] = {}
-        self._others: asyncio.Queue[Instruction | ReadPod] = asyncio.Queue()
+        self._others: Sender[Instruction | ReadPod] = Sender(Turns(PATCHERS), self._do_other, clock, self._failed)
         self._stopping = asyncio.Event()
         self._threads = Threads()
         """Rounds, and what they need compiled."""
         self._load_reader = LoadReader(self.state.cache, given_clock or time.time)
         """Readings bear the time of another machine's clock, which is compared with this one's as it is."""
         self._metrics_updater = MetricsUpdater(
-            self.metrics, self.state, self.writer, self.records, self.reflectors, self._load_reader
+            self.metrics,
+            self.state,
+            self.writer,
+            self.records,
+            self.reflectors,
+            self._load_reader,
+            {
+                "binding": self._binds.turns,
+                "condition": self._patches.turns,
+                "event": self.writer.event_turns,
+                # Evictions among them.
+                "other": self._others.turns,
+            },
+            clock,
         )
         self._ticked_s = clock()
 
@@ -213,10 +221,8 @@ class Process:
         health, metrics = await self.server.start()
         LOG.info("listening", extra={"health": str(health), "metrics": str(metrics)})
         jobs: list[Coroutine[Any, Any, object]] = [r.run() for r in self.reflectors.values()]
-        jobs += [self._patch_all() for _ in range(PATCHERS)]
-        jobs += [self._do_others() for _ in range(PATCHERS)]
         jobs += [self.writer.run_events(), self._tick(), self._lead(), self._load_reader.run()]
-        jobs += [self._bindings_fail(), self._stopping.wait()]
+        jobs += [self._fails(), self._stopping.wait()]
         tasks = [asyncio.create_task(job) for job in jobs]
         stop = tasks[-1]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -229,7 +235,7 @@ class Process:
                 LOG.critical("stopped by a fault", exc_info=fault, extra={"part": str(ended.get_coro())})
         self.state.active = False
         await self._finish_writes()
-        tasks += self._binding
+        tasks += [*self._binds.tasks, *self._patches.tasks, *self._others.tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -247,9 +253,10 @@ class Process:
 
     async def _finish_writes(self) -> None:
         """What is decided and not sent yet is dropped; what was sent is waited for."""
-        self._binds.clear()
+        for sender in (self._binds, self._patches, self._others):
+            sender.stop()
         until = time.monotonic() + GRACE_S
-        while self._binding and time.monotonic() < until:
+        while self._binds.tasks and time.monotonic() < until:
             await asyncio.sleep(0.02)
         await self.writer.flush_events(max(0.0, until - time.monotonic()))
 
@@ -310,8 +317,9 @@ class Process:
         while True:
             now = self._clock()
             at = self.state.next_round_s(now)
-            if at is None or at > now or len(self._binds) > BACKLOG or not self._follows():
-                if self._follows() and not self._binds and self.state.rebalancing.due(now):
+            behind = self._binds.turns.sendable(now)
+            if at is None or at > now or behind > BACKLOG or not self._follows():
+                if self._follows() and not behind and self.state.rebalancing.due(now):
                     await self._rebalance(now)
                     continue
                 self._woken.clear()
@@ -366,7 +374,7 @@ class Process:
         now = self._clock()
         self._dispatch(self.state.end_round(result, now, took))
         # Bindings are sent before anything else is done.
-        self._send_binds()
+        self._binds.send()
         await asyncio.sleep(0)
         self._metrics_updater.tell_round(given, result, self._solver.name, took)
         trace = result.trace
@@ -417,8 +425,7 @@ class Process:
     def _dispatch(self, instructions: Sequence[Instruction | ReadPod]) -> None:
         for instruction in instructions:
             if isinstance(instruction, Bind):
-                self._binds.append(instruction)
-                asyncio.get_running_loop().call_soon(self._send_binds)
+                self._binds.add(instruction.pod.namespace, instruction)
             elif isinstance(instruction, PostEvent):
                 about = self.state.cache.pods.get(instruction.regarding.uid)
                 controller = about.pod.spec.scheduler_name if about is not None and about.ours else ""
@@ -426,40 +433,34 @@ class Process:
             elif isinstance(instruction, PatchCondition):
                 earlier = self._latest_patch.get(instruction.pod)
                 if earlier is None:
-                    self._patches.put_nowait(instruction.pod)
+                    self._patches.add(instruction.pod.namespace, instruction.pod)
                 elif instruction.nominated_node is None:
                     # The last word on the nomination was said earlier and is not sent yet.
                     instruction = replace(instruction, nominated_node=earlier.nominated_node)
                 self._latest_patch[instruction.pod] = instruction
             else:
-                self._others.put_nowait(instruction)
+                where = instruction.pod.namespace if isinstance(instruction, ReadPod) else namespace_of(instruction)
+                self._others.add(where, instruction)
 
-    def _send_binds(self) -> None:
-        while self._binds and len(self._binding) < BINDERS:
-            task = _start(self._bind(self._binds.popleft()))
-            self._binding.add(task)
-            task.add_done_callback(self._bind_ended)
+    async def _fails(self) -> None:
+        raise await self._faults.get()
 
-    async def _bindings_fail(self) -> None:
-        raise await self._bind_faults.get()
+    def _failed(self, _turn: Turn[Any], fault: Exception) -> None:
+        self._faults.put_nowait(fault)
 
-    def _bind_ended(self, task: asyncio.Task[None]) -> None:
-        self._binding.discard(task)
-        if task.cancelled():
-            return
-        if (fault := task.exception()) is not None:
-            self._bind_faults.put_nowait(fault)
-        self._send_binds()
-
-    async def _bind(self, bind: Bind) -> None:
+    async def _bind(self, turn: Turn[Bind]) -> bool:
+        bind = turn.item
         withheld = self.state.bindings.withheld(bind, self._clock())
         if withheld is not None:
             LOG.info("binding not sent", extra={"pod": bind.pod, "node": bind.node, "why": withheld})
             self._woken.set()
-            return
-        result = await self.writer.carry_out(bind)
+            return False
+        result = await self.writer.bind(bind)
+        if result.outcome is WriteOutcome.LOST:
+            self._binds.without_outcome(turn, result.message)
+            result = await self.writer.resolve(bind)
         if result.outcome is WriteOutcome.STOPPED:
-            return
+            return False
         outcome = BindOutcome.BOUND if result.outcome is WriteOutcome.DONE else BindOutcome(result.outcome.value)
         about = {"pod": bind.pod, "node": bind.node}
         if outcome is BindOutcome.BOUND:
@@ -468,33 +469,31 @@ class Process:
             LOG.info("not bound", extra={**about, "outcome": outcome.value, "error": result.message})
         self._dispatch(self.state.bindings.done(bind.pod, outcome, result.message, self._clock()))
         self._woken.set()
+        return _is_outcome(result)
 
-    async def _patch_all(self) -> None:
-        """Conditions: only the last word about a pod is written, and none about a pod that is gone or placed by now."""
-        while True:
-            patch = self._latest_patch.pop(await self._patches.get(), None)
-            if patch is None:
-                continue
-            entry = self.state.cache.pods.get(patch.pod.uid)
-            if entry is None or entry.node:
-                continue
-            LOG.debug("waits", extra={"pod": patch.pod, "reason": patch.reason, "told": patch.message})
-            result = await self.writer.patch_condition(patch)
-            if result.outcome in (WriteOutcome.RETRY, WriteOutcome.LOST, WriteOutcome.REFUSED):
-                LOG.info("condition was not written", extra={"pod": patch.pod, "error": result.message})
-            if result.outcome in (WriteOutcome.RETRY, WriteOutcome.LOST):
-                self.state.notices.failed(patch, self._clock())
+    async def _patch(self, turn: Turn[PodKey]) -> bool:
+        """A condition: only the last word about a pod is written, and none about a pod that is gone or placed by now."""
+        patch = self._latest_patch.pop(turn.item)
+        entry = self.state.cache.pods.get(patch.pod.uid)
+        if entry is None or entry.node:
+            return False
+        LOG.debug("waits", extra={"pod": patch.pod, "reason": patch.reason, "told": patch.message})
+        result = await self.writer.patch_condition(patch)
+        if result.outcome in (WriteOutcome.RETRY, WriteOutcome.LOST, WriteOutcome.REFUSED):
+            LOG.info("condition was not written", extra={"pod": patch.pod, "error": result.message})
+        if result.outcome in (WriteOutcome.RETRY, WriteOutcome.LOST):
+            self.state.notices.failed(patch, self._clock())
+        return _is_outcome(result)
 
-    async def _do_others(self) -> None:
-        while True:
-            instruction = await self._others.get()
-            if isinstance(instruction, ReadPod):
-                await self._read_pod(instruction)
-                continue
-            if isinstance(instruction, GroupStatus):
-                instruction = replace(instruction, api_version=self._in_tree_version())
-            result = await self.writer.carry_out(instruction)
-            self._dispatch(self._answered(instruction, result, self._clock()))
+    async def _do_other(self, turn: Turn[Instruction | ReadPod]) -> bool:
+        instruction = turn.item
+        if isinstance(instruction, ReadPod):
+            return await self._read_pod(instruction)
+        if isinstance(instruction, GroupStatus):
+            instruction = replace(instruction, api_version=self._in_tree_version())
+        result = await self.writer.carry_out(instruction)
+        self._dispatch(self._answered(instruction, result, self._clock()))
+        return _is_outcome(result)
 
     def _answered(self, instruction: Instruction, result: Result, now: float) -> Sequence[Instruction]:
         """What follows from what the API server said to an instruction that is no binding, event or condition."""
@@ -526,7 +525,8 @@ class Process:
         served = [v for v in IN_TREE_VERSIONS if self.reflectors[f"{IN_TREE}/{v}"].state is State.SYNCED]
         return f"{IN_TREE}/{(served or IN_TREE_VERSIONS)[0]}"
 
-    async def _read_pod(self, asked: ReadPod) -> None:
+    async def _read_pod(self, asked: ReadPod) -> bool:
+        """Whether there was an answer."""
         for delay in (0.0, 1.0, 2.0, 4.0, 8.0, 15.0):
             await asyncio.sleep(delay)
             try:
@@ -536,8 +536,9 @@ class Process:
                 continue
             self._dispatch(self.state.pod_read(asked.pod, pod, self._clock()))
             self._woken.set()
-            return
+            return True
         # The state machine asks again once the binding is overdue.
+        return False
 
     # Every second
 
@@ -550,6 +551,7 @@ class Process:
             self._ticked_s = now
             if self.state.active:
                 self._dispatch(self.state.bindings.overdue(now))
+                self._dispatch(self.state.bindings.without_outcome(now))
                 self._dispatch(self.state.bindings.claims_settled(now))
                 self._dispatch(self.state.notices.again(self.state.postponed, now, self.state.bindings.unsettled))
                 self._dispatch(self.state.incomplete_gangs.look(now))
@@ -648,3 +650,8 @@ class Process:
     def _dump(self) -> None:
         """Everything that is known, on one line of standard error."""
         print(json.dumps(self._dumped(), default=str), file=sys.stderr, flush=True)
+
+
+def _is_outcome(result: Result) -> bool:
+    """Whether the API server has answered what became of a request."""
+    return result.outcome not in (WriteOutcome.LOST, WriteOutcome.RETRY)

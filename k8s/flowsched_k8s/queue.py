@@ -73,6 +73,8 @@ class Cause(StrEnum):
     GATES = "SchedulingGates"
     """Of others of its group; its own keep it out of rounds."""
     PROFILE = "PerformanceProfile"
+    BINDING = "DefaultBinder"
+    """Bindings of its namespace have no outcome."""
     UNSUPPORTED = "UnsupportedField"
     """Only a change of the pod itself helps."""
     OTHER = "Other"
@@ -101,6 +103,7 @@ class Wake(StrEnum):
     STORAGE_CAPACITY = "storage.k8s.io/CSIStorageCapacityUpdate"
     GROUP = "scheduling.k8s.io/PodGroupUpdate"
     """A pod group, or how many of its pods there are."""
+    BINDING = "BindingAnswered"
     NAMESPACE = "NamespaceUpdate"
     PROFILES = "ProfilesUpdate"
     ANY = "ForceActivate"
@@ -126,6 +129,7 @@ HELPS: Mapping[Cause, frozenset[Wake]] = {
         Cause.GROUP: {Wake.GROUP},
         Cause.GATES: {Wake.GROUP},
         Cause.PROFILE: {Wake.PROFILES},
+        Cause.BINDING: {Wake.BINDING},
         Cause.UNSUPPORTED: set[Wake](),
         Cause.OTHER: set(Wake),
     }.items()

@@ -429,8 +429,9 @@ class SchedulerState:
         self._first_active_s = None
         taken = [e for key in self.queue.take(now) if (e := self.cache.pods.get(key.uid)) is not None and e.key == key]
         taken = [e for e in taken if not e.place]
+        taken, told = self._held_back(taken, now)
         self.rounds += 1
-        out: list[Instruction] = [told for entry in taken for told in self.notices.advise_of(entry, now)]
+        out: list[Instruction] = [*told, *(said for entry in taken for said in self.notices.advise_of(entry, now))]
         fit, blocked = self.inputs.sort(taken, self.queue, now)
         for entry, message, causes in blocked:
             self._attempted(entry, "unschedulable", 0.0)
@@ -448,6 +449,24 @@ class SchedulerState:
         if self.events is not None:
             self.events.begun(given)
         return given, out
+
+    def _held_back(self, taken: list[PodEntry], now: float) -> tuple[list[PodEntry], list[Instruction]]:
+        """Those of pods that a round may decide on, and what the others are told whose bindings would not be sent."""
+        free: list[PodEntry] = []
+        out: list[Instruction] = []
+        for entry in taken:
+            namespace = entry.key.namespace
+            why = self.bindings.why_stuck(namespace)
+            if not why:
+                free.append(entry)
+                continue
+            self._attempted(entry, "error", 0.0)
+            out += self.notices.tell(entry, names.SCHEDULER_ERROR, why, now)
+            waits = AttemptOutcome.UNSCHEDULABLE
+            self.queue.requeue(
+                entry.key, now, waits, causes={Cause.BINDING}, like=(Cause.BINDING, namespace), failed=False
+            )
+        return free, out
 
     def round_input(
         self, entries: Sequence[PodEntry], now: float, keep_record: bool = False, at_once: bool = False

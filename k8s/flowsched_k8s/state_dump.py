@@ -40,6 +40,16 @@ def dump(state: SchedulerState, now: float) -> dict[str, Any]:
         ],
         "assumed": {str(e.key): e.assumed for e in cache.pods.values() if e.assumed and not e.node},
         "binding": sorted(state.bindings.under_way),
+        "bindings_without_outcome": [
+            {
+                "pod": str(turn.item.pod),
+                "node": turn.item.node,
+                "age_s": round(now - turn.began_s, 3),
+                "error": turn.error,
+            }
+            for turn in state.bindings.turns.apart()
+        ],
+        "stuck_namespaces": state.bindings.stuck,
         "held_node": state.held_node.held,
         "rebalancing": state.rebalancing.dump(now),
         "plan": [replace(p).__dict__ for p in state.plan.values()],

@@ -183,6 +183,7 @@ class ModelScheduler:
         """What the process does every second; rounds follow when the queue calls for them."""
         self.server.now += seconds
         self._carry_out(list(self.state.bindings.overdue(self.now)))
+        self._carry_out(self.state.bindings.without_outcome(self.now))
         self._carry_out(self.state.bindings.claims_settled(self.now))
         self._carry_out(self.state.incomplete_gangs.look(self.now))
         self.settle(within=0.5)

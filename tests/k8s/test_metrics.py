@@ -33,6 +33,7 @@ CONTRACT = {
     "flowsched_solver_fallbacks_total": ("counter", {"reason"}),
     "flowsched_placement_cost": ("gauge", set()),
     "flowsched_binds_total": ("counter", {"result"}),
+    "flowsched_requests_without_outcome": ("gauge", {"request", "age"}),
     "flowsched_kubelet_rejections_total": ("counter", {"reason"}),
     "flowsched_rebalancing_moves_total": ("counter", {"purpose", "result"}),
     "flowsched_gang_waiting": ("gauge", set()),
@@ -71,6 +72,7 @@ def everything(metrics: Metrics) -> Metrics:
     metrics.counter("flowsched_solver_fallbacks_total", "time limit").inc()
     metrics.gauge("flowsched_placement_cost").set(12.5)
     metrics.counter("flowsched_binds_total", "bound").inc()
+    metrics.gauge("flowsched_requests_without_outcome", "binding", "under_5s").set(1)
     metrics.request("POST", 201)
     metrics.request("GET", None)
     metrics.counter("flowsched_events_dropped_total").inc(7)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections import deque
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,11 +20,13 @@ from running import Site, running_scheduler, site_of
 from flowsched_k8s import inputs, names
 from flowsched_k8s.api.writer import Result, WriteOutcome
 from flowsched_k8s.configuration import Configuration, Features
-from flowsched_k8s.instructions import Bind, Evict, PatchCondition, PodKey, Resize
+from flowsched_k8s.instructions import Evict, PatchCondition, PodKey, Resize
 from flowsched_k8s.planning import plan_round
-from flowsched_k8s.process import BINDERS, Process, steady
+from flowsched_k8s.process import Process, steady
 from flowsched_k8s.queue import PodQueue
+from flowsched_k8s.sender import Sender
 from flowsched_k8s.state import SchedulerState
+from flowsched_k8s.turns import Turns
 from flowsched_models import runtime
 from flowsched_models.document import InputError
 from flowsched_models.quantity import QuantityError, parse_cores
@@ -158,8 +159,7 @@ def test_a_refused_condition_comes_back_to_the_state(outcome: WriteOutcome) -> N
 
     async def once() -> None:
         process._dispatch([patch])
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(process._patch_all(), 0.05)
+        await asyncio.sleep(0.05)
 
     asyncio.run(once())
     assert told == [patch]
@@ -168,58 +168,58 @@ def test_a_refused_condition_comes_back_to_the_state(outcome: WriteOutcome) -> N
 def test_a_later_condition_does_not_swallow_a_nomination_that_is_not_sent_yet() -> None:
     key = PodKey("default", "p", "1")
     process = _process()
-    process._dispatch([PatchCondition(key, names.UNSCHEDULABLE, "first", nominated_node="n1")])
-    process._dispatch([PatchCondition(key, names.UNSCHEDULABLE, "second")])
-    assert process._latest_patch[key] == PatchCondition(key, names.UNSCHEDULABLE, "second", nominated_node="n1")
+
+    async def both() -> None:
+        process._dispatch([PatchCondition(key, names.UNSCHEDULABLE, "first", nominated_node="n1")])
+        process._dispatch([PatchCondition(key, names.UNSCHEDULABLE, "second")])
+        assert process._latest_patch[key] == PatchCondition(key, names.UNSCHEDULABLE, "second", nominated_node="n1")
+        process._patches.stop()
+
+    asyncio.run(both())
 
 
-def test_bindings_beyond_those_that_may_be_under_way_wait_and_a_fault_in_one_is_told() -> None:
-    binds = [Bind(PodKey("default", f"p{i}", str(i)), "n1", {}) for i in range(BINDERS + 2)]
-    sent: list[Bind] = []
-    answers: dict[str, asyncio.Future[Result]] = {}
+@pytest.mark.parametrize("kind", ["condition", "eviction"])
+def test_writes_that_hang_for_one_namespace_stop_no_others(kind: str) -> None:
+    """Beyond the slots, which are given back after a moment."""
+    done: list[str] = []
 
-    async def carry_out(bind: Bind) -> Result:
-        sent.append(bind)
-        answers[bind.pod.name] = asyncio.get_running_loop().create_future()
-        return await answers[bind.pod.name]
+    async def write(instruction: PatchCondition | Evict) -> Result:
+        if instruction.pod.namespace == "bad":
+            await asyncio.Event().wait()
+        done.append(instruction.pod.name)
+        return Result(WriteOutcome.DONE)
 
-    bindings = SimpleNamespace(withheld=lambda bind, now: None, done=lambda *told: [])
+    pods = [PodKey("bad", f"b{i}", f"b{i}") for i in range(100)] + [PodKey("good", "g", "g")]
     process = _process(
-        writer=SimpleNamespace(carry_out=carry_out),
-        state=SimpleNamespace(bindings=bindings),
-        _binds=deque(),
-        _binding=set(),
-        _bind_faults=asyncio.Queue(),
-        _woken=asyncio.Event(),
+        writer=SimpleNamespace(patch_condition=write, carry_out=write),
+        state=SimpleNamespace(cache=SimpleNamespace(pods={p.uid: SimpleNamespace(node="") for p in pods})),
     )
+    process._clock = time.monotonic
+    process._patches = Sender(Turns(8), process._patch, process._clock, process._failed)
+    process._others = Sender(Turns(8), process._do_other, process._clock, process._failed)
 
     async def course() -> None:
-        process._dispatch(binds)
-        assert sent == []
-        process._send_binds()
-        if sys.version_info >= (3, 12):
-            assert sent == binds[:BINDERS]  # before the loop does anything else
-        await asyncio.sleep(0)
-        assert sent == binds[:BINDERS]
-        answers["p0"].set_result(Result(WriteOutcome.DONE))
-        await asyncio.sleep(0.01)
-        assert sent == binds[: BINDERS + 1]
-        answers["p1"].set_exception(KeyError("of ours"))
-        with pytest.raises(KeyError, match="of ours"):
-            await asyncio.wait_for(process._bindings_fail(), 10.0)
-        assert sent == binds
-        for answer in answers.values():
-            answer.cancel()
+        condition = [PatchCondition(key, names.UNSCHEDULABLE, "no room") for key in pods]
+        process._dispatch(condition if kind == "condition" else [Evict(key, "for the test") for key in pods])
+        sender: Sender[Any] = process._patches if kind == "condition" else process._others
+        async with asyncio.timeout(10.0):
+            while not done:
+                await asyncio.sleep(0.02)
+        assert len(sender.turns.apart("bad")) <= 8
+        sender.stop()
+        for task in sender.tasks:
+            task.cancel()
 
     asyncio.run(course())
+    assert done == ["g"]
 
 
 def _process(**parts: Any) -> Process:
     """As much of a process as handles instructions."""
     process = Process.__new__(Process)
     process._latest_patch = {}
-    process._patches = asyncio.Queue()
     process._clock = lambda: 0.0
+    process._patches = Sender(Turns(1), process._patch, process._clock, process._failed)
     for name, part in parts.items():
         setattr(process, name, part)
     return process

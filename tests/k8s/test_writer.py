@@ -288,7 +288,7 @@ def test_what_is_not_allowed_is_refused_and_says_so(space: Space) -> None:
     powerless = space.service_account_kubeconfig([])
     result = write(powerless, lambda writer: writer.carry_out(Bind(key, "node")))
     assert result.outcome is WriteOutcome.REFUSED
-    assert f"bind {space.name}/p to node: 403 Forbidden" in result.message
+    assert result.message.startswith("403 Forbidden")
 
 
 @pytest.mark.parametrize("fault", [Fault.LOSE_REPLIES, Fault.LOSE_REQUESTS])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
@@ -42,6 +41,8 @@ from flowsched_k8s.instructions import (
 )
 from flowsched_k8s.objects import Pod, Struct
 from flowsched_k8s.recorder import NOTE_BYTES, cut
+from flowsched_k8s.sender import Sender
+from flowsched_k8s.turns import Turn, Turns
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +52,8 @@ MESSAGE_BYTES = 16 * 1024
 """Of a condition; far below what an object may hold."""
 RESOLVE_WITHIN = 60.0
 """Seconds for finding out what became of a binding; the API server gives up on a request within that time too."""
+_SLOWEST_S = 3.0
+"""Between two attempts to find out."""
 _NAME_BYTES = 253
 _TAINT = ("key", "value", "effect", "timeAdded")
 
@@ -95,10 +98,8 @@ class EventCounts:
     failed: int = 0
 
 
-@dataclass
-class _Events:
-    queue: deque[tuple[PostEvent, datetime]] = field(default_factory=deque)
-    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+_Event = tuple[PostEvent, datetime]
+"""With the time at which it happened."""
 
 
 class _Cause(Struct):
@@ -138,7 +139,9 @@ class Writer:
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     event_counts: EventCounts = field(default_factory=EventCounts)
-    _events: _Events = field(default_factory=_Events)
+    event_turns: Turns[_Event] = field(default_factory=lambda: Turns(4))
+    """Events that wait, and those that are being posted."""
+    _arrived: asyncio.Event = field(default_factory=asyncio.Event)
     _event_number: int = 0
 
     async def carry_out(self, instruction: Instruction) -> Result:
@@ -176,7 +179,7 @@ class Writer:
             "metadata": metadata,
             "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node},
         }
-        return await self._write("POST", _pod(pod, "binding"), body, JSON, f"bind {pod} to {bind.node}")
+        return await self._write("POST", _pod(pod, "binding"), body, JSON)
 
     async def resolve(self, bind: Bind, within: float = RESOLVE_WITHIN) -> Result:
         """Find out what became of a binding whose answer was lost.
@@ -194,7 +197,7 @@ class Writer:
             if self.clock() + delay >= until:
                 return Result(WriteOutcome.LOST, result.message)
             await self.sleep(max(delay, result.retry_after))
-            delay = min(delay * 2.0, 5.0)
+            delay = min(delay * 2.0, _SLOWEST_S)
 
     async def _resolved(self, bind: Bind) -> Result:
         try:
@@ -249,7 +252,8 @@ class Writer:
         status: dict[str, Any] = {"conditions": [condition]}
         if patch.nominated_node is not None:
             status["nominatedNodeName"] = patch.nominated_node or None
-        return await self._patch_status(patch.pod, status, f"condition {patch.reason} of {patch.pod}")
+        what = f"condition {patch.reason} of {patch.pod}"
+        return await self._patch_status(patch.pod, status, what, patch.version)
 
     async def evict(self, evict: Evict) -> Result:
         """Mark a pod as disrupted, then delete it with the grace period that it asks for."""
@@ -312,23 +316,26 @@ class Writer:
         what = f"claim {claim.namespace}/{claim.name} of {patch.pod}"
         return await self._write("PATCH", path, claim.body(), MERGE, what)
 
-    async def _patch_status(self, pod: PodKey, status: dict[str, Any], what: str) -> Result:
-        body = {"metadata": {"uid": pod.uid}, "status": status}
+    async def _patch_status(self, pod: PodKey, status: dict[str, Any], what: str, version: str = "") -> Result:
+        metadata = {"uid": pod.uid, **({"resourceVersion": version} if version else {})}
+        body = {"metadata": metadata, "status": status}
         return await self._write("PATCH", _pod(pod, "status"), body, STRATEGIC_MERGE, what)
 
-    async def _write(self, method: str, path: str, body: Any, content_type: str, what: str) -> Result:
+    async def _write(self, method: str, path: str, body: Any, content_type: str, what: str = "") -> Result:
+        """``what`` is said before every error, unless empty."""
         if self.dry_run:
-            _log.info("dry run: %s", what)
+            _log.info("dry run: %s", what or f"{method} {path}")
             return Result(WriteOutcome.DRY)
+        before = f"{what}: " if what else ""
         try:
             reply = await self.connection.request(
                 method, path, body=body, content_type=content_type, guard=self.may_write
             )
         except NotAllowedError:
-            return Result(WriteOutcome.STOPPED, f"{what}: not sent, this process may not write any more")
+            return Result(WriteOutcome.STOPPED, f"{before}not sent, this process may not write any more")
         except UnreachableError as error:
-            return Result(WriteOutcome.LOST if error.sent else WriteOutcome.RETRY, f"{what}: {error}")
-        return result_of(reply, what)
+            return Result(WriteOutcome.LOST if error.sent else WriteOutcome.RETRY, f"{before}{error}")
+        return result_of(reply, before)
 
     # Events
 
@@ -337,41 +344,53 @@ class Writer:
         if self.dry_run:
             _log.info("dry run: event %s on %s: %s", event.reason, event.regarding, event.note)
             return Result(WriteOutcome.DRY)
-        if len(self._events.queue) >= self.event_queue:
+        turns, namespace = self.event_turns, event.regarding.namespace
+        # A namespace whose events are not answered leaves room for those of others.
+        most = self.event_queue // 10 if turns.closed(namespace, self.clock()) else self.event_queue
+        if turns.waiting_of(namespace) >= most or turns.waiting >= self.event_queue:
             self.event_counts.dropped += 1
             return Result(WriteOutcome.REFUSED, "too many events wait")
-        self._events.queue.append((event, self.now()))
-        self._events.arrived.set()
+        turns.add(namespace, (event, self.now()))
+        self._arrived.set()
         return Result(WriteOutcome.DONE)
 
     async def run_events(self, workers: int = 4) -> None:
-        """Post queued events until cancelled, with so many requests at a time."""
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(workers):
-                tasks.create_task(self._post_events())
+        """Post queued events until cancelled, with so many requests that are answered at a time."""
+        self.event_turns.slots = workers
+        sender = Sender(self.event_turns, self._post_event, self.clock, self._event_failed)
+        try:
+            while True:
+                sender.send()
+                await self._arrived.wait()
+                self._arrived.clear()
+        finally:
+            sender.stop()
+            for task in sender.tasks:
+                task.cancel()
 
     async def flush_events(self, within: float) -> None:
         """Wait until no event is queued, but no more than so many seconds."""
         until = self.clock() + within
-        while self._events.queue and self.clock() < until:
+        while self.event_turns.waiting and self.clock() < until:
             await self.sleep(0.02)
 
-    async def _post_events(self) -> None:
-        while True:
-            while not self._events.queue:
-                self._events.arrived.clear()
-                await self._events.arrived.wait()
-            event, at = self._events.queue.popleft()
-            await self.event_limit.wait()
+    async def _post_event(self, turn: Turn[_Event]) -> bool:
+        event, at = turn.item
+        await self.event_limit.wait()
+        result = await self._post(event, at)
+        if result.outcome is WriteOutcome.RETRY:
+            await self.sleep(max(1.0, result.retry_after))
             result = await self._post(event, at)
-            if result.outcome is WriteOutcome.RETRY:
-                await self.sleep(max(1.0, result.retry_after))
-                result = await self._post(event, at)
-            if result.outcome is WriteOutcome.DONE:
-                self.event_counts.posted += 1
-            else:
-                self.event_counts.failed += 1
-                _log.info("event %s on %s: %s", event.reason, event.regarding, result.message)
+        if result.outcome is WriteOutcome.DONE:
+            self.event_counts.posted += 1
+        else:
+            self.event_counts.failed += 1
+            _log.info("event %s on %s: %s", event.reason, event.regarding, result.message)
+        return result.outcome not in (WriteOutcome.LOST, WriteOutcome.RETRY)
+
+    def _event_failed(self, turn: Turn[_Event], fault: Exception) -> None:
+        self.event_counts.failed += 1
+        _log.error("event %s on %s", turn.item[0].reason, turn.item[0].regarding, exc_info=fault)
 
     async def _post(self, event: PostEvent, at: datetime) -> Result:
         about = event.regarding
@@ -397,8 +416,8 @@ class Writer:
         )
 
 
-def result_of(reply: Reply, what: str) -> Result:
-    """The plain word for an answer to a write."""
+def result_of(reply: Reply, before: str = "") -> Result:
+    """The plain word for an answer to a write; ``before`` is what an error is said after."""
     if reply.ok:
         return Result(WriteOutcome.DONE)
     error = ApiError.of(reply)
@@ -413,7 +432,7 @@ def result_of(reply: Reply, what: str) -> Result:
         outcome = WriteOutcome.LOST
     else:
         outcome = WriteOutcome.REFUSED
-    return Result(outcome, f"{what}: {error}", reply.retry_after)
+    return Result(outcome, f"{before}{error}", reply.retry_after)
 
 
 def _is_other_uid(reply: Reply) -> bool:

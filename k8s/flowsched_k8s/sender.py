@@ -1,0 +1,85 @@
+"""Carries out items of many namespaces, as many at a time as there are slots."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from flowsched_k8s.turns import PATIENCE_S, Turn, Turns
+
+Item = TypeVar("Item")
+
+
+class Sender(Generic[Item]):
+    """Of one kind of items. What they raise is told to ``failed``, and ends nothing else."""
+
+    def __init__(
+        self,
+        turns: Turns[Item],
+        carry_out: Callable[[Turn[Item]], Awaitable[bool]],
+        clock: Callable[[], float],
+        failed: Callable[[Turn[Item], Exception], object],
+    ) -> None:
+        """Nothing waits. ``carry_out`` says whether there is an outcome."""
+        self.turns = turns
+        self._carry_out = carry_out
+        self._clock = clock
+        self._failed = failed
+        self.tasks: set[asyncio.Task[None]] = set()
+        """Of items that are being carried out."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, namespace: str, item: Item) -> None:
+        """Send an item in its turn."""
+        self.turns.add(namespace, item)
+        asyncio.get_running_loop().call_soon(self.send)
+
+    def send(self) -> None:
+        """Begin with as many items as may be sent now, before anything else is done."""
+        while (turn := self.turns.next(self._clock())) is not None:
+            task = _start(self._run(turn))
+            self.tasks.add(task)
+            task.add_done_callback(self._ended)
+        if self._timer is None and self.tasks:
+            self._timer = asyncio.get_running_loop().call_later(PATIENCE_S / 2, self._look)
+
+    def without_outcome(self, turn: Turn[Item], error: str) -> None:
+        """An item is settled apart from now on."""
+        self.turns.set_apart(turn, self._clock(), error)
+        self.send()
+
+    def stop(self) -> None:
+        """Begin with nothing more."""
+        self.turns.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self._timer = None
+        self.turns.look(self._clock())
+        self.send()
+
+    async def _run(self, turn: Turn[Item]) -> None:
+        answered = False
+        try:
+            answered = await self._carry_out(turn)
+        except Exception as fault:
+            self._failed(turn, fault)
+        finally:
+            self.turns.end(turn, self._clock(), answered)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled():
+            # Awaited by no one.
+            task.result()
+            self.send()
+
+
+def _start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """A task that has come to its first wait where Python can do that, and begins with the loop's next turn before 3.12."""
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(work, loop=asyncio.get_running_loop(), eager_start=True)
+    return asyncio.create_task(work)

@@ -1,0 +1,259 @@
+"""A proxy in front of the API server that does something else with some of the requests than to pass them on.
+
+It speaks plain HTTP to its client and TLS to the API server, and looks at each request by itself: what it is about decides
+which rule it meets. Whatever meets none is passed on, watches as they come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from urllib.parse import unquote
+
+import aiohttp
+from aiohttp import web
+
+_PATH = re.compile(
+    r"/(?:api|apis/(?P<group>[^/]+))/[^/]+(?:/namespaces/(?P<namespace>[^/]+))?"
+    r"/(?P<resource>[^/]+)(?:/(?P<name>[^/]+)(?:/(?P<sub>[^/]+))?)?"
+)
+_PASSED = ("Authorization", "Content-Type", "Accept", "User-Agent")
+_BOOKMARK = b'"type":"BOOKMARK"'
+_LOOK_S = 0.02
+
+
+class Does(Enum):
+    """What becomes of a request."""
+
+    ANSWER = "answer"
+    """It is answered here, and never arrives."""
+    HANG = "hang"
+    """It does not arrive, and has no answer as long as the rule holds; then its connection is cut."""
+    DELAY = "delay"
+    """It arrives late."""
+    DOUBLE = "double"
+    """It arrives twice, one after the other; the answer is that to the second one."""
+    DROP = "drop"
+    """It arrives, and its connection is cut at the first byte of the answer."""
+    CUT = "cut"
+    """Its connection is cut before it arrives."""
+    SILENCE = "silence"
+    """Nothing of the answer arrives as long as the rule holds, and all of it afterwards: for watches."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a request is about."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    namespace: str
+    resource: str
+    """In lower case and in the plural, as in paths."""
+    name: str
+    sub: str
+    """The sub-resource, such as ``binding``."""
+
+    @property
+    def watches(self) -> bool:
+        return self.query.get("watch") in ("1", "true")
+
+    @property
+    def lists(self) -> bool:
+        return self.method == "GET" and not self.name and not self.watches
+
+    @classmethod
+    def of(cls, method: str, path: str, query: Mapping[str, str]) -> Asked:
+        found = _PATH.fullmatch(path)
+        parts = {k: unquote(v or "") for k, v in found.groupdict().items()} if found else {}
+        return cls(
+            method,
+            path,
+            query,
+            parts.get("namespace", ""),
+            parts.get("resource", ""),
+            parts.get("name", ""),
+            parts.get("sub", ""),
+        )
+
+
+@dataclass(eq=False)
+class Rule:
+    """What is done to the requests that it matches."""
+
+    matches: Callable[[Asked], bool]
+    does: Does
+    status: int = 500
+    """Of the answer, with ``body`` and ``headers``."""
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    """Of the delay."""
+    bookmarks: bool = False
+    """Whether bookmarks come through a silence."""
+    times: int | None = None
+    """How many requests it is done to; None: all."""
+    done: int = 0
+    """How many it has been done to."""
+
+
+def failing(matches: Callable[[Asked], bool], status: int, message: str, reason: str = "", **headers: str) -> Rule:
+    """A rule that answers as the API server does when something behind it fails; ``Retry_After`` is a header."""
+    body = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": status,
+    }
+    named = {"Content-Type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
+    return Rule(matches, Does.ANSWER, status, json.dumps(body).encode(), named)
+
+
+def webhook_fails(matches: Callable[[Asked], bool]) -> Rule:
+    """As if the webhook that is asked about these requests were away."""
+    text = 'Internal error occurred: failed calling webhook "guard.example.com": failed to call webhook: connection refused'
+    return failing(matches, 500, text, "InternalError")
+
+
+class FaultProxy:
+    """See the module. It listens at ``address`` while it is entered."""
+
+    def __init__(self, server: str, authority: Path) -> None:
+        """``authority``: the certificate that the API server's is signed by."""
+        self._server = server
+        self._tls = ssl.create_default_context(cafile=str(authority))
+        self.rules: tuple[Rule, ...] = ()
+        """The first one that matches counts."""
+        self.seen: list[Asked] = []
+        """Every request."""
+        self.address = ""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def __enter__(self) -> FaultProxy:
+        self._thread.start()
+        port = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
+        self.address = f"http://127.0.0.1:{port}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.rules = ()
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    @contextlib.contextmanager
+    def faults(self, *rules: Rule) -> Iterator[tuple[Rule, ...]]:
+        """These rules hold, beside those that do already."""
+        before, self.rules = self.rules, (*rules, *self.rules)
+        try:
+            yield rules
+        finally:
+            self.rules = before
+
+    def _rule(self, asked: Asked) -> Rule | None:
+        for rule in self.rules:
+            if (rule.times is None or rule.done < rule.times) and rule.matches(asked):
+                rule.done += 1
+                return rule
+        return None
+
+    async def _start(self) -> int:
+        unlimited = aiohttp.ClientTimeout(total=None)
+        connector = aiohttp.TCPConnector(ssl=self._tls, limit=0)
+        self._client = aiohttp.ClientSession(connector=connector, timeout=unlimited, auto_decompress=False)
+        app = web.Application(client_max_size=1 << 26)
+        app.router.add_route("*", "/{path:.*}", self._serve)
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        return int(self._runner.addresses[0][1])
+
+    async def _stop(self) -> None:
+        await self._runner.cleanup()
+        await self._client.close()
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        asked = Asked.of(request.method, request.raw_path.partition("?")[0], request.query)
+        self.seen.append(asked)
+        rule = self._rule(asked)
+        body = await request.read()
+        does = rule.does if rule is not None else None
+        if rule is not None and does is Does.ANSWER:
+            return web.Response(status=rule.status, body=rule.body, headers=rule.headers)
+        if rule is not None and does is Does.HANG:
+            while rule in self.rules:
+                await asyncio.sleep(_LOOK_S)
+        if does in (Does.HANG, Does.CUT):
+            return self._cut(request)
+        if rule is not None and does is Does.DELAY:
+            await asyncio.sleep(rule.seconds)
+        if does is Does.DOUBLE:
+            async with self._forwarded(request, body) as answer:
+                await answer.read()
+        try:
+            async with self._forwarded(request, body) as answer:
+                if does is Does.DROP:
+                    return self._cut(request)
+                return await self._passed_on(request, answer, rule if does is Does.SILENCE else None)
+        except aiohttp.ClientError:
+            return self._cut(request)
+
+    def _forwarded(self, request: web.Request, body: bytes) -> aiohttp.client._RequestContextManager:
+        headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
+        return self._client.request(
+            request.method, f"{self._server}{request.raw_path}", data=body or None, headers=headers
+        )
+
+    async def _passed_on(
+        self, request: web.Request, answer: aiohttp.ClientResponse, silence: Rule | None
+    ) -> web.StreamResponse:
+        headers = {
+            n: answer.headers[n] for n in ("Content-Type", "Content-Length", "Retry-After") if n in answer.headers
+        }
+        response = web.StreamResponse(status=answer.status, headers=headers)
+        await response.prepare(request)
+        held: list[bytes] = []
+        reading: asyncio.Task[bytes] | None = None
+        try:
+            while True:
+                if reading is None:
+                    reading = asyncio.ensure_future(answer.content.readany())
+                await asyncio.wait({reading}, timeout=_LOOK_S if held else None)
+                silent = silence is not None and silence in self.rules
+                if held and not silent:
+                    await response.write(b"".join(held))
+                    held.clear()
+                if not reading.done():
+                    continue
+                part, reading = reading.result(), None
+                if silent and not (silence.bookmarks and _BOOKMARK in part):  # type: ignore[union-attr]
+                    held.append(part)
+                elif part:
+                    await response.write(part)
+                if not part:
+                    break
+        finally:
+            if reading is not None:
+                reading.cancel()
+        await response.write_eof()
+        return response
+
+    @staticmethod
+    def _cut(request: web.Request) -> web.Response:
+        if request.transport is not None:
+            request.transport.abort()
+        return web.Response()

@@ -1,0 +1,105 @@
+"""Some requests are answered wrongly, or not at all, between the scheduler and a real API server; others go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from fault_proxy import Asked, Does, FaultProxy, Rule, webhook_fails
+from plane import Plane, Space, wait_for
+from running import Running, Site, running_scheduler, site_of
+
+LEASE = {"leaseDuration": "120s", "renewDeadline": "100s", "retryPeriod": "1s"}
+
+
+@pytest.fixture(scope="module")
+def proxy(plane: Plane) -> Iterator[FaultProxy]:
+    with FaultProxy(plane.server, plane.folder / "pki" / "ca.crt") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def scheduler(plane: Plane, proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("scheduler")
+    with running_scheduler(plane, folder, server=proxy.address, leaderElection=LEASE) as started:
+        yield started
+
+
+@pytest.fixture
+def site(scheduler: Running, space: Space) -> Iterator[Site]:
+    with site_of(scheduler, space) as made:
+        yield made
+
+
+@pytest.fixture
+def other(plane: Plane, request: pytest.FixtureRequest) -> Iterator[Space]:
+    """Another namespace, whose requests are answered."""
+    with plane.space(f"other-{request.node.name.removeprefix('test_')}") as made:
+        yield made
+
+
+def bindings_of(site: Site) -> Rule:
+    return webhook_fails(lambda asked: asked.sub == "binding" and asked.namespace == site.name)
+
+
+def bound_within(other: Space, scheduler: Running, name: str) -> float:
+    """Seconds from the creation of a pod in the other namespace to its binding."""
+    began = time.monotonic()
+    other.make_pod(name, scheduler=scheduler.name, cpu="10m")
+    wait_for(lambda: other.pod(name)["spec"].get("nodeName"), f"{name} to be bound", 30.0)
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_bindings_without_an_outcome_keep_no_other_namespace_waiting(
+    site: Site, other: Space, proxy: FaultProxy, hangs: bool
+) -> None:
+    site.nodes(3, cpu="64")
+    rule = bindings_of(site)
+    rule.does = Does.HANG if hangs else Does.ANSWER
+    count = 60
+    with proxy.faults(rule):
+        for number in range(count):
+            site.pod(f"p{number}", cpu="10m")
+        wait_for(lambda: rule.done > 0, "a binding of the namespace that fails")
+        began = time.monotonic()
+        took = [bound_within(other, site.scheduler, f"other-{number}") for number in range(5)]
+
+        def says() -> bool:
+            said = [c["message"] for p in site.space.pods() for c in p["status"].get("conditions", ())]
+            return len([m for m in said if "binding to" in m and "failed" in m and "webhook" in m]) == count
+
+        wait_for(says, "all pods to say so", 30.0)
+        told = time.monotonic() - began
+        state = site.scheduler.state()
+        assert site.scheduler.metric("flowsched_requests_without_outcome", request="binding") >= 4
+    assert max(took) < 2.0
+    assert told < 10.0
+    assert state["stuck_namespaces"] == [site.name]
+    assert 4 <= len(state["bindings_without_outcome"]) <= 40
+    site.all_bound(count)
+    wait_for(lambda: site.scheduler.metric("flowsched_requests_without_outcome") == 0, "all to be answered")
+    assert not [c for p in site.space.pods() for c in p["status"]["conditions"] if c["status"] == "False"]
+
+
+def test_conditions_that_hang_keep_those_of_no_other_namespace_waiting(
+    site: Site, other: Space, proxy: FaultProxy
+) -> None:
+    site.node(cpu="1")
+
+    def told(asked: Asked) -> bool:
+        return asked.method == "PATCH" and asked.sub == "status" and asked.namespace == site.name
+
+    with proxy.faults(Rule(told, Does.HANG)) as (rule,):
+        for number in range(20):
+            site.pod(f"p{number}", cpu="2")
+        wait_for(lambda: rule.done >= 4, "conditions that hang")
+        began = time.monotonic()
+        other.make_pod("large", scheduler=site.scheduler.name, cpu="3")
+        wait_for(lambda: len(other.pod("large")["status"].get("conditions", ())) == 1, "the condition", 30.0)
+        took = time.monotonic() - began
+    assert took < 2.0
+    # Those that had not been sent.
+    for number in range(12, 20):
+        site.refused(f"p{number}", "Insufficient cpu")

@@ -224,6 +224,10 @@ class Bindings:
             return list(self._notices.tell(entry, names.SCHEDULER_ERROR, text, now))
         return []
 
+    def tell_fault(self, bind: Bind, fault: str, now: float) -> list[Instruction]:
+        """A fault of ours in a binding is told to its pod, if that is not on its node by now."""
+        return self._tell_of(Turn(bind.pod.namespace, bind, now, error=f"a fault of the scheduler: {fault}"), now)
+
     def bound(self, entry: PodEntry, now: float) -> list[Instruction]:
         """A pod is bound where we wanted it."""
         self._over(entry.key.uid)

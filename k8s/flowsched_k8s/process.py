@@ -24,7 +24,7 @@ from typing import Any
 from flowsched.round.scheduler import FlowScheduler, prepare_gpus
 from flowsched.solvers import make_solver
 from flowsched_k8s import names
-from flowsched_k8s.api.access import Access
+from flowsched_k8s.api.access import Access, one_line
 from flowsched_k8s.api.client import ApiError, Connection, UnreachableError
 from flowsched_k8s.api.election import Election, Times
 from flowsched_k8s.api.rate_limit import RateLimit
@@ -181,11 +181,10 @@ class Process:
         """Loading of what rounds need for GPUs; None while no node has any."""
         self._behind = ""
         self._woken = asyncio.Event()
-        self._faults: asyncio.Queue[Exception] = asyncio.Queue()
-        self._binds = Sender(self.state.bindings.turns, self._bind, clock, self._failed)
+        self._binds = Sender(self.state.bindings.turns, self._bind, clock, self._bind_failed)
         self._patches: Sender[PodKey] = Sender(Turns(PATCHERS), self._patch, clock, self._failed)
         self._latest_patch: dict[PodKey, PatchCondition] = {}
-        self._others: Sender[Instruction | ReadPod] = Sender(Turns(PATCHERS), self._do_other, clock, self._failed)
+        self._others: Sender[Instruction | ReadPod] = Sender(Turns(PATCHERS), self._do_other, clock, self._other_failed)
         self._stopping = asyncio.Event()
         self._threads = Threads()
         """Rounds, and what they need compiled."""
@@ -222,7 +221,7 @@ class Process:
         LOG.info("listening", extra={"health": str(health), "metrics": str(metrics)})
         jobs: list[Coroutine[Any, Any, object]] = [r.run() for r in self.reflectors.values()]
         jobs += [self.writer.run_events(), self._tick(), self._lead(), self._load_reader.run()]
-        jobs += [self._fails(), self._stopping.wait()]
+        jobs += [self._stopping.wait()]
         tasks = [asyncio.create_task(job) for job in jobs]
         stop = tasks[-1]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -412,7 +411,15 @@ class Process:
 
     def _observe(self, changes: Sequence[Seen[Any] | Gone[Any]]) -> None:
         self.state.cache.live = self.reflectors["pods"].synced
-        told = self.state.observe(changes, self._clock())
+        told: list[Instruction | ReadPod] = []
+        for change in changes:
+            try:
+                told += self.state.observe([change], self._clock())
+            except Exception:  # A fault of ours with one object must not keep us from seeing others.
+                meta = change.object.metadata
+                where = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+                about = {"what": type(change.object).__name__, "object": where}
+                LOG.exception("a change could not be taken in", extra=about)
         if self._gpus_prepared is None and self.state.cache.gpus.resources:
             self._gpus_prepared = asyncio.ensure_future(self._prepare_gpus())
         # Another replica leads and reports, or the cluster is not known well enough yet: reported later.
@@ -442,11 +449,23 @@ class Process:
                 where = instruction.pod.namespace if isinstance(instruction, ReadPod) else namespace_of(instruction)
                 self._others.add(where, instruction)
 
-    async def _fails(self) -> None:
-        raise await self._faults.get()
+    def _failed(self, turn: Turn[Any], fault: Exception) -> None:
+        """A fault of ours in what is written about one pod must not stop what is written about others."""
+        about = {"what": type(turn.item).__name__, "pod": getattr(turn.item, "pod", turn.item)}
+        LOG.error("an instruction failed", exc_info=fault, extra=about)
 
-    def _failed(self, _turn: Turn[Any], fault: Exception) -> None:
-        self._faults.put_nowait(fault)
+    def _bind_failed(self, turn: Turn[Bind], fault: Exception) -> None:
+        self._failed(turn, fault)
+        # It may have been sent: reading the pod tells.
+        done = self.state.bindings.done(turn.item.pod, BindOutcome.LOST, "", self._clock())
+        self._dispatch([*done, *self.state.bindings.tell_fault(turn.item, one_line(fault), self._clock())])
+        self._woken.set()
+
+    def _other_failed(self, turn: Turn[Instruction | ReadPod], fault: Exception) -> None:
+        self._failed(turn, fault)
+        if not isinstance(turn.item, ReadPod):
+            result = Result(WriteOutcome.LOST, f"a fault of the scheduler: {one_line(fault)}")
+            self._dispatch(self._answered(turn.item, result, self._clock()))
 
     async def _bind(self, turn: Turn[Bind]) -> bool:
         bind = turn.item

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from flowsched_k8s.turns import PATIENCE_S, Turn, Turns
+
+LOG = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
@@ -66,7 +69,10 @@ class Sender(Generic[Item]):
         try:
             answered = await self._carry_out(turn)
         except Exception as fault:
-            self._failed(turn, fault)
+            try:
+                self._failed(turn, fault)
+            except Exception:
+                LOG.exception("a fault could not be told", extra={"what": turn.item})
         finally:
             self.turns.end(turn, self._clock(), answered)
 

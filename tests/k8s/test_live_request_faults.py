@@ -103,3 +103,21 @@ def test_conditions_that_hang_keep_those_of_no_other_namespace_waiting(
     # Those that had not been sent.
     for number in range(12, 20):
         site.refused(f"p{number}", "Insufficient cpu")
+
+
+def test_the_page_of_a_proxy_is_no_answer(site: Site, proxy: FaultProxy) -> None:
+    """The binding arrives, its answer does not, and whoever asks about the pod gets a page."""
+    site.node()
+
+    def about(asked: Asked) -> bool:
+        return asked.namespace == site.name and asked.resource == "pods" and asked.name == "pod"
+
+    page = {"Content-Type": "text/html"}
+    lost = Rule(lambda asked: about(asked) and asked.sub == "binding", Does.DROP, times=1)
+    pages = Rule(lambda asked: about(asked) and not asked.sub, Does.ANSWER, 200, b"<html></html>", page, times=3)
+    with proxy.faults(lost, pages):
+        site.pod("pod")
+        wait_for(lambda: pages.done == 3, "three pages to be read")
+    assert site.bound("pod")
+    wait_for(lambda: not site.scheduler.state()["bindings_without_outcome"], "the binding to be found out about")
+    assert site.event("pod", "Scheduled")

@@ -31,6 +31,7 @@ RULES = [
     {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
     {"apiGroups": ["scheduling.k8s.io"], "resources": ["podgroups/status"], "verbs": ["patch"]},
 ]
+DONE = b'{"kind": "Status"}'
 KEY = PodKey("n", "p", "u")
 T = TypeVar("T")
 
@@ -68,7 +69,7 @@ class Stub:
         if guard is not None and not guard():
             raise NotAllowedError
         self.sent.append((method, path, body))
-        answer = self.answers.pop(0) if self.answers else Reply(201, b"{}")
+        answer = self.answers.pop(0) if self.answers else Reply(201, DONE)
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -120,7 +121,7 @@ def read(uid: str = "u", node: str = "") -> Reply:
     ],
 )
 def test_every_status_is_one_outcome(status: int, outcome: WriteOutcome) -> None:
-    assert result_of(Reply(status, b"oops", 3.0), "bind").outcome is outcome
+    assert result_of(Reply(status, DONE, 3.0)).outcome is outcome
 
 
 LOST = UnreachableError("cut", sent=True)
@@ -135,7 +136,7 @@ NOT_FOUND, CONFLICT = Reply(404, b"{}"), Reply(409, b"{}")
         ([LOST, read(node="b")], WriteOutcome.CONFLICT, 1),
         ([LOST, read(uid="other")], WriteOutcome.GONE, 1),
         ([LOST, NOT_FOUND], WriteOutcome.GONE, 1),
-        ([LOST, read(), Reply(201, b"")], WriteOutcome.DONE, 2),
+        ([LOST, read(), Reply(201, DONE)], WriteOutcome.DONE, 2),
         # The first request was still on its way when the pod was read.
         ([LOST, read(), CONFLICT, read(node="a")], WriteOutcome.DONE, 2),
         ([LOST, read(), CONFLICT, read(node="b")], WriteOutcome.CONFLICT, 2),

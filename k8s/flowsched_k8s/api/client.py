@@ -65,11 +65,27 @@ class ApiError(Exception):
     def of(cls, reply: Reply) -> ApiError:
         """The refusal in a reply; proxies in between do not answer with a Status."""
         try:
-            status = _STATUS.decode(reply.body)
+            status = decoded(reply.body, _STATUS)
             reason, message = status.reason, status.message
-        except msgspec.DecodeError:
+        except MalformedError:
             reason, message = "", reply.body[:200].decode(errors="replace")
         return cls(reply.status, reason, message, reply.retry_after)
+
+
+class MalformedError(ApiError):
+    """What was answered is not what the API server says there, such as the page of a proxy."""
+
+    def __init__(self, status: int, why: str) -> None:
+        """``why``: what is wrong with it."""
+        super().__init__(status, "", f"the answer is not what was expected: {why}")
+
+
+def decoded(body: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[T], status: int = 200) -> T:
+    """What an answer says. Raises :class:`MalformedError`, and nothing else, whatever was answered."""
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise MalformedError(status, one_line(error)) from None
 
 
 class UnreachableError(TransferError):
@@ -191,7 +207,7 @@ class Connection:
         reply = await self.request("GET", path, query=query)
         if not reply.ok:
             raise ApiError.of(reply)
-        return msgspec.json.decode(reply.body, type=type_)
+        return decoded(reply.body, msgspec.json.Decoder(type_), reply.status)
 
     async def follow(
         self,

@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from flowsched_k8s.api.client import ApiError, Connection, UnreachableError, path_of
+from flowsched_k8s.api.client import ApiError, Connection, Reply, UnreachableError, decoded, path_of
+from flowsched_k8s.objects import Struct
 
 _log = logging.getLogger(__name__)
 
@@ -21,6 +22,22 @@ LEASES = "/apis/coordination.k8s.io/v1"
 _SPREAD = 1.2
 """Candidates ask again after one to this many retry periods, so that they do not ask all at once."""
 _CHANGING = ("holderIdentity", "renewTime", "acquireTime", "leaseTransitions")
+
+
+class _Spec(Struct):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    lease_transitions: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+
+
+class _Lease(Struct):
+    spec: _Spec | None = None
+
+
+_SHAPE = msgspec.json.Decoder(_Lease)
+_WHOLE = msgspec.json.Decoder(dict[str, Any])
 _ATTEMPTS = 4
 """A request may hang, as while etcd is away, for so small a part of the deadline that there is time for others."""
 
@@ -134,8 +151,6 @@ class Election:
         except ApiError as error:
             hint = "; the lease's namespace must be there (leaderElection.resourceNamespace), or set leaderElect: false"
             _log.warning("lease: %s%s", error, hint if error.status == 404 else "")
-        except msgspec.DecodeError as error:
-            _log.warning("lease: the answer is not what was expected: %s", error)
         # What is known may be out of date.
         self._lease = None
         return False
@@ -147,7 +162,7 @@ class Election:
                 return await self._put(None, within)
             if not reply.ok:
                 raise ApiError.of(reply)
-            self._observe(msgspec.json.decode(reply.body, type=dict[str, Any]))
+            self._observe(_lease_in(reply))
         assert self._lease is not None and self._observed is not None
         if self.leader not in ("", self.identity) and self.clock() < self._observed.at + self._duration():
             return False
@@ -199,7 +214,7 @@ class Election:
             return False
         if not reply.ok:
             raise ApiError.of(reply)
-        self._observe(msgspec.json.decode(reply.body, type=dict[str, Any]))
+        self._observe(_lease_in(reply))
         self._renewed_at = began if spec["holderIdentity"] else None
         return True
 
@@ -217,5 +232,11 @@ class Election:
         }
         try:
             await self._written(self._lease, spec, self.times.retry_period, self.clock())
-        except (ApiError, UnreachableError, msgspec.DecodeError) as error:
+        except (ApiError, UnreachableError) as error:
             _log.warning("the lease could not be handed over: %s", error)
+
+
+def _lease_in(reply: Reply) -> dict[str, Any]:
+    """All of a lease, of which what is read is as it should be."""
+    decoded(reply.body, _SHAPE, reply.status)
+    return decoded(reply.body, _WHOLE, reply.status)

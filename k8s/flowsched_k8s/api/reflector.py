@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from flowsched_k8s.api.backoff import Backoff
-from flowsched_k8s.api.client import JSON, ApiError, Connection, UnreachableError
+from flowsched_k8s.api.client import JSON, ApiError, Connection, MalformedError, UnreachableError, decoded
 from flowsched_k8s.changes import Gone, Seen
 from flowsched_k8s.objects import ApiObject, ListMeta, ObjectList, Status, Struct, WatchEvent
 
@@ -71,6 +71,10 @@ _BRIEF_LIST = msgspec.json.Decoder(ObjectList[ApiObject])
 class _RawList(Struct):
     metadata: ListMeta = ListMeta()
     items: list[msgspec.Raw] | None = None
+
+
+_RAW_LIST = msgspec.json.Decoder(_RawList)
+_STATUS = msgspec.json.Decoder(Status)
 
 
 class _LostTrackError(Exception):
@@ -228,20 +232,20 @@ class Reflector(Generic[Obj]):
         """Turn every failure into a delay in seconds."""
         try:
             return await step
-        except (UnreachableError, ApiError, _LostTrackError, msgspec.DecodeError) as error:
+        except (UnreachableError, ApiError, _LostTrackError) as error:
             self._current_from = math.inf
             return self._failed(error)
 
-    def _failed(self, error: UnreachableError | ApiError | _LostTrackError | msgspec.DecodeError) -> float:
+    def _failed(self, error: UnreachableError | ApiError | _LostTrackError) -> float:
         if isinstance(error, UnreachableError):
             _log.debug("%s: no answer: %s", self.path, error)
             return self._backoff.next()
-        if isinstance(error, ApiError):
+        if isinstance(error, ApiError) and not isinstance(error, MalformedError):
             return self._refused(error)
         self._position = ""
         if isinstance(error, _LostTrackError):
             return 0.0
-        _log.warning("%s: the answer is not what was expected: %s", self.path, error)
+        _log.warning("%s: %s", self.path, error)
         return self._backoff.next()
 
     def _refused(self, error: ApiError) -> float:
@@ -315,6 +319,9 @@ class Reflector(Generic[Obj]):
             if not reply.ok:
                 raise ApiError.of(reply)
             page = decode(reply.body)
+            if not page.metadata.resource_version:
+                # As an object that is no list has none: it must not empty the cache.
+                raise MalformedError(reply.status, "a list without a version")
             yield page
             if not page.metadata.continue_:
                 return
@@ -322,25 +329,25 @@ class Reflector(Generic[Obj]):
 
     def _decoded_page(self, body: bytes) -> ObjectList[Obj]:
         try:
-            return self._list_decoder.decode(body)
-        except msgspec.ValidationError:
+            return decoded(body, self._list_decoder)
+        except MalformedError:
             # One strange object must not hide all others.
-            raw = msgspec.json.decode(body, type=_RawList)
+            raw = decoded(body, _RAW_LIST)
             items = [obj for item in raw.items or () if (obj := self._decoded(item)) is not None]
             return ObjectList(metadata=raw.metadata, items=items)
 
     def _decoded(self, raw: msgspec.Raw) -> Obj | None:
         try:
-            return self._decoder.decode(raw)
-        except msgspec.ValidationError as error:
+            return decoded(raw, self._decoder)
+        except MalformedError as error:
             self.counts.undecodable += 1
             try:
-                meta = self._brief_decoder.decode(raw).metadata
+                meta = decoded(raw, self._brief_decoder).metadata
                 who = f"{meta.namespace}/{meta.name}"
                 self._unreadable.add((meta.namespace, meta.name))
-            except msgspec.DecodeError:
+            except MalformedError:
                 who = "an object"
-            _log.warning("%s: %s cannot be read and is left out: %s", self.path, who, error)
+            _log.warning("%s: %s cannot be read and is left out: %s", self.path, who, error.message)
             return None
 
     # Watch
@@ -370,12 +377,12 @@ class Reflector(Generic[Obj]):
         batch: list[Happening[Obj]] = []
         try:
             for line in filter(None, lines):
-                event = self._event_decoder.decode(line)
+                event = decoded(line, self._event_decoder)
                 if event.type == "ERROR":
-                    status = msgspec.json.decode(event.object, type=Status)
+                    status = decoded(event.object, _STATUS)
                     raise ApiError(status.code, status.reason, status.message)
                 if event.type == "BOOKMARK":
-                    self._position = self._brief_decoder.decode(event.object).metadata.resource_version
+                    self._position = decoded(event.object, self._brief_decoder).metadata.resource_version
                     continue
                 self._apply(event, batch)
         finally:
@@ -393,6 +400,8 @@ class Reflector(Generic[Obj]):
             self._forget(event.object, batch)
             return
         name = (obj.metadata.namespace, obj.metadata.name)
+        if not obj.metadata.name:
+            raise MalformedError(200, f"{event.type} of an object without a name")
         if event.type == "DELETED":
             self.cache.pop(name, None)
             if self._removed is not None:
@@ -408,7 +417,7 @@ class Reflector(Generic[Obj]):
 
     def _forget(self, raw: msgspec.Raw, batch: list[Happening[Obj]]) -> None:
         """An object that has become unreadable is no longer known."""
-        meta = self._brief_decoder.decode(raw).metadata
+        meta = decoded(raw, self._brief_decoder).metadata
         known = self.cache.pop((meta.namespace, meta.name), None)
         if known is not None:
             batch.append(Gone(known))
@@ -428,7 +437,7 @@ class Reflector(Generic[Obj]):
                 continue
             try:
                 await self._begin_check()
-            except (ApiError, UnreachableError, msgspec.DecodeError) as error:
+            except (ApiError, UnreachableError) as error:
                 self._check = self._removed = None
                 _log.info("%s: not reconciled: %s", self.path, error)
 
@@ -436,7 +445,7 @@ class Reflector(Generic[Obj]):
         """Ask what the server has; it is compared when the watch has come to the same position."""
         self._removed = removed = set[Name]()
         listed: dict[Name, tuple[str, int]] = {}
-        async for page in self._pages(_BRIEF_LIST.decode, _BRIEF):
+        async for page in self._pages(lambda body: decoded(body, _BRIEF_LIST), _BRIEF):
             for brief in page.items or ():
                 meta = brief.metadata
                 listed[(meta.namespace, meta.name)] = (meta.uid, _number(meta.resource_version))

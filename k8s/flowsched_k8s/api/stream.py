@@ -60,7 +60,8 @@ class Stream:
 
     def _take_header(self, line: bytes) -> int:
         if line.startswith(b"HTTP/"):
-            self.status = int(line.split()[1])
+            _, status, *_ = *line.split(), b"", b""
+            self.status = int(status) if status.isdigit() else 0
         if line.strip() or self.status < 200:
             return len(line)
         return len(line) if self._done(self._opened, self.status) else -1

@@ -20,9 +20,11 @@ from flowsched_k8s.api.client import (
     STRATEGIC_MERGE,
     ApiError,
     Connection,
+    MalformedError,
     NotAllowedError,
     Reply,
     UnreachableError,
+    decoded,
     path_of,
 )
 from flowsched_k8s.api.rate_limit import RateLimit
@@ -112,6 +114,15 @@ class _Details(Struct):
 
 class _Refusal(Struct):
     details: _Details = _Details()
+
+
+class _Written(Struct):
+    kind: str
+    """Of what was changed, or of a Status."""
+
+
+_REFUSAL = msgspec.json.Decoder(_Refusal)
+_WRITTEN = msgspec.json.Decoder(_Written)
 
 
 def _now() -> datetime:
@@ -419,6 +430,11 @@ class Writer:
 def result_of(reply: Reply, before: str = "") -> Result:
     """The plain word for an answer to a write; ``before`` is what an error is said after."""
     if reply.ok:
+        try:
+            decoded(reply.body, _WRITTEN, reply.status)
+        except MalformedError as malformed:
+            # A proxy may have answered this in place of the API server.
+            return Result(WriteOutcome.LOST, f"{before}{malformed}")
         return Result(WriteOutcome.DONE)
     error = ApiError.of(reply)
     if reply.status == 404:
@@ -440,8 +456,8 @@ def _is_other_uid(reply: Reply) -> bool:
     if reply.status != 422:
         return False
     try:
-        causes = msgspec.json.decode(reply.body, type=_Refusal).details.causes
-    except msgspec.DecodeError:
+        causes = decoded(reply.body, _REFUSAL).details.causes
+    except MalformedError:
         return False
     return any(cause.field == "metadata.uid" for cause in causes)
 

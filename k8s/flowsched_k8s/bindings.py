@@ -192,8 +192,10 @@ class Bindings:
             reasons.append(names.PORTS)
         return f"{entry.place} would refuse it by now: {', '.join(sorted(set(reasons)))}" if reasons else None
 
-    def done(self, key: PodKey, outcome: BindOutcome, message: str, now: float) -> list[Instruction | ReadPod]:
-        """A binding ended."""
+    def done(
+        self, key: PodKey, outcome: BindOutcome, message: str, now: float, retry_after: float = 0.0
+    ) -> list[Instruction | ReadPod]:
+        """A binding ended. ``retry_after``: seconds for which the API server wants no other one of the pod."""
         self._tallies.binds[outcome.value] += 1
         entry = self._cache.pods.get(key.uid)
         if entry is None:
@@ -218,7 +220,7 @@ class Bindings:
         if outcome is BindOutcome.GONE:
             # The watch will say so as well; until then it counts as no pod.
             return []
-        self._requeue(entry, now)
+        self._requeue(entry, now, not_before_s=now + retry_after)
         if outcome is BindOutcome.REFUSED:
             text = f"binding to {node} was refused: {message}"
             return list(self._notices.tell(entry, names.SCHEDULER_ERROR, text, now))
@@ -450,12 +452,21 @@ class Bindings:
         self.under_way.pop(uid, None)
         self._sent.discard(uid)
 
-    def _requeue(self, entry: PodEntry, now: float, failures: int | None = None) -> None:
+    def _requeue(
+        self, entry: PodEntry, now: float, failures: int | None = None, not_before_s: float = float("-inf")
+    ) -> None:
         """A pod that had left the queue is back, behind the backoff of so many failures; None: of all its attempts."""
         if entry.pod.metadata.deletion_timestamp is not None:
             return
         failures = max(1, entry.attempts) if failures is None else failures
-        self._queue.restore(entry.key, now, priority=entry.priority, created_s=entry.created_s, failures=failures)
+        self._queue.restore(
+            entry.key,
+            now,
+            priority=entry.priority,
+            created_s=entry.created_s,
+            failures=failures,
+            not_before_s=not_before_s,
+        )
 
 
 def _reason(apart: list[Turn[Bind]]) -> str:

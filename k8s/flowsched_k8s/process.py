@@ -486,7 +486,8 @@ class Process:
             LOG.debug("bound", extra=about)
         elif outcome is not BindOutcome.DRY:
             LOG.info("not bound", extra={**about, "outcome": outcome.value, "error": result.message})
-        self._dispatch(self.state.bindings.done(bind.pod, outcome, result.message, self._clock()))
+        now = self._clock()
+        self._dispatch(self.state.bindings.done(bind.pod, outcome, result.message, now, result.retry_after))
         self._woken.set()
         return _is_outcome(result)
 

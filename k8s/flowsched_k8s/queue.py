@@ -367,7 +367,16 @@ class PodQueue:
         entry.place = Place.ACTIVE
         self._sizes[Place.ACTIVE] += 1
 
-    def restore(self, key: PodKey, now: float, *, priority: int, created_s: float, failures: int) -> None:
+    def restore(
+        self,
+        key: PodKey,
+        now: float,
+        *,
+        priority: int,
+        created_s: float,
+        failures: int,
+        not_before_s: float = float("-inf"),
+    ) -> None:
         """Take back a pod whose binding failed after it had left: it is behind a backoff, as after an error.
 
         With no ``failures`` it is active at once: its binding was not sent.
@@ -376,7 +385,7 @@ class PodQueue:
             return
         entry = self._entries[key] = _QueuedPod(key, priority, created_s)
         entry.failures, entry.failed_s, entry.longer = failures, now, self._draw()
-        self._delay(entry, now, self._backoff_end(entry) if failures else now, ATTEMPT_FAILED)
+        self._delay(entry, now, max(self._backoff_end(entry) if failures else now, not_before_s), ATTEMPT_FAILED)
 
     def requeue(
         self,

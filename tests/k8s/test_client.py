@@ -24,6 +24,9 @@ from plane import Fault, Plane, Space, Wire, run_script
 from flowsched_k8s.api.access import Access, find_access, goes_direct
 from flowsched_k8s.api.client import ApiError, Connection, NotAllowedError, UnreachableError, path_of
 from flowsched_k8s.api.rate_limit import RateLimit
+from flowsched_k8s.api.reflector import Reflector
+from flowsched_k8s.api.writer import Writer
+from flowsched_k8s.instructions import Bind, PodKey
 from flowsched_k8s.objects import ObjectList, Pod
 from flowsched_models.document import InputError
 
@@ -569,5 +572,35 @@ def test_what_is_given_up_leaves_the_connection_usable(tmp_path: Path) -> None:
         with pytest.raises(UnreachableError) as caught:
             await under_way
         assert caught.value.sent
+
+    served(handler, work)
+
+
+@pytest.mark.parametrize(("told", "obeyed"), [("7", 7.0), ("30", 30.0), ("300", 30.0), ("99999999", 30.0)])
+def test_a_server_is_left_alone_as_it_asks_and_no_longer_than_half_a_minute(
+    tmp_path: Path, told: str, obeyed: float
+) -> None:
+    """By lists, watches and bindings."""
+
+    async def handler(_: web.Request) -> web.Response:
+        return web.json_response({"message": "away"}, status=503, headers={"Retry-After": told})
+
+    async def work(server: str) -> None:
+        async with Connection(find_access(written(tmp_path, config(server)))) as connection:
+            waited: list[float] = []
+
+            async def sleep(seconds: float) -> None:
+                waited.append(seconds)
+                if len(waited) == 2:
+                    raise EOFError
+
+            reflector = Reflector(connection, "/api/v1/pods", Pod, print, sleep=sleep)
+            for position in ("", "7"):
+                reflector._position, waited[:] = position, []
+                with pytest.raises(EOFError):
+                    await reflector.run()
+                assert waited == [obeyed, obeyed]
+            bound = await Writer(connection).bind(Bind(PodKey("n", "p", "u"), "a"))
+            assert bound.retry_after == obeyed
 
     served(handler, work)

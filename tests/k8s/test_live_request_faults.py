@@ -106,7 +106,7 @@ def test_conditions_that_hang_keep_those_of_no_other_namespace_waiting(
 
 
 def test_the_page_of_a_proxy_is_no_answer(site: Site, proxy: FaultProxy) -> None:
-    """The binding arrives, its answer does not, and whoever asks about the pod gets a page."""
+    """The binding arrives, its answer does not, and the requests that ask about the pod get a page."""
     site.node()
 
     def about(asked: Asked) -> bool:

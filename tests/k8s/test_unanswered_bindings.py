@@ -158,6 +158,20 @@ def test_what_ends_without_an_answer_is_read_and_decided_anew() -> None:
     assert cluster.within(5.0, lambda: cluster.bound("bad") == 5)
 
 
+def test_a_pod_is_left_alone_for_as_long_as_the_api_server_asks() -> None:
+    running = ModelScheduler(ModelServer())
+    running.put(b.node("n1", "8"))
+    running.create(b.pod("p", cpu="1"))
+    (bind,) = running.round()
+    assert running.state.bindings.withheld(bind, running.now) is None
+    running._carry_out(
+        list(running.state.bindings.done(bind.pod, BindOutcome.RETRY, "429", running.now, retry_after=20.0))
+    )
+    at = running.state.next_round_s(running.now)
+    assert at is not None
+    assert at - running.now == pytest.approx(20.0)
+
+
 def test_conditions_tell_nothing_new_again_and_again() -> None:
     cluster = Cluster()
     cluster.create("bad", 50)

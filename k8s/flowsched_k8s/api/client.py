@@ -30,6 +30,8 @@ MERGE = "application/merge-patch+json"
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 CREDENTIALS_FOR = 30.0
 """Seconds after which the credentials are looked at again; tokens of pods change within the hour."""
+LONGEST_PAUSE_S = 30.0
+"""As long as a server that asks to be left alone is left alone at most: an outage is mostly over before what it asks for."""
 _BESIDE = 32
 """Idle connections that are kept of urgent requests and streams."""
 _STATUS = msgspec.json.Decoder(Status)
@@ -42,7 +44,7 @@ class Reply:
     status: int
     body: bytes
     retry_after: float = 0.0
-    """Seconds for which the server wants no other request like this."""
+    """Seconds for which the server wants no other request like this; at most :data:`LONGEST_PAUSE_S`."""
 
     @property
     def ok(self) -> bool:
@@ -240,7 +242,7 @@ class Connection:
                 self._count("GET", "<error>", began, error)
             raise UnreachableError(one_line(error), sent=True) from error
         if stream.status != 200:
-            reply = Reply(stream.status, stream.refusal, float(curl.getinfo(pycurl.RETRY_AFTER)))
+            reply = Reply(stream.status, stream.refusal, _retry_after(curl))
             self._check_credentials(reply)
             raise ApiError.of(reply)
 
@@ -270,7 +272,7 @@ class Connection:
                 self._count(method, "<error>", began, error)
                 raise UnreachableError(one_line(error), error.sent) from error
             status = curl.getinfo(pycurl.RESPONSE_CODE)
-            reply = Reply(status, exchange.taken(), float(curl.getinfo(pycurl.RETRY_AFTER)))
+            reply = Reply(status, exchange.taken(), _retry_after(curl))
             self._count(method, str(status), began)
             if exchange.credentials is self._credentials:
                 self._idle.append(exchange)
@@ -376,6 +378,10 @@ def path_of(prefix: str, resource: str, namespace: str = "", name: str = "", sub
     parts.append(resource)
     parts += [quote(part, safe="") for part in (name, sub) if part]
     return "/".join(parts)
+
+
+def _retry_after(curl: pycurl.Curl) -> float:
+    return min(float(curl.getinfo(pycurl.RETRY_AFTER)), LONGEST_PAUSE_S)
 
 
 def _ask(curl: pycurl.Curl, url: str, data: bytes | None, options: _Options, before: _Options | None = None) -> None:

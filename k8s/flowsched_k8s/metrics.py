@@ -147,6 +147,18 @@ FAMILIES: tuple[Family, ...] = (
         ("request", "age"),
     ),
     Family(
+        "flowsched_rounds_paused",
+        "gauge",
+        "1 while the leader decides no rounds, by reason; `namespaces`: rounds leave out the pods of some.",
+        ("reason",),
+    ),
+    Family(
+        "flowsched_watch_age_seconds",
+        "gauge",
+        "Seconds since the API server said anything about nodes or pods: a list, an event or a bookmark.",
+        ("kind",),
+    ),
+    Family(
         "flowsched_kubelet_rejections_total",
         "counter",
         "Pods that were bound and then refused by the node, by the reason it gave.",

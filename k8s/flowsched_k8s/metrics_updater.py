@@ -12,10 +12,12 @@ from flowsched_k8s.api.reflector import Reflector, State
 from flowsched_k8s.api.writer import Writer
 from flowsched_k8s.load_reader import LoadReader
 from flowsched_k8s.metrics import Metrics
+from flowsched_k8s.pauses import REASONS, Pauses
 from flowsched_k8s.records import Records
 from flowsched_k8s.round_input import RoundInput, RoundResult
 from flowsched_k8s.state import SchedulerState
 from flowsched_k8s.turns import Turns
+from flowsched_k8s.watched import NEEDED
 
 LOG = logging.getLogger(__name__)
 
@@ -32,6 +34,7 @@ class MetricsUpdater:
     _load_reader: LoadReader
     _turns: Mapping[str, Turns[Any]]
     """Of the requests, by their kind."""
+    _pauses: Pauses
     _clock: Callable[[], float]
     _watch_counts: dict[str, int] = field(default_factory=dict)
     _told: Counter[Hashable] = field(default_factory=Counter)
@@ -64,6 +67,10 @@ class MetricsUpdater:
         for kind, turns in self._turns.items():
             for age, requests in turns.by_age(self._clock()).items():
                 metrics.gauge("flowsched_requests_without_outcome", kind, age).set(requests)
+        for reason in REASONS:
+            metrics.gauge("flowsched_rounds_paused", reason).set(reason in self._pauses.now)
+        for name in NEEDED:
+            metrics.gauge("flowsched_watch_age_seconds", name).set(self._reflectors[name].age)
         for name, reflector in self._reflectors.items():
             lists = reflector.counts.lists
             if reflector.state is State.SYNCED:

@@ -53,6 +53,7 @@ from flowsched_k8s.load_reader import LoadReader
 from flowsched_k8s.metrics import Metrics
 from flowsched_k8s.metrics_updater import MetricsUpdater
 from flowsched_k8s.move_plan import MovePlan, confirmed, plan_moves
+from flowsched_k8s.pauses import BINDINGS, NAMESPACES, STARTING, WATCH, Pauses
 from flowsched_k8s.planning import make_engine, plan_any_round
 from flowsched_k8s.pod_groups import IN_TREE
 from flowsched_k8s.profiles_file import ProfilesFile, first_profiles
@@ -63,7 +64,7 @@ from flowsched_k8s.state import SchedulerState
 from flowsched_k8s.state_dump import dump
 from flowsched_k8s.threads import Threads
 from flowsched_k8s.turns import Turn, Turns
-from flowsched_k8s.watched import IN_TREE_VERSIONS, watched
+from flowsched_k8s.watched import IN_TREE_VERSIONS, NEEDED, watched
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError
 
@@ -76,6 +77,10 @@ PATCHERS = 8
 CONNECTIONS = 512
 """Requests under way at a time: those that hang must not stop others."""
 TICK_S = 1.0
+NAMED = 5
+"""Namespaces that a message names."""
+SILENT_S = 75.0
+"""Nodes and pods that nothing is said about for longer are noted: bookmarks come every minute."""
 STALLED_S = 60.0
 """A main loop that has not come round for so long is not alive."""
 SWITCH_S = 0.0005
@@ -84,8 +89,6 @@ GRACE_S = 5.0
 """How long a stop waits for bindings and events that are under way."""
 PROFILES_EVERY_S = 5.0
 TIDY_EVERY_S = 300.0
-NEEDED = ("nodes", "pods")
-"""Without these nothing can be decided."""
 LOOK_AGAIN_S = 2.0
 """Seconds after which these are asked for again: an API server that has just started refuses what it will soon allow."""
 OPTIONAL_AGAIN_S = 15.0
@@ -179,7 +182,7 @@ class Process:
         """Made before the first round, and kept: its forecasts stay warm."""
         self._gpus_prepared: asyncio.Future[None] | None = None
         """Loading of what rounds need for GPUs; None while no node has any."""
-        self._behind = ""
+        self._pauses = Pauses()
         self._woken = asyncio.Event()
         self._binds = Sender(self.state.bindings.turns, self._bind, clock, self._bind_failed)
         self._patches: Sender[PodKey] = Sender(Turns(PATCHERS), self._patch, clock, self._failed)
@@ -204,6 +207,7 @@ class Process:
                 # Evictions among them.
                 "other": self._others.turns,
             },
+            self._pauses,
             clock,
         )
         self._ticked_s = clock()
@@ -316,9 +320,9 @@ class Process:
         while True:
             now = self._clock()
             at = self.state.next_round_s(now)
-            behind = self._binds.turns.sendable(now)
-            if at is None or at > now or behind > BACKLOG or not self._follows():
-                if self._follows() and not behind and self.state.rebalancing.due(now):
+            paused = self._paused(now)
+            if at is None or at > now or paused:
+                if not paused and not self._binds.turns.sendable(now) and self.state.rebalancing.due(now):
                     await self._rebalance(now)
                     continue
                 self._woken.clear()
@@ -329,13 +333,28 @@ class Process:
                 continue
             await self._round(now)
 
-    def _follows(self) -> bool:
-        """Whether nodes and pods are told as they change: after an outage one of them may be known before the other."""
-        behind = " and ".join(n for n in NEEDED if not self.reflectors[n].current)
-        if behind != self._behind:
-            self._behind = behind
-            LOG.warning("rounds pause: %s cannot be followed", behind) if behind else LOG.info("rounds go on")
-        return not behind
+    def _paused(self, now: float) -> bool:
+        """Whether no round may be decided now; why is kept for those that ask."""
+        self._pauses.look(self._reasons_to_pause(now), now)
+        return bool(self._pauses.now.keys() - {NAMESPACES})
+
+    def _reasons_to_pause(self, now: float) -> dict[str, str]:
+        if not self.leading:
+            return {}
+        if not self.state.active:
+            return {STARTING: self._caches_check() or "nodes and pods are listed anew, as this replica leads now"}
+        found = {}
+        # After an outage one of them may be known before the other.
+        behind = [n for n in NEEDED if not self.reflectors[n].current]
+        if behind:
+            found[WATCH] = f"what happens to {' and '.join(behind)} cannot be followed"
+        if (waiting := self._binds.turns.sendable(now)) > BACKLOG:
+            found[BINDINGS] = f"{waiting} decided bindings wait to be sent"
+        if stuck := self.state.bindings.stuck:
+            more = f" and {len(stuck) - NAMED} more" if len(stuck) > NAMED else ""
+            named = ", ".join(stuck[:NAMED])
+            found[NAMESPACES] = f"bindings have no outcome, and no pods are decided on, in namespaces {named}{more}"
+        return found
 
     async def _know_the_present(self) -> None:
         """Every cache is filled, and at least as new as the moment when we began to lead.
@@ -569,6 +588,7 @@ class Process:
             await asyncio.sleep(TICK_S)
             now = self._clock()
             self._ticked_s = now
+            self._paused(now)
             if self.state.active:
                 self._dispatch(self.state.bindings.overdue(now))
                 self._dispatch(self.state.bindings.without_outcome(now))
@@ -638,6 +658,7 @@ class Process:
         return Answers(
             live={"loop": self._loop_check, "election": self._election_check},
             ready={"caches": self._caches_check},
+            notes={"rounds": self._pauses_note, **{name: self._age_note(name) for name in NEEDED}},
             metrics=self._exposition,
             configuration=self.configuration.plain,
             state=self._dumped,
@@ -662,10 +683,25 @@ class Process:
         told = ", ".join(f"{name} ({reason})" if reason else name for name, reason in missing)
         return f"not filled yet: {told}" if missing else None
 
+    def _pauses_note(self) -> str | None:
+        now = self._clock()
+        self._paused(now)
+        return self._pauses.said(now)
+
+    def _age_note(self, name: str) -> Callable[[], str | None]:
+        def said() -> str | None:
+            age = self.reflectors[name].age
+            return f"nothing was said about them for {age:.0f} s" if age > SILENT_S else None
+
+        return said
+
     def _dumped(self) -> dict[str, Any]:
         """Everything that is known, and which APIs cannot be read and why: what they hold counts as not there."""
         unavailable = {n: r.reason for n, r in self.reflectors.items() if r.state is State.UNAVAILABLE}
-        return {**dump(self.state, self._clock()), "unavailable": unavailable}
+        now = self._clock()
+        paused = {reason: {"why": p.why, "for_s": round(now - p.since_s, 3)} for reason, p in self._pauses.now.items()}
+        ages = {name: round(self.reflectors[name].age, 3) for name in NEEDED}
+        return {**dump(self.state, now), "unavailable": unavailable, "rounds_paused": paused, "watch_age_s": ages}
 
     def _dump(self) -> None:
         """Everything that is known, on one line of standard error."""

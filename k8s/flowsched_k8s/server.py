@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -32,6 +33,8 @@ class Answers:
 
     live: Mapping[str, Check]
     ready: Mapping[str, Check]
+    notes: Mapping[str, Check]
+    """What is wrong and makes no replica unready: told by a verbose ``/readyz``."""
     metrics: Callable[[str], tuple[bytes, str]]
     """The text to scrape and its content type, for an Accept header."""
     configuration: Callable[[], Any]
@@ -113,12 +116,12 @@ def everything(answers: Answers) -> web.Application:
 def _health_paths(answers: Answers) -> dict[str, Handler]:
     return {
         "/livez": _checks("livez", answers.live),
-        "/readyz": _checks("readyz", answers.ready),
+        "/readyz": _checks("readyz", answers.ready, answers.notes),
         "/healthz": _checks("healthz", answers.live),
     }
 
 
-def _checks(name: str, checks: Mapping[str, Check]) -> Handler:
+def _checks(name: str, checks: Mapping[str, Check], notes: Mapping[str, Check] = MappingProxyType({})) -> Handler:
     async def answer(request: web.Request) -> web.Response:
         left_out = set(request.query.getall("exclude", []))
         lines = []
@@ -133,6 +136,9 @@ def _checks(name: str, checks: Mapping[str, Check]) -> Handler:
             else:
                 failed.append(check)
                 lines.append(f"[-]{check} failed: {wrong}")
+        for note, look in notes.items():
+            wrong = _looked(note, look)
+            lines.append(f"[+]{note} ok" if wrong is None else f"[!]{note}: {wrong}")
         if failed:
             lines.append(f"{name} check failed")
             return web.Response(status=500, text="\n".join(lines) + "\n")

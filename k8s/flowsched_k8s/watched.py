@@ -25,6 +25,8 @@ from flowsched_k8s.storage_objects import (
     VolumeAttachment,
 )
 
+NEEDED = ("nodes", "pods")
+"""Without these nothing can be decided."""
 IN_TREE_VERSIONS = ("v1beta1", "v1alpha2")
 """Of the in-tree pod groups; an API server has one of them, or none."""
 _NOT_SUCCEEDED = "status.phase!=Succeeded"

@@ -138,6 +138,7 @@ class FaultProxy:
         self.seen: list[Asked] = []
         """Every request."""
         self.address = ""
+        self._under_way: dict[int, tuple[web.Request, Asked]] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -162,6 +163,16 @@ class FaultProxy:
             yield rules
         finally:
             self.rules = before
+
+    def cut(self, matches: Callable[[Asked], bool]) -> None:
+        """Cut the connections of such requests that are under way, such as watches."""
+
+        def now() -> None:
+            for request, asked in list(self._under_way.values()):
+                if matches(asked):
+                    self._cut(request)
+
+        self._loop.call_soon_threadsafe(now)
 
     def _rule(self, asked: Asked) -> Rule | None:
         for rule in self.rules:
@@ -189,6 +200,13 @@ class FaultProxy:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         asked = Asked.of(request.method, request.raw_path.partition("?")[0], request.query)
         self.seen.append(asked)
+        self._under_way[id(request)] = request, asked
+        try:
+            return await self._answered(request, asked)
+        finally:
+            del self._under_way[id(request)]
+
+    async def _answered(self, request: web.Request, asked: Asked) -> web.StreamResponse:
         rule = self._rule(asked)
         body = await request.read()
         does = rule.does if rule is not None else None

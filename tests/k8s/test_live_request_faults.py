@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from fault_proxy import Asked, Does, FaultProxy, Rule, webhook_fails
+from fault_proxy import Asked, Does, FaultProxy, Rule, failing, webhook_fails
 from plane import Plane, Space, wait_for
 from running import Running, Site, running_scheduler, site_of
 
@@ -77,6 +77,7 @@ def test_bindings_without_an_outcome_keep_no_other_namespace_waiting(
     assert max(took) < 2.0
     assert told < 10.0
     assert state["stuck_namespaces"] == [site.name]
+    assert site.name in state["rounds_paused"]["namespaces"]["why"]
     assert 4 <= len(state["bindings_without_outcome"]) <= 40
     site.all_bound(count)
     wait_for(lambda: site.scheduler.metric("flowsched_requests_without_outcome") == 0, "all to be answered")
@@ -121,3 +122,30 @@ def test_the_page_of_a_proxy_is_no_answer(site: Site, proxy: FaultProxy) -> None
     assert site.bound("pod")
     wait_for(lambda: not site.scheduler.state()["bindings_without_outcome"], "the binding to be found out about")
     assert site.event("pod", "Scheduled")
+
+
+def test_rounds_that_pause_say_why(site: Site, proxy: FaultProxy) -> None:
+    """The watch of pods is cut and answered 503 then, with a wish to be left alone for longer than that lasts."""
+    site.node()
+
+    def pods(asked: Asked) -> bool:
+        return asked.resource == "pods" and not asked.namespace and asked.method == "GET"
+
+    with proxy.faults(failing(pods, 503, "away", Retry_After="2")):
+        proxy.cut(pods)
+        wait_for(
+            lambda: site.scheduler.metric("flowsched_rounds_paused", reason="watch") == 1, "the pause to be counted"
+        )
+        site.pod("pod")
+        ready = site.scheduler.answer("/readyz?verbose").decode()
+        state = site.scheduler.state()
+        age = site.scheduler.metric("flowsched_watch_age_seconds", kind="pods")
+        wait_for(
+            lambda: site.scheduler.metric("flowsched_watch_age_seconds", kind="pods") > age, "the age of pods to grow"
+        )
+    assert "[+]caches ok\n[!]rounds: what happens to pods cannot be followed (for " in ready
+    assert "cannot be followed" in state["rounds_paused"]["watch"]["why"]
+    assert site.bound("pod")
+    assert site.scheduler.metric("flowsched_rounds_paused") == 0
+    assert "[+]rounds ok" in site.scheduler.answer("/readyz?verbose").decode()
+    assert site.scheduler.state()["rounds_paused"] == {}

@@ -34,6 +34,8 @@ CONTRACT = {
     "flowsched_placement_cost": ("gauge", set()),
     "flowsched_binds_total": ("counter", {"result"}),
     "flowsched_requests_without_outcome": ("gauge", {"request", "age"}),
+    "flowsched_rounds_paused": ("gauge", {"reason"}),
+    "flowsched_watch_age_seconds": ("gauge", {"kind"}),
     "flowsched_kubelet_rejections_total": ("counter", {"reason"}),
     "flowsched_rebalancing_moves_total": ("counter", {"purpose", "result"}),
     "flowsched_gang_waiting": ("gauge", set()),
@@ -73,6 +75,8 @@ def everything(metrics: Metrics) -> Metrics:
     metrics.gauge("flowsched_placement_cost").set(12.5)
     metrics.counter("flowsched_binds_total", "bound").inc()
     metrics.gauge("flowsched_requests_without_outcome", "binding", "under_5s").set(1)
+    metrics.gauge("flowsched_rounds_paused", "watch").set(1)
+    metrics.gauge("flowsched_watch_age_seconds", "pods").set(1.5)
     metrics.request("POST", 201)
     metrics.request("GET", None)
     metrics.counter("flowsched_events_dropped_total").inc(7)

@@ -30,6 +30,7 @@ class Wrong:
     def __init__(self) -> None:
         self.loop: str | None = None
         self.ready: str | None = None
+        self.paused: str | None = None
 
     def broken(self) -> str | None:
         raise RuntimeError("secret detail")
@@ -49,6 +50,7 @@ def setup() -> Setup:
     answers = Answers(
         live={"ping": lambda: None, "loop": lambda: wrong.loop},
         ready={"caches": lambda: wrong.ready},
+        notes={"rounds": lambda: wrong.paused},
         metrics=Metrics("1").exposition,
         configuration=Configuration().plain,
         state=lambda: {"queue": {"active": [("ns", "pod")]}, "round": 12, "where": Address("", 1)},
@@ -109,6 +111,16 @@ def test_what_is_well_says_ok(setup: Setup, path: str, which: str) -> None:
 
 def test_verbose_lists_the_checks(setup: Setup) -> None:
     assert get(setup, "/livez?verbose").text == "[+]ping ok\n[+]loop ok\nlivez check passed\n"
+
+
+def test_a_pause_of_rounds_is_noted_and_makes_no_replica_unready(setup: Setup) -> None:
+    assert get(setup, "/readyz?verbose").text == "[+]caches ok\n[+]rounds ok\nreadyz check passed\n"
+    setup.wrong.paused = "pods cannot be followed (for 30 s)"
+    got = get(setup, "/readyz?verbose")
+    assert (got.status, get(setup, "/readyz").text) == (200, "ok")
+    assert got.text == "[+]caches ok\n[!]rounds: pods cannot be followed (for 30 s)\nreadyz check passed\n"
+    setup.wrong.ready = "pods are not listed yet"
+    assert "[!]rounds: pods cannot be followed" in get(setup, "/readyz").text
 
 
 def test_a_failed_check_is_named_without_being_asked(setup: Setup) -> None:

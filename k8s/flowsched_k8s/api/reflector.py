@@ -124,6 +124,7 @@ class Reflector(Generic[Obj]):
     _position: str = ""
     _refusals: int = 0
     _current_from: float = math.inf
+    _heard_at: float = 0.0
     _settled: asyncio.Event = field(default_factory=asyncio.Event)
     _synced: asyncio.Event = field(default_factory=asyncio.Event)
     _rest: list[bytes] = field(default_factory=list)
@@ -137,6 +138,7 @@ class Reflector(Generic[Obj]):
 
     def __post_init__(self, type_: type[Obj]) -> None:
         """Prepare to decode objects of the type."""
+        self._heard_at = self.clock()
         self._backoff = Backoff(self.rng)
         self._list_decoder = msgspec.json.Decoder(ObjectList[type_])  # type: ignore[valid-type]
         self._decoder = msgspec.json.Decoder(type_)
@@ -152,6 +154,11 @@ class Reflector(Generic[Obj]):
     def current(self) -> bool:
         """Whether what happens is told: since the last failure everything was listed, or a watch goes on where one ended."""
         return self._current_from <= self.clock()
+
+    @property
+    def age(self) -> float:
+        """Seconds since the API server has last said anything about these objects: a list, an event or a bookmark."""
+        return max(0.0, self.clock() - self._heard_at)
 
     async def wait_synced(self) -> None:
         """Return once the cache has been filled for the first time."""
@@ -307,7 +314,7 @@ class Reflector(Generic[Obj]):
         vanished = [name for name in self.cache if name not in listed]
         self._tell([Gone(self.cache.pop(name)) for name in vanished])
         self._position = page.metadata.resource_version
-        self._current_from = self.clock()
+        self._current_from = self._heard_at = self.clock()
 
     async def _pages(
         self, decode: Callable[[bytes], ObjectList[Listed]], accept: str = JSON
@@ -365,10 +372,12 @@ class Reflector(Generic[Obj]):
         await self.connection.follow(self.path, query, self.stall, self._opened, self._take)
 
     def _opened(self) -> None:
+        self._heard_at = self.clock()
         self._current_from = min(self._current_from, self.clock() + SETTLED_AFTER)
 
     def _take(self, chunk: bytes) -> None:
         """Take in the events of which a chunk is the end."""
+        self._heard_at = self.clock()
         *lines, last = chunk.split(b"\n")
         if lines:
             lines[0] = b"".join([*self._rest, lines[0]])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import logging
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -17,12 +16,12 @@ import msgspec
 import pycurl
 
 from flowsched_k8s.api.access import Access, Credentials, one_line
+from flowsched_k8s.api.outage import Outage
 from flowsched_k8s.api.rate_limit import RateLimit
 from flowsched_k8s.api.stream import Stream
 from flowsched_k8s.api.transfers import TransferError, Transfers, new_handle
 from flowsched_k8s.objects import Status
 
-_log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 JSON = "application/json"
@@ -149,10 +148,10 @@ class Connection:
     _credentials_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _headers: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     """By accepted and sent type of content."""
-    _silent: bool = False
 
     def __post_init__(self) -> None:
         """Prepare; nothing is opened before the first request."""
+        self._outage = Outage(self.access.server)
         self._slots = asyncio.Semaphore(self.connections)
         server = urlsplit(self.access.server)
         port = f":{server.port}" if server.port else ""
@@ -356,15 +355,13 @@ class Connection:
         return f"{self._base}{path}?{urlencode(query)}" if query else f"{self._base}{path}"
 
     def _count(self, method: str, code: str, began: float, error: Exception | None = None) -> None:
-        if (error is not None) != self._silent:
-            # Said once for all requests: each of them fails while the server is away.
-            self._silent = error is not None
-            if error is not None:
-                _log.warning("the API server %s does not answer, trying again: %s", self.access.server, one_line(error))
-            else:
-                _log.warning("the API server %s answers again", self.access.server)
+        now = self.clock()
+        if error is not None:
+            self._outage.failed(one_line(error), now)
+        else:
+            self._outage.answered(now)
         if self.on_request is not None:
-            self.on_request(method, code, self.clock() - began)
+            self.on_request(method, code, now - began)
 
 
 def path_of(prefix: str, resource: str, namespace: str = "", name: str = "", sub: str = "") -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 
 import pycurl
 
@@ -34,6 +36,51 @@ def new_handle(proxy: str | None = None) -> pycurl.Curl:
     ):
         curl.setopt(option, value)
     return curl
+
+
+_CAUSES = {
+    pycurl.E_COULDNT_RESOLVE_PROXY: "the name of the proxy cannot be resolved",
+    pycurl.E_COULDNT_RESOLVE_HOST: "its name cannot be resolved",
+    pycurl.E_GOT_NOTHING: "the connection was closed without an answer",
+    pycurl.E_RECV_ERROR: "the connection was cut before the whole answer had come",
+    pycurl.E_PARTIAL_FILE: "the connection was closed in the middle of an answer",
+    pycurl.E_SEND_ERROR: "the connection was cut before the whole request was sent",
+    pycurl.E_WRITE_ERROR: "the answer is more than could be taken in",
+    pycurl.E_UNSUPPORTED_PROTOCOL: "what came is no HTTP",
+    pycurl.E_BAD_CONTENT_ENCODING: "what came is not encoded as it says",
+    pycurl.E_FAILED_INIT: "there is too little memory",
+    pycurl.E_OUT_OF_MEMORY: "there is too little memory",
+    pycurl.E_FTP_WEIRD_SERVER_REPLY: "what came is no HTTP",
+}
+_REFUSALS = {
+    errno.ECONNREFUSED: "it refuses connections, as where no process listens",
+    errno.ECONNRESET: "the connection was cut",
+    errno.EHOSTUNREACH: "there is no way to its address",
+    errno.ENETUNREACH: "there is no network to its address",
+}
+_NO_DESCRIPTOR = "this process has no file descriptor left (EMFILE): raise the limit, ulimit -n"
+
+
+def _cause(curl: pycurl.Curl, code: int, message: str) -> str:
+    """Why a transfer has failed, in plain words; libcurl's own where there are none."""
+    if code in _NEVER_SENT and not _has_descriptor():
+        return _NO_DESCRIPTOR
+    if code == pycurl.E_OPERATION_TIMEDOUT:
+        connected = curl.getinfo(pycurl.PRETRANSFER_TIME) > 0
+        after = round(curl.getinfo(pycurl.TOTAL_TIME), 1)
+        return f"no answer within {after:g} s" if connected else f"no connection within {after:g} s"
+    if code == pycurl.E_COULDNT_CONNECT:
+        number = curl.getinfo(pycurl.OS_ERRNO)
+        return _REFUSALS.get(number) or f"no connection: {os.strerror(number).lower() if number else message}"
+    return _CAUSES.get(code) or message or str(pycurl.easy_strerror(code))
+
+
+def _has_descriptor() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno not in (errno.EMFILE, errno.ENFILE)
+    return True
 
 
 class TransferError(Exception):
@@ -96,7 +143,7 @@ class Transfers:
                 self._end(curl, None)
             for curl, code, message in failed:
                 sent = code not in _NEVER_SENT and curl.getinfo(pycurl.REQUEST_SIZE) > 0
-                self._end(curl, TransferError(message or pycurl.easy_strerror(code), sent))
+                self._end(curl, TransferError(_cause(curl, code, message), sent))
 
     def _end(self, curl: pycurl.Curl, error: TransferError | None) -> None:
         self._multi.remove_handle(curl)

@@ -43,6 +43,7 @@ def run(
     from flowsched.support.log_lines import set_up_logging
     from flowsched_k8s.api.access import find_access
     from flowsched_k8s.configuration_file import load_configuration
+    from flowsched_k8s.descriptors import provide_descriptors
     from flowsched_k8s.instructions import PodKey
     from flowsched_k8s.process import Process
     from flowsched_models.compiled import tell_of_compiling
@@ -60,6 +61,7 @@ def run(
     set_up_logging(configuration.logging.format, configuration.logging.verbosity, words=(PodKey,))
     # A log line, as everything else that a running scheduler says.
     tell_of_compiling(lambda: getLogger(__name__).info("compiling once, about a minute"))
+    provide_descriptors()
     access = find_access(kubeconfig or configuration.client_connection.kubeconfig)
     try:
         return asyncio.run(Process(configuration, access).run())

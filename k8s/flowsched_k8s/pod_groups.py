@@ -88,6 +88,10 @@ class PodGroupIndex:
         self._groups: dict[GroupRef, PodGroup] = {}
         self._succeeded: dict[GroupRef, dict[str, SucceededPod]] = {}
         """By uid, pods of groups that have succeeded."""
+        self.unread: dict[str, str] = {}
+        """By source, why it is not known which groups there are, where their list fails."""
+        self.succeeded_unread: dict[str, str] = {}
+        """The same for the pods of its groups that have succeeded."""
 
     def put(self, group: PodGroup) -> GroupRef:
         """A group is there or changed; returns what its pods call it."""
@@ -130,12 +134,16 @@ class PodGroupIndex:
             spec = _from_labels(ref, pods)
         elif ref.source == KUEUE:
             spec = _from_kueue(ref, pods, len(succeeded))
+        elif ref.source in self.unread:
+            return f'PodGroup "{ref.name}" is not known: {self.unread[ref.source]}'
         elif (group := self._groups.get(ref)) is None:
             spec = f'PodGroup "{ref.name}" not found in namespace {ref.namespace}'
         else:
             spec = _in_tree(group) if ref.source == IN_TREE else _plugins(group)
         if isinstance(spec, str):
             return spec
+        if len(pods) < spec.minimum and ref.source in self.succeeded_unread:
+            return f"pods of group {ref.name} that have succeeded are not known: {self.succeeded_unread[ref.source]}"
         if succeeded and ref.source != KUEUE:
             spec = _beside(spec, pods, succeeded)
         if (wrong := _wrong_mode(ref, pods)) is not None:
@@ -148,6 +156,8 @@ class PodGroupIndex:
         Where they do not agree, or say what means nothing, they stay together.
         """
         if ref.source == IN_TREE:
+            if IN_TREE in self.unread:
+                return False
             group = self._groups.get(ref)
             return group is None or not is_whole(group)
         return all(mode == SINGLE for mode in modes)

@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
@@ -93,6 +93,10 @@ LOOK_AGAIN_S = 2.0
 """Seconds after which these are asked for again: an API server that has just started refuses what it will soon allow."""
 OPTIONAL_AGAIN_S = 15.0
 """The same for what a cluster may do without."""
+OTHERS_FIRST = 3.0
+"""For so many retry periods a replica that lacks a list leaves a free lease to those that lack none."""
+LISTED_WITHIN_S = 5.0
+"""How long the first round waits for lists that only some pods need."""
 LOST_LEASE = 1
 """Exit code after the lease was lost."""
 
@@ -110,6 +114,11 @@ def steady(wall: Callable[[], float], monotonic: Callable[[], float]) -> Callabl
 def _uptime() -> float:
     """Seconds, also those for which the machine slept where the system counts them."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+def _without(missing: Mapping[str, str]) -> str:
+    """Lists by name, each with why it cannot be read where that is known."""
+    return ", ".join(f"{name} ({why})" if why else name for name, why in missing.items())
 
 
 class Process:
@@ -149,6 +158,7 @@ class Process:
             name=lease.resource_name,
             identity=self.identity,
             times=Times(lease.lease_duration_s, lease.renew_deadline_s, lease.retry_period_s),
+            defers=self._defers,
         )
         self.leading = False
         self.writer = Writer(
@@ -172,6 +182,7 @@ class Process:
                 reconcile_every=configuration.rounds.reconcile_every_s,
                 on_difference=self._difference_counter(w.name),
                 unavailable_retry=LOOK_AGAIN_S if w.name in NEEDED else OPTIONAL_AGAIN_S,
+                longest_backoff=LOOK_AGAIN_S if w.name in NEEDED else OPTIONAL_AGAIN_S,
             )
             for w in watched(configuration)
         }
@@ -270,6 +281,16 @@ class Process:
             return True
         return self.leading and self.election.holds()
 
+    def _defers(self) -> float | None:
+        """For how long this replica leaves a free lease to others: see :attr:`Election.defers`.
+
+        Without nodes and pods it could decide nothing, and another replica may have them. One that lacks another list
+        could decide on most pods, and one that lacks none on all of them: that one asks several times before this one does.
+        """
+        if not all((r := self.reflectors[name]).synced and r.current for name in NEEDED):
+            return None
+        return OTHERS_FIRST * self.election.times.retry_period if self._failing() else 0.0
+
     async def _lead(self) -> None:
         """Wait until we lead and know the cluster as it is then, and decide rounds from then on."""
         # A leader decides at once: a replica that still compiles leaves the lease to others.
@@ -361,7 +382,12 @@ class Process:
 
         What a former leader bound last may not have reached our watches yet; planning without it would overcommit.
         """
-        await asyncio.gather(*(r.wait_settled() for r in self.reflectors.values()))
+        listed = [asyncio.create_task(r.wait_settled()) for r in self.reflectors.values()]
+        _, late = await asyncio.wait(listed, timeout=LISTED_WITHIN_S)
+        for task in late:
+            task.cancel()
+        if missing := self._failing():
+            LOG.warning("rounds begin without %s", _without(missing))
         must = [self.reflectors[name] for name in NEEDED]
         await asyncio.gather(*(r.wait_synced() for r in must))
         await asyncio.gather(*(r.refresh() for r in must))
@@ -607,11 +633,17 @@ class Process:
 
     def _tell_unreadable(self, now: float) -> None:
         """What cannot be read now is refused aloud where a pod needs it, never guessed."""
-        why = {n: r.reason for n, r in self.reflectors.items() if r.state is State.UNAVAILABLE}
-        storage = ("persistentvolumeclaims", "persistentvolumes", "storageclasses")
-        self.state.volumes_unreadable(next((why[name] for name in storage if name in why), ""), now)
-        self.state.namespaces_unreadable(why.get("namespaces", ""), now)
-        self.state.budgets.unreadable = why.get("poddisruptionbudgets", "")
+        refused = {n: r.unreadable for n, r in self.reflectors.items() if r.state is State.UNAVAILABLE}
+        self.state.lists_unreadable(refused, self._failing(), now)
+
+    def _failing(self) -> dict[str, str]:
+        """Lists that the server has, or may have, and that were not read yet, with the reason."""
+        found = {n: r for n, r in self.reflectors.items() if r.state in (State.LISTING, State.FAILING)}
+        in_tree = [f"{IN_TREE}/{version}" for version in IN_TREE_VERSIONS if f"{IN_TREE}/{version}" in self.reflectors]
+        if any(self.reflectors[name].synced for name in in_tree):
+            # The server has one version of them.
+            found = {n: r for n, r in found.items() if n not in in_tree}
+        return {n: r.unreadable for n, r in found.items()}
 
     def _event_recorder(self) -> EventRecorder | None:
         wanted, state = self.configuration.events, self.state
@@ -658,7 +690,7 @@ class Process:
         return Answers(
             live={"loop": self._loop_check, "election": self._election_check},
             ready={"caches": self._caches_check},
-            notes={"rounds": self._pauses_note, **{name: self._age_note(name) for name in NEEDED}},
+            notes={"lists": self._lists_note, "rounds": self._pauses_note, **{name: self._age_note(name) for name in NEEDED}},
             metrics=self._exposition,
             configuration=self.configuration.plain,
             state=self._dumped,
@@ -679,9 +711,13 @@ class Process:
         return None
 
     def _caches_check(self) -> str | None:
-        missing = [(name, r.reason) for name in NEEDED if not (r := self.reflectors[name]).synced]
-        told = ", ".join(f"{name} ({reason})" if reason else name for name, reason in missing)
-        return f"not filled yet: {told}" if missing else None
+        missing = {name: r.reason for name in NEEDED if not (r := self.reflectors[name]).synced}
+        return f"not filled yet: {_without(missing)}" if missing else None
+
+    def _lists_note(self) -> str | None:
+        """Lists without which only some pods can be placed do not make a replica unready: no other one need have them."""
+        missing = {name: why for name, why in self._failing().items() if name not in NEEDED}
+        return f"not listed, pods that need them wait: {_without(missing)}" if missing else None
 
     def _pauses_note(self) -> str | None:
         now = self._clock()
@@ -696,12 +732,15 @@ class Process:
         return said
 
     def _dumped(self) -> dict[str, Any]:
-        """Everything that is known, and which APIs cannot be read and why: what they hold counts as not there."""
+        """Everything that is known, and which APIs cannot be read and why: what they hold counts as not there, and of those
+        that are not listed yet as not known.
+        """
         unavailable = {n: r.reason for n, r in self.reflectors.items() if r.state is State.UNAVAILABLE}
         now = self._clock()
         paused = {reason: {"why": p.why, "for_s": round(now - p.since_s, 3)} for reason, p in self._pauses.now.items()}
         ages = {name: round(self.reflectors[name].age, 3) for name in NEEDED}
-        return {**dump(self.state, now), "unavailable": unavailable, "rounds_paused": paused, "watch_age_s": ages}
+        more = {"not_listed": self._failing(), "rounds_paused": paused, "watch_age_s": ages}
+        return {**dump(self.state, now), "unavailable": unavailable, **more}
 
     def _dump(self) -> None:
         """Everything that is known, on one line of standard error."""

@@ -34,7 +34,7 @@ class Answers:
     live: Mapping[str, Check]
     ready: Mapping[str, Check]
     notes: Mapping[str, Check]
-    """What is wrong and makes no replica unready: told by a verbose ``/readyz``."""
+    """What is wrong and makes no replica unready: told by ``/readyz``."""
     metrics: Callable[[str], tuple[bytes, str]]
     """The text to scrape and its content type, for an Accept header."""
     configuration: Callable[[], Any]
@@ -136,15 +136,17 @@ def _checks(name: str, checks: Mapping[str, Check], notes: Mapping[str, Check] =
             else:
                 failed.append(check)
                 lines.append(f"[-]{check} failed: {wrong}")
+        told = []
         for note, look in notes.items():
-            wrong = _looked(note, look)
-            lines.append(f"[+]{note} ok" if wrong is None else f"[!]{note}: {wrong}")
+            said = _looked(note, look)
+            told += [] if said is None else [f"[!]{note}: {said}"]
+            lines.append(f"[+]{note} ok" if said is None else told[-1])
         if failed:
             lines.append(f"{name} check failed")
             return web.Response(status=500, text="\n".join(lines) + "\n")
         if "verbose" in request.query:
             return web.Response(text="\n".join([*lines, f"{name} check passed"]) + "\n")
-        return web.Response(text="ok")
+        return web.Response(text="\n".join(["ok", *told, ""]) if told else "ok")
 
     return answer
 

@@ -7,7 +7,7 @@ No input or output happens here and no clock is read, so that every situation ca
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from flowsched.cluster.snapshot import PlannedStart
 from flowsched_k8s import names
@@ -46,12 +46,17 @@ from flowsched_k8s.tallies import Tallies
 from flowsched_k8s.victims import Victims
 from flowsched_k8s.volumes import ClaimKey
 from flowsched_k8s.wakeups import Wakeups
+from flowsched_k8s.watched import unread_groups
 from flowsched_models.catalogue import Catalogue
 
 _IDLE_SHARE = 4.0
 """The time between two rounds is at least so many times as long as the former took,"""
 _LONGEST_PAUSE_S = 0.25
 """and at most so long for that reason."""
+_CLAIM_LISTS = ("persistentvolumeclaims", "persistentvolumes", "storageclasses")
+"""What a pod with a claim cannot be placed without."""
+_DRIVER_LISTS = ("csinodes", "csidrivers", "volumeattachments", "csistoragecapacities")
+"""What else limits where it may go, in clusters that have it."""
 _REJECTIONS = ("NodeAffinity", "NodePorts", "UnexpectedAdmissionError")
 """Reasons of kubelets that refuse a pod, besides those that begin with OutOf and name a resource."""
 
@@ -356,18 +361,28 @@ class SchedulerState:
         self.wakeups.volumes_changed(wake, now)
         self.evictions.reconsider(now, wake, lambda entry, _: bool(entry.pod.spec.volumes))
 
-    def volumes_unreadable(self, reason: str, now: float) -> None:
-        """Claims cannot be read, or ("") can be again: pods with claims say so instead of missing them."""
-        if reason != self.cache.volumes.unreadable:
-            self.cache.volumes.unreadable = reason
-            self._volumes_changed(Wake.CLAIM, now)
+    def lists_unreadable(self, refused: Mapping[str, str], failing: Mapping[str, str], now: float) -> None:
+        """Which lists cannot be read, by name with the reason: pods that need one say so, instead of being placed by guess.
 
-    def namespaces_unreadable(self, reason: str, now: float) -> None:
-        """The same for namespaces and the selectors of them in pod affinity."""
-        if reason != self.cache.namespaces_unreadable:
-            self.cache.namespaces_unreadable = reason
+        ``refused``: the server has no such API, or does not let us read it; where a cluster may do without it, it counts as
+        empty. ``failing``: what there is will be known.
+        """
+        failing = {name: f"{name} cannot be listed: {why}" for name, why in failing.items()}
+        either = {**refused, **failing}
+        volumes = [either[n] for n in _CLAIM_LISTS if n in either] + [failing[n] for n in _DRIVER_LISTS if n in failing]
+        if (why := next(iter(volumes), "")) != self.cache.volumes.unreadable:
+            self.cache.volumes.unreadable = why
+            self._volumes_changed(Wake.CLAIM, now)
+        if (why := either.get("namespaces", "")) != self.cache.namespaces_unreadable:
+            self.cache.namespaces_unreadable = why
             self.cache.invalidate_wants(lambda e: e.pod.spec.affinity is not None)
             self.queue.wake(Wake.ANY, now)
+        self.budgets.unreadable = either.get("poddisruptionbudgets", "")
+        groups, succeeded = unread_groups(failing)
+        if (groups, succeeded) != (self.cache.groups.unread, self.cache.groups.succeeded_unread):
+            self.cache.groups.unread, self.cache.groups.succeeded_unread = groups, succeeded
+            self.victims.read_again()
+            self.queue.wake(Wake.GROUP, now)
 
     def use_catalogue(self, catalogue: Catalogue, now: float) -> None:
         """New profiles."""

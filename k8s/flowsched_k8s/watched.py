@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flowsched_k8s.configuration import Configuration
@@ -95,3 +96,18 @@ def watched(configuration: Configuration) -> list[Watched]:
     if features.preemption or features.rebalancing:
         found.append(Watched("poddisruptionbudgets", "/apis/policy/v1/poddisruptionbudgets", Budget, {}))
     return found
+
+
+def unread_groups(failing: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Of lists that fail, by name with the reason: those of pod groups, and those of pods that have succeeded; by source."""
+    groups: dict[str, str] = {}
+    succeeded: dict[str, str] = {}
+    for name, why in failing.items():
+        source, _, rest = name.partition("/")
+        if name == "podgroups":
+            groups[PLUGINS] = why
+        elif rest in IN_TREE_VERSIONS:
+            groups[source] = why
+        elif rest.endswith("succeeded"):
+            succeeded[source] = why
+    return groups, succeeded

@@ -85,6 +85,10 @@ class Election:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     rng: random.Random | None = None
+    defers: Callable[[], float | None] = lambda: 0.0
+    """For how many seconds a lease that is free is left to other candidates; None: it is not taken at all. Asked each time.
+    The lease is followed meanwhile.
+    """
     leader: str = ""
     """Who leads, as far as is known."""
     _lease: dict[str, Any] | None = None
@@ -158,15 +162,22 @@ class Election:
     async def _try(self, within: float) -> bool:
         if self._lease is None or self.leader != self.identity:
             reply = await self.connection.request("GET", self._path, timeout=within, urgent=True)
-            if reply.status == 404:
-                return await self._put(None, within)
-            if not reply.ok:
+            if reply.ok:
+                self._observe(_lease_in(reply))
+            elif reply.status == 404:
+                self._observe(None)
+            else:
                 raise ApiError.of(reply)
-            self._observe(_lease_in(reply))
-        assert self._lease is not None and self._observed is not None
-        if self.leader not in ("", self.identity) and self.clock() < self._observed.at + self._duration():
-            return False
+        if self.leader != self.identity:
+            deferred = self.defers()
+            if deferred is None or self.clock() < self._free_from() + deferred:
+                return False
         return await self._put(self._lease, within)
+
+    def _free_from(self) -> float:
+        """When the lease that another one holds, or held, ends by the own clock, or since when it is known to be free."""
+        assert self._observed is not None
+        return self._observed.at + (self._duration() if self.leader else 0.0)
 
     def _duration(self) -> float:
         """Seconds for which the holder asked."""
@@ -174,8 +185,9 @@ class Election:
         told = self._lease.get("spec", {}).get("leaseDurationSeconds")
         return float(told) if isinstance(told, int) else self.times.lease_duration
 
-    def _observe(self, lease: dict[str, Any]) -> None:
-        spec = lease.get("spec") or {}
+    def _observe(self, lease: dict[str, Any] | None) -> None:
+        """Keep what a lease says; None where there is no lease."""
+        spec = (lease or {}).get("spec") or {}
         record = tuple(map(spec.get, _CHANGING))
         self._lease = lease
         if self._observed is None or self._observed.record != record:

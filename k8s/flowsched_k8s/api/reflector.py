@@ -32,6 +32,7 @@ SETTLED_AFTER = 0.1
 LOST_AFTER = 5
 """Refused watches in a row after which the position itself is held to be wrong."""
 _GONE = 410
+_NOT_AVAILABLE = (403, 404)
 
 
 Obj = TypeVar("Obj", bound=ApiObject)
@@ -45,6 +46,8 @@ class State(StrEnum):
     """How far a reflector is."""
 
     LISTING = "listing"
+    FAILING = "failing"
+    """Nothing was listed so far, and the last attempt was not answered with a list."""
     SYNCED = "synced"
     UNAVAILABLE = "unavailable"
     """The server has no such API (404), or does not let us read it (403)."""
@@ -113,6 +116,8 @@ class Reflector(Generic[Obj]):
     """
     on_difference: Callable[[int], None] | None = None
     unavailable_retry: float = 60.0
+    longest_backoff: float = 30.0
+    """Seconds between attempts that fail one after the other, at most."""
     stall: float = STALL
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     clock: Callable[[], float] = time.monotonic
@@ -139,7 +144,7 @@ class Reflector(Generic[Obj]):
     def __post_init__(self, type_: type[Obj]) -> None:
         """Prepare to decode objects of the type."""
         self._heard_at = self.clock()
-        self._backoff = Backoff(self.rng)
+        self._backoff = Backoff(self.rng, limit=self.longest_backoff)
         self._list_decoder = msgspec.json.Decoder(ObjectList[type_])  # type: ignore[valid-type]
         self._decoder = msgspec.json.Decoder(type_)
         self._event_decoder = msgspec.json.Decoder(WatchEvent)
@@ -149,6 +154,13 @@ class Reflector(Generic[Obj]):
     def synced(self) -> bool:
         """Whether the cache has been filled; it stays true while a lost position is being made good."""
         return self._synced.is_set()
+
+    @property
+    def unreadable(self) -> str:
+        """Why it is not known what there is; empty once that was listed."""
+        if self.state is State.SYNCED:
+            return ""
+        return self.reason or "no answer yet"
 
     @property
     def current(self) -> bool:
@@ -173,7 +185,7 @@ class Reflector(Generic[Obj]):
         try:
             await self._list()
         except ApiError as error:
-            if required or error.status not in (403, 404):
+            if required or error.status not in _NOT_AVAILABLE:
                 raise
 
     async def refresh(self) -> None:
@@ -241,7 +253,11 @@ class Reflector(Generic[Obj]):
             return await step
         except (UnreachableError, ApiError, _LostTrackError) as error:
             self._current_from = math.inf
-            return self._failed(error)
+            delay = self._failed(error)
+            absent = isinstance(error, ApiError) and error.status in _NOT_AVAILABLE
+            if not absent and self.state is not State.SYNCED:
+                self._set(State.FAILING, str(error).strip(), logging.DEBUG)
+            return delay
 
     def _failed(self, error: UnreachableError | ApiError | _LostTrackError) -> float:
         if isinstance(error, UnreachableError):
@@ -263,7 +279,7 @@ class Reflector(Generic[Obj]):
             # At once the first time; a server that says so again and again is left some peace.
             self._refusals += 1
             return self._backoff.next() if self._refusals > 1 else 0.0
-        if error.status in (403, 404):
+        if error.status in _NOT_AVAILABLE:
             if error.status == 404:
                 # The API itself is gone, and its objects with it.
                 self._tell([Gone(o) for o in self.cache.values()])
@@ -287,7 +303,8 @@ class Reflector(Generic[Obj]):
         self.reason = reason
         if state is State.SYNCED:
             self._synced.set()
-        self._settled.set()
+        if state is not State.FAILING:
+            self._settled.set()
 
     # List
 

@@ -32,6 +32,8 @@ from flowsched_models.runtime import HostFactory
 Blocked = tuple[PodEntry, str, frozenset[Cause]]
 MOST_QUESTIONS = 200_000
 """Of a pod's static filters to a node, in one round; about a second's work."""
+MOST_KINDS = 1_000
+"""Of pods in one round: each costs about a millisecond."""
 
 
 class InputBuilder:
@@ -105,18 +107,24 @@ class InputBuilder:
         return histogram(total, {}, whole=problem), causes
 
     def affordable(self, entries: Sequence[PodEntry]) -> tuple[list[PodEntry], list[PodEntry]]:
-        """Those whose static filters can be asked at once, and those whose turn is later. Groups stay whole.
+        """Those that can be decided on at once, and those whose turn is later. Groups stay whole.
 
-        Asking holds up the event loop, and with it the renewal of the lease. The order in which pods are served is kept.
+        Asking their static filters holds up the event loop, and with it watches and bindings. The order in which pods are
+        served is kept.
         """
         if len(entries) == 1:
             return list(entries), []
         cache = self._cache
         asked: set[Hashable] = set()
+        kinds: set[Hashable] = set()
         cost = 0
         cut = len(entries)
         for i, entry in enumerate(entries):
             static = cache.wants(entry).filter
+            kinds.add(cache.wants(entry).class_key)
+            if len(kinds) > MOST_KINDS:
+                cut = i
+                break
             if static.key not in asked:
                 asked.add(static.key)
                 cost += self._verdicts.unasked(static, cache.versions, cache.version)

@@ -1,7 +1,8 @@
 """The running scheduler: watches feed the state machine, rounds run in a thread, its instructions are carried out.
 
-One event loop does all input and output; a round's arithmetic happens elsewhere, on a copy, unless it is shorter than the
-way to a thread and back. Losing the lease ends the process: every write asks right before it is sent whether we still lead.
+One event loop does all input and output but the renewal of the lease, which has a thread of its own; a round's arithmetic
+happens elsewhere, on a copy, unless it is shorter than the way to a thread and back. Losing the lease ends the process:
+every write asks right before it is sent whether we still lead.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
+from threading import Thread
 from typing import Any
 
 from flowsched.round.scheduler import FlowScheduler, prepare_gpus
@@ -27,6 +29,7 @@ from flowsched_k8s import names
 from flowsched_k8s.api.access import Access, one_line
 from flowsched_k8s.api.client import ApiError, Connection, UnreachableError
 from flowsched_k8s.api.election import Election, Times
+from flowsched_k8s.api.election_thread import ElectionThread
 from flowsched_k8s.api.rate_limit import RateLimit
 from flowsched_k8s.api.reflector import Reflector, State
 from flowsched_k8s.api.writer import Result, WriteOutcome, Writer
@@ -97,6 +100,8 @@ OTHERS_FIRST = 3.0
 """For so many retry periods a replica that lacks a list leaves a free lease to those that lack none."""
 LISTED_WITHIN_S = 5.0
 """How long the first round waits for lists that only some pods need."""
+SAYING_S = 2.0
+"""How long the end of the process waits for its last log line."""
 LOST_LEASE = 1
 """Exit code after the lease was lost."""
 
@@ -151,14 +156,18 @@ class Process:
             user_agent=f"flowsched/{version('flowsched')}",
             on_request=self._count_request,
         )
+        self._lease_connection = Connection(
+            access, connections=1, user_agent=f"flowsched/{version('flowsched')}", on_request=self._count_request
+        )
         lease = configuration.leader_election
         self.election = Election(
-            self.connection,
+            self._lease_connection,
             namespace=lease.resource_namespace,
             name=lease.resource_name,
             identity=self.identity,
             times=Times(lease.lease_duration_s, lease.renew_deadline_s, lease.retry_period_s),
             defers=self._defers,
+            lives=lambda: self._silent_s() <= STALLED_S,
         )
         self.leading = False
         self.writer = Writer(
@@ -284,9 +293,12 @@ class Process:
     def _defers(self) -> float | None:
         """For how long this replica leaves a free lease to others: see :attr:`Election.defers`.
 
-        Without nodes and pods it could decide nothing, and another replica may have them. One that lacks another list
-        could decide on most pods, and one that lacks none on all of them: that one asks several times before this one does.
+        Called in the election's thread. A process that is held up would decide nothing, nor would one without nodes and
+        pods, and another replica may have them. One that lacks another list could decide on most pods, and one that lacks
+        none on all of them: that one asks several times before this one takes the lease.
         """
+        if self._silent_s() > LOOK_AGAIN_S + TICK_S:
+            return None
         if not all((r := self.reflectors[name]).synced and r.current for name in NEEDED):
             return None
         return OTHERS_FIRST * self.election.times.retry_period if self._failing() else 0.0
@@ -304,14 +316,14 @@ class Process:
                 self.leading = True
                 started.set()
 
-            election = asyncio.create_task(self.election.run(begin, self._lost))
+            election = ElectionThread(self._lease_connection, self.election, begin, self._lost)
+            election.start()
             try:
                 await started.wait()
                 LOG.info("leading", extra={"identity": self.identity})
                 await self._rounds()
             finally:
-                election.cancel()
-                await asyncio.gather(election, return_exceptions=True)
+                await election.stop(GRACE_S)
         else:
             self.leading = True
             await self._rounds()
@@ -323,10 +335,23 @@ class Process:
         LOG.info("prepared for GPUs", extra={"ms": round((time.perf_counter() - began) * 1e3)})
 
     def _lost(self) -> None:
-        """Another one may lead by now: nothing more may happen here."""
-        LOG.critical("the lease is lost: the process ends before anything else is written")
-        logging.shutdown()
+        """Another one may lead by now: nothing more may happen here. Called in the election's thread."""
+        silent = self._silent_s()
+        why = f"the main loop has not come round for {silent:.0f} s" if silent > STALLED_S else "the lease is lost"
+
+        def say() -> None:
+            LOG.critical("%s: the process ends before anything else is written", why)
+            logging.shutdown()
+
+        # What keeps the main loop may keep the log as well, such as a pipe that is not read.
+        saying = Thread(target=say, daemon=True)
+        saying.start()
+        saying.join(SAYING_S)
         self._leave(LOST_LEASE)
+
+    def _silent_s(self) -> float:
+        """Since when the main loop has not come round."""
+        return self._clock() - self._ticked_s
 
     # Rounds
 
@@ -702,7 +727,7 @@ class Process:
         return self.metrics.exposition(accept)
 
     def _loop_check(self) -> str | None:
-        silent = self._clock() - self._ticked_s
+        silent = self._silent_s()
         return f"the main loop has not come round for {silent:.0f} s" if silent > STALLED_S else None
 
     def _election_check(self) -> str | None:

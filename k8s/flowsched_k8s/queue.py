@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from typing import Any, ClassVar
 
 from flowsched_k8s import names
@@ -184,6 +185,8 @@ class _QueuedPod:
     like: Hashable = None
     taken_at_wake: int = 0
     touched: bool = False
+    later: bool = False
+    """Whether its next turn may be put off: nothing says that this pod, of all that wait, has a better chance now."""
 
 
 class _Ordered:
@@ -223,21 +226,28 @@ class _Ordered:
         return None
 
 
+Match = Callable[[PodKey], int | bool]
+"""Whether something helps pods that are like one; a number: so many of them."""
+
+
 @dataclass
 class _Question:
-    """A change with a condition that came while pods were in flight, and what it answered so far."""
+    """A change with a condition that came while pods were in flight, and how many more of each kind it helps."""
 
     number: int
     causes: tuple[Cause, ...]
-    match: Callable[[PodKey], bool]
-    answers: dict[Hashable, bool] = field(default_factory=dict)
+    match: Match
+    left: dict[Hashable, int | bool] = field(default_factory=dict)
 
     def concerns(self, causes: frozenset[Cause], like: Hashable, key: PodKey) -> bool:
         if causes.isdisjoint(self.causes):
             return False
-        if like not in self.answers:
-            self.answers[like] = self.match(key)
-        return self.answers[like]
+        left = self.left.get(like)
+        if left is None:
+            left = self.match(key)
+        helped = bool(left)
+        self.left[like] = left if isinstance(left, bool) else max(0, left - 1)
+        return helped
 
 
 @dataclass(eq=False, kw_only=True)
@@ -268,6 +278,8 @@ class PodQueue:
     def __post_init__(self) -> None:
         """No pod waits, in any place or for any cause."""
         self._ordered = {place: _Ordered() for place in (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE)}
+        self._later = _Ordered()
+        """Active pods whose turn may be put off."""
         self._waiting: dict[Cause, dict[Hashable, dict[PodKey, None]]] = {cause: {} for cause in Cause}
 
     def __len__(self) -> int:
@@ -301,7 +313,9 @@ class PodQueue:
         entry = self._entries.pop(key, None)
         if entry is None:
             return False
+        place = entry.place
         self._leave(entry)
+        self._pass_on(entry, place)
         return True
 
     def gate(self, key: PodKey) -> None:
@@ -310,9 +324,11 @@ class PodQueue:
         if entry is None or entry.gated:
             return
         entry.gated = True
-        if entry.place is not Place.IN_FLIGHT:
+        place = entry.place
+        if place is not Place.IN_FLIGHT:
             self._leave(entry)
             self._enter(entry, Place.GATED, GATED)
+            self._pass_on(entry, place)
 
     def ungate(self, key: PodKey) -> None:
         """Let a gated pod take part."""
@@ -334,16 +350,46 @@ class PodQueue:
         elif entry.place is Place.UNSCHEDULABLE:
             self._retry(entry, now, event)
 
-    def take(self, now: float, limit: int | None = None) -> list[PodKey]:
-        """The pods of a round, in order: they are in flight until removed or requeued."""
+    def take(
+        self, now: float, limit: int | None = None, *, later: int | None = None, kinds: int | None = None
+    ) -> list[PodKey]:
+        """The pods of a round, in order: they are in flight until removed or requeued.
+
+        Pods that have found no place and are tried again although nothing is known to help them in particular are the
+        ``later`` ones: no more than so many are taken, of no more than so many ``kinds``. What is left is for the next
+        rounds, and keeps no other pod waiting.
+        """
         self._advance(now)
-        active = self._ordered[Place.ACTIVE]
+        active, slow = self._ordered[Place.ACTIVE], self._later
         taken: list[PodKey] = []
-        while (limit is None or len(taken) < limit) and (head := active.first()) is not None:
+        alike: set[Hashable] = set()
+        late = 0
+        while limit is None or len(taken) < limit:
+            head, behind = active.first(), slow.first()
+            if behind is not None and (head is None or behind < head):
+                like = self._like(behind[1])
+                if (later is None or late < later) and (kinds is None or like in alike or len(alike) < kinds):
+                    head = behind
+                    late += 1
+                    alike.add(like)
+            if head is None:
+                break
             entry = self._entries[head[1]]
             self._launch(entry)
             taken.append(entry.key)
         return taken
+
+    def _like(self, key: PodKey) -> Hashable:
+        like = self._entries[key].like
+        return key if like is None else like
+
+    def prompt(self) -> int:
+        """Active pods whose turn is not put off."""
+        return len(self._ordered[Place.ACTIVE])
+
+    def kinds(self) -> set[Hashable]:
+        """What the unschedulable pods are alike in."""
+        return {like for alike in self._waiting.values() for like in alike}
 
     def claim(self, key: PodKey) -> bool:
         """Take one pod into the round although it is not its turn: others of its group are taken. Whether it could be."""
@@ -353,8 +399,11 @@ class PodQueue:
         self._launch(entry)
         return True
 
-    def put_back(self, key: PodKey) -> None:
-        """A pod that was taken and not looked at is the next round's, as if it had not been taken."""
+    def put_back(self, key: PodKey, *, later: bool = False, like: Hashable = None) -> None:
+        """A pod that was taken and not looked at is the next round's, as if it had not been taken.
+
+        ``later``: that nothing is free for it was found, and only the rest was left for another round.
+        """
         entry = self._entries.get(key)
         if entry is None or entry.place is not Place.IN_FLIGHT:
             return
@@ -363,7 +412,10 @@ class PodQueue:
         if entry.gated:
             self._enter(entry, Place.GATED, GATED)
             return
-        self._ordered[Place.ACTIVE].put(key, (-entry.priority, entry.created_s))
+        if like is not None:
+            entry.like = like
+        entry.later = later
+        self._lane(entry).put(key, (-entry.priority, entry.created_s))
         entry.place = Place.ACTIVE
         self._sizes[Place.ACTIVE] += 1
 
@@ -409,7 +461,7 @@ class PodQueue:
             return
         entry.causes = frozenset(causes) or frozenset({Cause.OTHER})
         entry.like = key if like is None else like
-        missed = entry.touched or self._missed(entry)
+        missed, entry.later = self._missed(entry)
         self._leave(entry)
         if outcome is not AttemptOutcome.POSTPONED:
             if failed:
@@ -430,26 +482,36 @@ class PodQueue:
         else:
             self._delay(entry, now, self._backoff_end(entry), ATTEMPT_FAILED)
 
-    def wake(self, event: Wake, now: float, match: Callable[[PodKey], bool] | None = None) -> int:
+    def wake(
+        self, event: Wake, now: float, match: Match | None = None, *, among: Collection[Hashable] | None = None
+    ) -> int:
         """Something changed: move the unschedulable pods that it may help to where they are tried again; how many.
 
-        With ``match``, only those it says yes to: it is asked once for all pods that are alike. Pods that other causes
-        stopped cost nothing. Pods in flight are asked for when they come back unschedulable.
+        With ``match``, only those it says yes to: it is asked once for all pods that are alike, and may say how many of
+        them it helps, of whom those that have waited longest since their last attempt are woken. ``among``: pods of other
+        kinds are not asked for. Pods that other causes stopped cost nothing. Pods in flight are asked for when they come
+        back unschedulable.
         """
         helped = _HELPED[event]
         if self._sizes[Place.IN_FLIGHT]:
             self._remember(helped, match)
-        answers: dict[Hashable, bool] = {}
+        left: dict[Hashable, int | bool] = {}
         moved = 0
         for cause in helped:
-            for like, keys in list(self._waiting[cause].items()):
+            waiting = self._waiting[cause]
+            for like in list(waiting) if among is None else [like for like in among if like in waiting]:
+                keys: Collection[PodKey] = waiting[like]
                 if match is not None:
-                    if like not in answers:
-                        answers[like] = match(next(iter(keys)))
-                    if not answers[like]:
+                    if like not in left:
+                        left[like] = match(next(iter(keys)))
+                    many = left[like]
+                    if not isinstance(many, bool):
+                        keys = list(islice(keys, many))
+                        left[like] = many - len(keys)
+                    elif not many:
                         continue
                 for key in list(keys):
-                    self._retry(self._entries[key], now, event)
+                    self._retry(self._entries[key], now, event, later=match is None)
                     moved += 1
         return moved
 
@@ -469,7 +531,9 @@ class PodQueue:
 
     def alone(self) -> PodKey | None:
         """The pod that :meth:`take` would return, if it is the only one that waits for no time and no event."""
-        first = self._ordered[Place.ACTIVE].first() if self._sizes[Place.ACTIVE] == 1 else None
+        if self._sizes[Place.ACTIVE] != 1:
+            return None
+        first = self._ordered[Place.ACTIVE].first() or self._later.first()
         return None if first is None else first[1]
 
     def sizes(self) -> dict[str, int]:
@@ -505,7 +569,9 @@ class PodQueue:
         """Take a pod out of its place, and out of all that is kept about it there."""
         place = entry.place
         self._sizes[place] -= 1
-        if place in self._ordered:
+        if place is Place.ACTIVE:
+            self._lane(entry).discard(entry.key)
+        elif place in self._ordered:
             self._ordered[place].discard(entry.key)
         if place is Place.UNSCHEDULABLE:
             for cause in entry.causes:
@@ -527,8 +593,12 @@ class PodQueue:
         entry.place = Place.IN_FLIGHT
         self._sizes[Place.IN_FLIGHT] += 1
 
+    def _lane(self, entry: _QueuedPod) -> _Ordered:
+        """Where an active pod is."""
+        return self._later if entry.later else self._ordered[Place.ACTIVE]
+
     def _activate(self, entry: _QueuedPod, event: str) -> None:
-        self._ordered[Place.ACTIVE].put(entry.key, (-entry.priority, entry.created_s))
+        self._lane(entry).put(entry.key, (-entry.priority, entry.created_s))
         self._enter(entry, Place.ACTIVE, event)
 
     def _delay(self, entry: _QueuedPod, now: float, until_s: float, event: str) -> None:
@@ -538,16 +608,32 @@ class PodQueue:
             self._ordered[Place.BACKOFF].put(entry.key, until_s)
             self._enter(entry, Place.BACKOFF, event)
 
-    def _retry(self, entry: _QueuedPod, now: float, event: str) -> None:
+    def _retry(self, entry: _QueuedPod, now: float, event: str, later: bool = False) -> None:
         """An unschedulable pod has a chance again; not before its backoff is over."""
         self._leave(entry)
+        entry.later = later
         self._delay(entry, now, self._backoff_end(entry), event)
+
+    def _pass_on(self, entry: _QueuedPod, place: Place) -> None:
+        """A pod that was to try again will not: another one of its kind does, as perhaps no more were woken than there is
+        room for.
+        """
+        if place not in (Place.ACTIVE, Place.BACKOFF) or not entry.causes:
+            return
+        for cause in sorted(entry.causes):
+            if alike := self._waiting[cause].get(entry.like):
+                other = self._entries[next(iter(alike))]
+                self._leave(other)
+                other.later = entry.later
+                self._activate(other, POD_UPDATED)
+                return
 
     def _advance(self, now: float) -> None:
         for place, event in ((Place.BACKOFF, BACKOFF_COMPLETE), (Place.UNSCHEDULABLE, TIMED_OUT)):
             while (head := self._ordered[place].first()) is not None and head[0] <= now:
                 entry = self._entries[head[1]]
                 self._leave(entry)
+                entry.later = entry.later or place is Place.UNSCHEDULABLE
                 self._activate(entry, event)
 
     def _backoff_end(self, entry: _QueuedPod) -> float:
@@ -560,7 +646,7 @@ class PodQueue:
 
     # Changes while pods are in flight
 
-    def _remember(self, helped: tuple[Cause, ...], match: Callable[[PodKey], bool] | None) -> None:
+    def _remember(self, helped: tuple[Cause, ...], match: Match | None) -> None:
         self._wakes += 1
         if match is None:
             self._last_wake.update(dict.fromkeys(helped, self._wakes))
@@ -571,12 +657,13 @@ class PodQueue:
             for cause in oldest.causes:
                 self._last_wake[cause] = max(self._last_wake.get(cause, 0), oldest.number)
 
-    def _missed(self, entry: _QueuedPod) -> bool:
-        """Whether a change that may help the pod came while it was in flight."""
+    def _missed(self, entry: _QueuedPod) -> tuple[bool, bool]:
+        """Whether a change that may help the pod came while it was in flight; and whether it helps all that wait alike."""
+        if entry.touched:
+            return True, False
         since = entry.taken_at_wake
-        if any(self._last_wake.get(cause, 0) > since for cause in entry.causes):
-            return True
-        return any(
-            question.number > since and question.concerns(entry.causes, entry.like, entry.key)
-            for question in self._questions
-        )
+        for question in self._questions:
+            if question.number > since and question.concerns(entry.causes, entry.like, entry.key):
+                return True, False
+        blanket = any(self._last_wake.get(cause, 0) > since for cause in entry.causes)
+        return blanket, blanket

@@ -53,6 +53,14 @@ _IDLE_SHARE = 4.0
 """The time between two rounds is at least so many times as long as the former took,"""
 _LONGEST_PAUSE_S = 0.25
 """and at most so long for that reason."""
+MOST_PODS = 5_000
+"""Of a round; with a tenth of a millisecond for each before and after it on the event loop."""
+MOST_LATER = 1_000
+"""Of them those that found no room and are tried again with all others of which that is true, such as after five minutes:
+tens of thousands may wait for nodes that will never come, and others are decided between them.
+"""
+MOST_LATER_KINDS = 100
+"""And so many kinds: each costs a millisecond, and several where pods may be evicted for it."""
 _CLAIM_LISTS = ("persistentvolumeclaims", "persistentvolumes", "storageclasses")
 """What a pod with a claim cannot be placed without."""
 _DRIVER_LISTS = ("csinodes", "csidrivers", "volumeattachments", "csistoragecapacities")
@@ -83,7 +91,7 @@ class SchedulerState:
         self.victims = Victims(self.cache, self.inputs, self.gangs, self.budgets)
         self.bookings = Bookings(self.cache, self.gangs, self.queue, self.inputs)
         self.tallies = Tallies()
-        self.wakeups = Wakeups(self.cache, self.queue)
+        self.wakeups = Wakeups(self.cache, self.queue, self.gangs)
         self.notices = Notices(self.cache, self.recorder)
         self.held_node = HeldNode(self.cache, self.gangs, self.inputs, self.wakeups)
         self.resizes = Resizes(self.cache, self.wakeups, self.notices)
@@ -428,7 +436,7 @@ class SchedulerState:
         if self._first_active_s is None:
             self._first_active_s = now
         rounds = self.configuration.rounds
-        if self.queue.sizes()["active"] >= rounds.batch_limit:
+        if self.queue.prompt() >= rounds.batch_limit:
             return now
         alone = self.queue.alone()
         entry = None if alone is None else self.cache.pods.get(alone.uid)
@@ -442,7 +450,8 @@ class SchedulerState:
         Pods that no node could take, whatever is free, are answered here. None if no pod is left for a round.
         """
         self._first_active_s = None
-        taken = [e for key in self.queue.take(now) if (e := self.cache.pods.get(key.uid)) is not None and e.key == key]
+        keys = self.queue.take(now, MOST_PODS, later=MOST_LATER, kinds=MOST_LATER_KINDS)
+        taken = [e for key in keys if (e := self.cache.pods.get(key.uid)) is not None and e.key == key]
         taken = [e for e in taken if not e.place]
         taken, told = self._held_back(taken, now)
         self.rounds += 1
@@ -538,7 +547,7 @@ class SchedulerState:
                 message += self.held_node.said(uid)
                 if uid in preempted.later:
                     out += self.notices.tell(waiting, names.UNSCHEDULABLE, message, now)
-                    self.queue.put_back(waiting.key)
+                    self.queue.put_back(waiting.key, later=True, like=self.wakeups.kind_of(waiting))
                     continue
                 ended = "error" if held.fate is Fate.ERROR else "unschedulable"
                 self._attempted(waiting, ended, seconds_taken)
@@ -601,18 +610,17 @@ class SchedulerState:
         failed: bool = True,
     ) -> list[Instruction]:
         """An attempt has ended without a place. ``failed``: whether the next one is to be put off for longer."""
-        like = entry.wants.class_key if entry.wants is not None else None
         by_s = self.evictions.late_s(entry.key.uid, now)
         if fate is Fate.POSTPONED:
             self.postponed.add(entry.key.uid)
-            self.queue.requeue(entry.key, now, AttemptOutcome.POSTPONED, causes=causes, like=like)
+            self.queue.requeue(entry.key, now, AttemptOutcome.POSTPONED, causes=causes)
             event = self.recorder.postponed(entry.key, message, now)
             return [event] if event is not None else []
         self.postponed.discard(entry.key.uid)
         if fate is Fate.ERROR:
             self.queue.requeue(entry.key, now, AttemptOutcome.ERROR)
             return self.notices.tell(entry, names.SCHEDULER_ERROR, message, now)
-        waits = AttemptOutcome.UNSCHEDULABLE
+        waits, like = AttemptOutcome.UNSCHEDULABLE, self.wakeups.kind_of(entry)
         self.queue.requeue(entry.key, now, waits, causes=causes, like=like, failed=failed, by_s=by_s)
         if Cause.GATES in causes and not entry.nominated:
             # Who lets a group go does so pod by pod: the others mostly follow at once.

@@ -2,20 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
+import numpy as np
+
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.entries import PodEntry
+from flowsched_k8s.gangs import Gangs
 from flowsched_k8s.instructions import PodKey
+from flowsched_k8s.node_room import NodeRoom
+from flowsched_k8s.preemption import NEVER, is_movable
 from flowsched_k8s.queue import PodQueue, Wake
 from flowsched_k8s.volumes import ClaimKey, claim_keys
+from flowsched_k8s.waiting_kinds import WaitingKind, WaitingKinds
+
+_SPARE = 256
+"""So many kinds of which no pod waits any more do not matter."""
 
 
 class Wakeups:
     """Wakes pods of a queue; it asks the cache which of them something may help."""
 
-    def __init__(self, cache: Cache, queue: PodQueue) -> None:
+    def __init__(self, cache: Cache, queue: PodQueue, gangs: Gangs) -> None:
         """Of one scheduler; they change with it."""
         self._cache = cache
         self._queue = queue
+        self._gangs = gangs
+        self._kinds = WaitingKinds()
+
+    def kind_of(self, entry: PodEntry) -> Hashable:
+        """What pods have in common that a change helps alike. A pod that has found no room is remembered by it."""
+        wants, policy = self._cache.wants(entry), entry.pod.spec.preemption_policy
+        name = wants.class_key, policy
+        if name in self._kinds:
+            return name
+        if len(self._kinds) > 2 * len(self._queue) + _SPARE:
+            self._kinds = self._kinds.only(self._queue.kinds())
+        kind = WaitingKind(
+            entry.needs,
+            entry.priority,
+            self._cache.configuration.features.preemption and policy != NEVER,
+            wants.filter,
+            frozenset((*wants.holds, *wants.joins)),
+            frozenset(claim_keys(entry.pod)),
+        )
+        self._kinds.put(name, kind)
+        return name
 
     def left(self, entry: PodEntry, node: str, now: float) -> None:
         """A pod has left a node, or gives up its place there."""
@@ -29,21 +61,53 @@ class Wakeups:
         relations: frozenset[str] = frozenset(),
         claims: frozenset[ClaimKey] = frozenset(),
     ) -> None:
-        """Wake the pods that may fit on a node now, or anywhere because a pod with these relations or claims has left it."""
-        cache = self._cache
-        row = cache.fleet.row(node)
+        """Wake the pods that may fit on a node now, or anywhere because a pod with these relations or claims has left it.
 
-        def fits(key: PodKey) -> bool:
+        A pod that may have others evicted fits where there is room once all pods of lower priority are gone. Of pods that
+        are alike only so many are woken as there is room for: another one would fare no better than these.
+        """
+        cache = self._cache
+        there, room = cache.nodes.get(node), self._room_of(node)
+        related = self._kinds.related_to((*relations, *claims))
+        helped: dict[Hashable, int] = {}
+        if there is not None and room is not None:
+            helped = self._kinds.helped_by(room, lambda static: static.verdict(there.node) is None)
+
+        def fits(key: PodKey) -> int | bool:
             waiting = cache.pods.get(key.uid)
-            if waiting is None or row is None:
+            if waiting is None:
                 return True
-            if relations and not relations.isdisjoint((*(wants := cache.wants(waiting)).holds, *wants.joins)):
+            wants, policy = cache.wants(waiting), waiting.pod.spec.preemption_policy
+            name = wants.class_key, policy
+            if name in related or not relations.isdisjoint((*wants.holds, *wants.joins)):
                 return True
+            if name in helped:
+                return helped[name]
             if claims and not claims.isdisjoint(claim_keys(waiting.pod)):
                 return True
-            return cache.fleet.fits_on(waiting.needs, node) or cache.configuration.features.preemption
+            if room is None or there is None or wants.filter.verdict(there.node) is not None:
+                return False
+            preempts = cache.configuration.features.preemption and policy != NEVER
+            return room.places(waiting.needs, waiting.priority if preempts else None)
 
-        self._queue.wake(Wake.POD_GONE, now, fits)
+        self._queue.wake(Wake.POD_GONE, now, fits, among=related | helped.keys())
+
+    def _room_of(self, node: str) -> NodeRoom | None:
+        """What a node of the pool has for pods that wait, at this moment."""
+        cache, fleet = self._cache, self._cache.fleet
+        there, row = cache.nodes.get(node), fleet.row(node)
+        if there is None or row is None:
+            return None
+        leavers = []
+        if cache.configuration.features.preemption:
+            for uid in there.pods:
+                pod = cache.pods[uid]
+                if pod.is_leaving or (is_movable(pod.pod) and self._gangs.breaks_apart(pod)):
+                    frees = fleet.needs_of(uid)
+                    if pod.pod.spec.volumes:
+                        frees = {**frees, **cache.volumes.freed_by(pod.pod)}
+                    leavers.append((pod.priority, frees))
+        return NodeRoom.of(fleet.resources, np.asarray(fleet.free()[row], np.int64), leavers)
 
     def turn_over(self, now: float) -> None:
         """A node is kept no longer for a pod: all that wait for room are decided again, as another one may be kept now."""

@@ -89,6 +89,8 @@ class Election:
     """For how many seconds a lease that is free is left to other candidates; None: it is not taken at all. Asked each time.
     The lease is followed meanwhile.
     """
+    lives: Callable[[], bool] = lambda: True
+    """Whether the process still does its work. The lease of one that does not is not renewed: it is lost at once."""
     leader: str = ""
     """Who leads, as far as is known."""
     _lease: dict[str, Any] | None = None
@@ -106,7 +108,7 @@ class Election:
         at = self._renewed_at
         return at is not None and self.clock() < at + self.times.renew_deadline
 
-    async def run(self, on_started: Callable[[], None], on_lost: Callable[[], None]) -> None:
+    async def run(self, on_started: Callable[[], object], on_lost: Callable[[], None]) -> None:
         """Become the leader, stay it, and return once that is lost. Cancel it to stop; the lease is then released."""
         try:
             await self._acquire()
@@ -128,6 +130,9 @@ class Election:
         """Return when the leadership is lost."""
         while True:
             await self.sleep(self.times.retry_period)
+            if not self.lives():
+                self._renewed_at = None
+                return
             began = self.clock()
             while self.holds() and not await self._tried(min(self._left(), self.times.renew_deadline / _ATTEMPTS)):
                 if self.leader != self.identity:

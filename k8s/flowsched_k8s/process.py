@@ -11,6 +11,7 @@ import asyncio
 import gc
 import json
 import logging
+import math
 import os
 import random
 import signal
@@ -94,6 +95,8 @@ PROFILES_EVERY_S = 5.0
 TIDY_EVERY_S = 300.0
 LOOK_AGAIN_S = 2.0
 """Seconds after which these are asked for again: an API server that has just started refuses what it will soon allow."""
+QUIET_S = 30.0
+"""Seconds without an event after which the watch of nodes or pods is begun again: nothing else tells that it is alive."""
 OPTIONAL_AGAIN_S = 15.0
 """The same for what a cluster may do without."""
 OTHERS_FIRST = 3.0
@@ -191,6 +194,7 @@ class Process:
                 reconcile_every=configuration.rounds.reconcile_every_s,
                 on_difference=self._difference_counter(w.name),
                 unavailable_retry=LOOK_AGAIN_S if w.name in NEEDED else OPTIONAL_AGAIN_S,
+                quiet=QUIET_S if w.name in NEEDED else math.inf,
                 longest_backoff=LOOK_AGAIN_S if w.name in NEEDED else OPTIONAL_AGAIN_S,
             )
             for w in watched(configuration)

@@ -60,6 +60,8 @@ class Counts:
     lists: int = 0
     watches: int = 0
     events: int = 0
+    replaced: int = 0
+    """Watches that gave way because they were quiet."""
     expired: int = 0
     """Positions that the server had forgotten (410)."""
     checks: int = 0
@@ -119,6 +121,10 @@ class Reflector(Generic[Obj]):
     longest_backoff: float = 30.0
     """Seconds between attempts that fail one after the other, at most."""
     stall: float = STALL
+    quiet: float = math.inf
+    """A watch that has shown no event for so long gives way to a new one, which starts from the last event: a watch may stay
+    open and silent, or show bookmarks that tell nothing of what it has left out. Such a watch goes on from events only.
+    """
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -127,6 +133,9 @@ class Reflector(Generic[Obj]):
     reason: str = ""
     counts: Counts = field(default_factory=Counts)
     _position: str = ""
+    """Where a new watch begins."""
+    _reached: str = ""
+    """How far the watch has come, bookmarks included."""
     _refusals: int = 0
     _current_from: float = math.inf
     _heard_at: float = 0.0
@@ -140,6 +149,9 @@ class Reflector(Generic[Obj]):
     _unreadable: set[Name] = field(default_factory=set)
     _waiters: list[asyncio.Future[None]] = field(default_factory=list)
     _watch_task: asyncio.Task[None] | None = None
+    _quiet_since: float = 0.0
+    _gives_way: bool = False
+    _is_open: bool = False
 
     def __post_init__(self, type_: type[Obj]) -> None:
         """Prepare to decode objects of the type."""
@@ -230,22 +242,36 @@ class Reflector(Generic[Obj]):
             return 0.0
         began = self.clock()
         events = self.counts.events
+        self._quiet_since, self._gives_way, self._is_open = began, False, False
         self._watch_task = asyncio.create_task(self._watch())
+        looks = asyncio.create_task(self._end_quiet(self._watch_task)) if self.quiet < math.inf else None
         try:
             await self._watch_task
         except asyncio.CancelledError:
             me = asyncio.current_task()
-            if not self._waiters or (me is not None and me.cancelling()):
+            if not (self._waiters or self._gives_way) or (me is not None and me.cancelling()):
                 raise
+            if self._gives_way and not self._is_open:
+                raise UnreachableError(f"a watch was not answered within {self.quiet:g} s", sent=True) from None
             return 0.0
         finally:
             self._watch_task = None
+            if looks is not None:
+                looks.cancel()
             # However it ended, a watch that lived says that the outage before it is over.
             lived = self.clock() - began >= QUICK or self.counts.events > events
             if lived:
                 self._backoff.reset()
                 self._refusals = 0
         return 0.0 if lived else self._backoff.next()
+
+    async def _end_quiet(self, watch: asyncio.Task[None]) -> None:
+        """End a watch once it has been quiet for too long."""
+        while (left := self._quiet_since + self.quiet - self.clock()) > 0.0:
+            await self.sleep(left)
+        self._gives_way = True
+        self.counts.replaced += 1
+        watch.cancel()
 
     async def _guarded(self, step: Coroutine[Any, Any, float]) -> float:
         """Turn every failure into a delay in seconds."""
@@ -330,7 +356,7 @@ class Reflector(Generic[Obj]):
             self._tell(batch)
         vanished = [name for name in self.cache if name not in listed]
         self._tell([Gone(self.cache.pop(name)) for name in vanished])
-        self._position = page.metadata.resource_version
+        self._position = self._reached = page.metadata.resource_version
         self._current_from = self._heard_at = self.clock()
 
     async def _pages(
@@ -390,6 +416,7 @@ class Reflector(Generic[Obj]):
 
     def _opened(self) -> None:
         self._heard_at = self.clock()
+        self._is_open = True
         self._current_from = min(self._current_from, self.clock() + SETTLED_AFTER)
 
     def _take(self, chunk: bytes) -> None:
@@ -408,7 +435,9 @@ class Reflector(Generic[Obj]):
                     status = decoded(event.object, _STATUS)
                     raise ApiError(status.code, status.reason, status.message)
                 if event.type == "BOOKMARK":
-                    self._position = decoded(event.object, self._brief_decoder).metadata.resource_version
+                    self._reached = decoded(event.object, self._brief_decoder).metadata.resource_version
+                    if self.quiet == math.inf:
+                        self._position = self._reached
                     continue
                 self._apply(event, batch)
         finally:
@@ -421,6 +450,7 @@ class Reflector(Generic[Obj]):
 
     def _apply(self, event: WatchEvent, batch: list[Happening[Obj]]) -> None:
         self.counts.events += 1
+        self._quiet_since = self.clock()
         obj = self._decoded(event.object)
         if obj is None:
             self._forget(event.object, batch)
@@ -439,7 +469,7 @@ class Reflector(Generic[Obj]):
                 batch.append(Gone(known))
             self.cache[name] = obj
             batch.append(Seen(obj))
-        self._position = obj.metadata.resource_version
+        self._position = self._reached = obj.metadata.resource_version
 
     def _forget(self, raw: msgspec.Raw, batch: list[Happening[Obj]]) -> None:
         """An object that has become unreadable is no longer known."""
@@ -447,7 +477,7 @@ class Reflector(Generic[Obj]):
         known = self.cache.pop((meta.namespace, meta.name), None)
         if known is not None:
             batch.append(Gone(known))
-        self._position = meta.resource_version
+        self._position = self._reached = meta.resource_version
 
     def _tell(self, batch: list[Happening[Obj]]) -> None:
         if batch:
@@ -483,7 +513,7 @@ class Reflector(Generic[Obj]):
 
     def _compare(self) -> None:
         check = self._check
-        if check is None or _number(self._position) < check.position:
+        if check is None or _number(self._reached) < check.position:
             return
         self._check = self._removed = None
         self.counts.checks += 1

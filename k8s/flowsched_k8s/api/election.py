@@ -22,6 +22,10 @@ LEASES = "/apis/coordination.k8s.io/v1"
 _SPREAD = 1.2
 """Candidates ask again after one to this many retry periods, so that they do not ask all at once."""
 _CHANGING = ("holderIdentity", "renewTime", "acquireTime", "leaseTransitions")
+_UNSEEN = 2.0
+"""So many retry periods a lease is left to its holder after it was seen to change, however late that was: a holder that
+lives renews it once more in that time.
+"""
 
 
 class _Spec(Struct):
@@ -66,6 +70,8 @@ class _Observed:
 
     record: tuple[Any, ...]
     at: float
+    renewed_at: float
+    """When the holder renewed it, by the own clock; not before it did, and not after it was seen."""
 
 
 @dataclass(eq=False)
@@ -122,8 +128,16 @@ class Election:
             raise
 
     async def _acquire(self) -> None:
-        while not await self._tried(self.times.renew_deadline):
-            await self.sleep(self.times.retry_period * self._random.uniform(1.0, _SPREAD))
+        while True:
+            began = self.clock()
+            if await self._tried(self.times.renew_deadline / _ATTEMPTS):
+                break
+            # A request that hung was pause enough, and a lease that ends before the next look is looked at as it ends.
+            pause = self.times.retry_period * self._random.uniform(1.0, _SPREAD)
+            left = self._free_from() - self.clock() if self._lease is not None and self.leader else 0.0
+            spread = self.times.retry_period * self._random.uniform(0.0, _SPREAD - 1.0)
+            pause = min(pause, left + spread) if left > 0.0 else pause
+            await self.sleep(max(0.0, pause - (self.clock() - began)))
         _log.info("%s leads", self.identity)
 
     async def _renew(self) -> None:
@@ -182,7 +196,10 @@ class Election:
     def _free_from(self) -> float:
         """When the lease that another one holds, or held, ends by the own clock, or since when it is known to be free."""
         assert self._observed is not None
-        return self._observed.at + (self._duration() if self.leader else 0.0)
+        if not self.leader:
+            return self._observed.at
+        least = self._observed.at + _UNSEEN * self.times.retry_period
+        return max(self._observed.renewed_at + self._duration(), min(least, self._observed.at + self._duration()))
 
     def _duration(self) -> float:
         """Seconds for which the holder asked."""
@@ -195,8 +212,10 @@ class Election:
         spec = (lease or {}).get("spec") or {}
         record = tuple(map(spec.get, _CHANGING))
         self._lease = lease
-        if self._observed is None or self._observed.record != record:
-            self._observed = _Observed(record, self.clock())
+        before = self._observed
+        if before is None or before.record != record:
+            now = self.clock()
+            self._observed = _Observed(record, now, now if before is None else _renewed_at(before, record, now))
         leader = spec.get("holderIdentity") or ""
         if leader != self.leader:
             _log.info("the leader is %s", leader or "not elected yet")
@@ -257,3 +276,26 @@ def _lease_in(reply: Reply) -> dict[str, Any]:
     """All of a lease, of which what is read is as it should be."""
     decoded(reply.body, _SHAPE, reply.status)
     return decoded(reply.body, _WHOLE, reply.status)
+
+
+def _renewed_at(before: _Observed, record: tuple[Any, ...], now: float) -> float:
+    """When a lease was renewed that is seen now: a renewal that hung with the API server is seen long after it was sent.
+
+    Its holder says how long after the one before it was, by a clock that may be wrong but is the same for both. If that was
+    set back in between, nothing is known.
+    """
+    if before.record[0] != record[0] or not record[0]:
+        return now
+    passed = _moment(record[1]), _moment(before.record[1])
+    if passed[0] is None or passed[1] is None or passed[0] < passed[1]:
+        return now
+    return min(now, before.at + (passed[0] - passed[1]).total_seconds())
+
+
+def _moment(text: object) -> datetime | None:
+    """A time as the API has it; None for anything else."""
+    try:
+        found = datetime.fromisoformat(text.replace("Z", "+00:00")) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return found if found is not None and found.tzinfo is not None else None

@@ -719,7 +719,11 @@ class Process:
         return Answers(
             live={"loop": self._loop_check, "election": self._election_check},
             ready={"caches": self._caches_check},
-            notes={"lists": self._lists_note, "rounds": self._pauses_note, **{name: self._age_note(name) for name in NEEDED}},
+            notes={
+                "lists": self._lists_note,
+                "rounds": self._pauses_note,
+                **{name: self._age_note(name) for name in NEEDED},
+            },
             metrics=self._exposition,
             configuration=self.configuration.plain,
             state=self._dumped,

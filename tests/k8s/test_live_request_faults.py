@@ -143,7 +143,7 @@ def test_rounds_that_pause_say_why(site: Site, proxy: FaultProxy) -> None:
         wait_for(
             lambda: site.scheduler.metric("flowsched_watch_age_seconds", kind="pods") > age, "the age of pods to grow"
         )
-    assert "[+]caches ok\n[!]rounds: what happens to pods cannot be followed (for " in ready
+    assert ready.startswith("[+]caches ok\n[+]lists ok\n[!]rounds: what happens to pods cannot be followed (for ")
     assert "cannot be followed" in state["rounds_paused"]["watch"]["why"]
     assert site.bound("pod")
     assert site.scheduler.metric("flowsched_rounds_paused") == 0

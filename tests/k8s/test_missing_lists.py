@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import objects_builders as b
 import pytest
-from answering_proxy import HANG, AnsweringProxy
+from fault_proxy import Asked, Does, FaultProxy, Rule, failing
 from model_scheduler import ModelScheduler
 from model_server import ModelServer
 from plane import Plane, Space
@@ -181,15 +182,15 @@ def test_a_replica_that_starts_while_claims_cannot_be_listed_decides_all_else(
 ) -> None:
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
 
-    def answer(_: str, path: str) -> int | None:
-        if path.startswith("/api/v1/persistentvolumeclaims"):
-            return failing
-        return HANG if failing and path.startswith("/apis/storage.k8s.io/v1/csinodes") else None
+    def of(resource: str) -> Callable[[Asked], bool]:
+        return lambda asked: asked.resource == resource and asked.method == "GET"
 
-    failing: int | None = 500
     lease: dict[str, Any] = {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "0.5s"}
-    with AnsweringProxy(plane) as proxy:
-        proxy.answer = answer
+    with FaultProxy(plane.server, plane.folder / "pki" / "ca.crt") as proxy:
+        proxy.rules = (
+            failing(of("persistentvolumeclaims"), 500, "broken for a test", "InternalError"),
+            Rule(of("csinodes"), Does.HANG),
+        )
         with (
             running_scheduler(plane, tmp_path, server=proxy.address, leaderElection=lease) as scheduler,
             site_of(scheduler, space) as site,

@@ -243,6 +243,7 @@ def tasks(draw: st.DrawFn, name: str, machine_names: tuple[str, ...], now_s: flo
         priority=draw(any_of(0, 0, 0, 5)),
         machines=draw(_two_in_three_none(machine_names)),
         wishes=draw(any_of((), (), ((machine_names[0], 0.3),), ((machine_names[-1], 2.0),))),
+        counted=draw(any_of((), (), ((0, 0.25),), ((0, 0.5), (2, 0.1)))),
     )
 
 

@@ -116,6 +116,9 @@ class Task:
     """Where that input is: machine label, value, and the share of it that machines with that label hold, 0 to 1."""
     wishes: tuple[tuple[str, float], ...] = ()
     """Machines that it would rather not have, by name, and what each of them costs more. All cost models read them."""
+    counted: tuple[tuple[int, float], ...] = ()
+    """Counts of what a round puts on each machine that it is in, by number, each once, with what another one that is there
+    costs it. Tasks of one count should not be on one machine; for ``flow``."""
     gpus: TaskGpus | None = None
     """What it asks for of GPUs as devices."""
     gpus_for: str = ""
@@ -160,6 +163,7 @@ class Task:
             self.weight,
             self.done,
             self.wishes,
+            self.counted,
             self.gpus is not None,
             self.gpus or _NO_GPUS,
             self.gpus_for,
@@ -176,7 +180,9 @@ class Task:
     @cached_property
     def timeless(self) -> Task:
         """The same long-running task, whenever it came and whatever it was asked to reach."""
-        return replace(self, submit_s=0.0, goal_s=None, machines=None, min_utility=None, group=None, wishes=())
+        return replace(
+            self, submit_s=0.0, goal_s=None, machines=None, min_utility=None, group=None, wishes=(), counted=()
+        )
 
     def waiting_for(self, rounds: int) -> Task:
         """The same after so many rounds have left it waiting. Quicker than ``replace``, and its ``content`` stays."""

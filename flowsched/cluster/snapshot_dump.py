@@ -163,6 +163,9 @@ _LIST = Kind(list, tuple)
 _MAPPING = Kind(dict, lambda plain: tuple(plain.items()))
 _MEMORY = Kind(format_memory, _mib, "memory_mib")
 _CORES = Kind(format_cores, parse_cores)
+_COUNTED = _listed(
+    lambda count: dict(zip(("count", "price"), count, strict=True)), lambda plain: (plain["count"], plain["price"])
+)
 _PLACES = _listed(
     lambda place: dict(zip(("label", "value", "share"), place, strict=True)),
     lambda plain: (plain["label"], plain["value"], plain["share"]),
@@ -191,13 +194,14 @@ TASK = PlainForm(
     Task,
     "name job profile scale request widths memory submit_s priority",
     "weight goal_s machines spread_over resources holds joins threads group min_utility endless rounds_waited"
-    " preemptions done run_s interference_class input_mb locality wishes gpus gpus_for postponements number",
+    " preemptions done run_s interference_class input_mb locality wishes counted gpus gpus_for postponements number",
     request=_milli("request_milli"),
     widths=_listed(_cores, milli_of)._replace(field="widths_milli"),
     memory=_MEMORY,
     resources=_MAPPING,
     locality=_PLACES,
     wishes=_MAPPING,
+    counted=_COUNTED,
     gpus=Kind(dump_task_gpus, _TASK_GPUS.read),
     **dict.fromkeys(("machines", "spread_over", "holds", "joins", "threads"), _LIST),
 )

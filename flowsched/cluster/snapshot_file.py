@@ -81,6 +81,13 @@ class SnapshotMachineForm(MachineForm):
     vcpus: PositiveInt | None = None
 
 
+class CountedForm(Form):
+    """A count that a task is in."""
+
+    count: Count
+    price: Positive
+
+
 class _TaskKeys(Form):
     """The keys of a task by itself."""
 
@@ -106,6 +113,7 @@ class _TaskKeys(Form):
     input_mb: NotNegative = 0.0
     locality: list[LocalityForm] = Field(default_factory=list)
     wishes: dict[str, NotNegative] = Field(default_factory=dict)
+    counted: list[CountedForm] = Field(default_factory=list)
     gpus_for: Name | None = None
     postponements: Count = 0
     number: Count = 0
@@ -384,6 +392,9 @@ def _task(
     widths = form.widths or [form.request]
     if len(set(widths)) < len(widths):
         problems.add(document.problem((*path, "widths"), "names a width twice"))
+    counted = {each.count: each.price for each in form.counted}
+    if len(counted) < len(form.counted):
+        problems.add(document.problem((*path, "counted"), "names a count twice"))
     if not refer(problems, document, (*path, "profile"), "job profile", form.profile, catalogue.jobs):
         return None
     return TASK.of(
@@ -394,6 +405,7 @@ def _task(
         interference_class=form.interference_class or "",
         locality=tuple((place.label, place.value, place.share) for place in form.locality),
         wishes=tuple(sorted((name, cost) for name, cost in form.wishes.items() if cost)),
+        counted=tuple(sorted(counted.items())),
         gpus_for=form.gpus_for or "",
         **bound,
     )

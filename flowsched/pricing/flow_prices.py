@@ -29,6 +29,7 @@ from flowsched.pricing.forecast_kernel import (
     colocation_costs,
 )
 from flowsched.pricing.goals import Goals
+from flowsched.pricing.spread_prices import SPREADING, SpreadPrices
 from flowsched.pricing.utility import penalties
 from flowsched.pricing.variants import VariantBuilder
 from flowsched.support.arrays import FloatArray, IntArray
@@ -116,6 +117,11 @@ class FlowPrices:
         self.wishes: FloatArray = _wishes(view) if like is None else like.wishes
         """[classes, groups] what a task would rather not pay there: its wishes that the group's machines do not meet."""
         self._wished = bool(self.wishes.any())
+        self.spread: SpreadPrices | None
+        if like is None:
+            self.spread = SpreadPrices(view) if any(c.task.counted for c in view.classes) else None
+        else:
+            self.spread = like.spread
         self.gpus = forecasts.gpus
         self._cost: list[dict[Colocation, float]] = [{} for _ in view.groups]
         # Forecasts know no goal, where no job's completion is too late to be of use.
@@ -177,8 +183,8 @@ class FlowPrices:
 
     def machine_terms(self, group: int, colocation: Colocation, member: int) -> Mapping[str, float]:
         """What the ``member``-th arriving task of a co-location adds to its machine's cost: own run time undisturbed,
-        interference suffered, interference caused, wait for its start, SLO headroom, wishes that are not met, and the value
-        of GPUs.
+        interference suffered, interference caused, wait for its start, SLO headroom, wishes that are not met, spreading, and
+        the value of GPUs.
 
         Tasks of later starts that could not come without it, as they wait for its end, are left out of the sum.
         """
@@ -205,14 +211,16 @@ class FlowPrices:
         delayed = self.goals.penalty(arrival, with_it.starts_s[member] + begin + alone_s)
         headroom = self._headroom(group, with_it.peak_p95_us) - self._headroom(group, without.peak_p95_us)
         unmet = self._unmet(group, (arrival,))
+        apart = 0.0 if self.spread is None else self.spread.cost(colocation) - self.spread.cost(others)
         lost = 0.0 if self.gpus is None else self.gpus.cost(group, colocation) - self.gpus.cost(group, others)
         terms = {
             "run_time": undisturbed,
             "wait_for_slot": delayed - undisturbed,
             "interference_suffered": own - delayed,
-            "interference_caused": total - own - headroom - unmet - lost,
+            "interference_caused": total - own - headroom - unmet - apart - lost,
             "slo_headroom": headroom,
             **({PREFERENCE: unmet} if unmet else {}),
+            **({SPREADING: apart} if apart else {}),
             **({} if self.gpus is None else {self.gpus.term: lost}),
         }
         # Differences of equal sums leave a few bits that mean nothing.
@@ -223,12 +231,13 @@ class FlowPrices:
 
         The expected further wait is not one round: with nothing running yet that would make waiting for the widest
         machine look cheap to every task at once. A task that waits *for* something has an option with a later start. With
-        one goal for all, waiting is dearer than any place. Wishes choose among places and are no reason to wait.
+        one goal for all, waiting is dearer than any place. Wishes and spreading choose among places and are no reason to
+        wait.
         """
         return sum(self.waiting_terms(task_class).values())
 
     def waiting_terms(self, task_class: int) -> Mapping[str, float]:
-        """Penalty and W, the wish that would cost most, and the dearest GPUs."""
+        """Penalty and W, the wish that would cost most, the most that spreading may cost, and the dearest GPUs."""
         found = self._waiting.get(task_class)
         if found is None:
             found = self._waiting[task_class] = self._price_waiting(task_class)
@@ -454,8 +463,11 @@ class FlowPrices:
             )
 
     def _of_place(self, group: int, colocation: Colocation) -> float:
-        """What arriving tasks cost whatever runs there: wishes that a group does not meet, and the value of its GPUs."""
-        return self._unmet(group, colocation) + (0.0 if self.gpus is None else self.gpus.cost(group, colocation))
+        """What arriving tasks cost whatever runs there: wishes that are not met, spreading, and the value of GPUs."""
+        apart = 0.0 if self.spread is None else self.spread.cost(colocation)
+        return (
+            self._unmet(group, colocation) + apart + (0.0 if self.gpus is None else self.gpus.cost(group, colocation))
+        )
 
     def _unmet(self, group: int, colocation: Colocation) -> float:
         """What the arriving tasks' wishes that a group does not meet cost."""
@@ -521,6 +533,8 @@ class FlowPrices:
         growth = self.settings.waiting_weight * (min(1.0, age / due) if due > 0.0 else 1.0)
         worst = float(self.wishes[task_class].max(initial=0.0)) if self._wished else 0.0
         unmet = {PREFERENCE: worst} if worst else {}
+        if self.spread is not None and self.spread.waiting[task_class]:
+            unmet[SPREADING] = float(self.spread.waiting[task_class])
         if self.gpus is not None:
             unmet[self.gpus.term] = float(self.gpus.waiting[task_class])
         if self.goal_s is not None:
@@ -554,6 +568,8 @@ class FlowPrices:
             w * g.size for g, known in zip(view.groups, self.goals.running, strict=True) for _, _, w in known
         )
         dearest = self.wishes.max(axis=1, initial=0.0) + (0.0 if self.gpus is None else self.gpus.worst)
+        if self.spread is not None:
+            dearest = dearest + self.spread.waiting
         wishes = float((dearest * [len(c.members) for c in view.classes]).sum())
         return 1.0 + weights * self.goals.g(last_s, self.goal_s or 1.0) + wishes, weights
 

@@ -69,6 +69,13 @@ class RecordedLocality(TypedDict):
     share: Number
 
 
+class RecordedCounted(TypedDict):
+    """A count of what a round puts on each machine that a task is in, and what another one there costs it."""
+
+    count: Count
+    price: Number
+
+
 class RecordedTask(TypedDict):
     """A task of a snapshot."""
 
@@ -100,6 +107,7 @@ class RecordedTask(TypedDict):
     input_mb: NotRequired[Number]
     locality: NotRequired[list[RecordedLocality]]
     wishes: NotRequired[dict[str, Number]]
+    counted: NotRequired[list[RecordedCounted]]
     gpus: NotRequired[RecordedTaskGpus]
     gpus_for: NotRequired[Text]
     postponements: NotRequired[Count]

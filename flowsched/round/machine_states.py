@@ -65,6 +65,11 @@ class MachineStates:
         """[machines] the machine that stands for each."""
         self.bound: FloatArray = np.zeros(self.kinds.shape)
         """[machines, jobs] binding of each job, seconds from now, where anything is planned."""
+        counts = 0 if prices.spread is None else prices.spread.price.shape[1]
+        self.counted: FloatArray = np.zeros((len(of), counts))
+        """[machines, counts] tasks planned there that should not be on one machine."""
+        self.counted_prices: FloatArray = np.zeros((len(of), counts))
+        """[machines, counts] the sum of their prices."""
         self._planned: dict[int, Colocation] = {}
         self._stale: dict[int, None] = {}
         self._untouched: list[list[int]] = [list(g.members) for g in groups]
@@ -95,6 +100,8 @@ class MachineStates:
                 handed = machine, heir
             self.representative[machine] = machine
         self._planned[machine] = colocation
+        if self.prices.spread is not None:
+            self.counted[machine], self.counted_prices[machine] = self.prices.spread.there(colocation)
         self._write(machine, g, colocation)
         self._stale[machine] = None
         self.prices.forecasts.made += 1

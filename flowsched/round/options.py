@@ -146,7 +146,9 @@ class Options:
         return [ClassOptions(*each) for each in zip(price, start_after, variant, strict=True)]
 
     def _of_place(self, rows: IntArray) -> FloatArray:
-        """[classes, machines] what a place costs whatever runs there: wishes that it does not meet, the value of GPUs."""
+        """[classes, machines] what a place costs whatever runs there: wishes that it does not meet, spreading, the value of
+        GPUs.
+        """
         states, prices = self.states, self.prices
         cost: FloatArray = prices.wishes[rows[:, None], states.group_of]
         if prices.gpus is not None:
@@ -155,6 +157,8 @@ class Options:
                 for i, c in enumerate(rows.tolist()):
                     cost[i, m] = prices.wishes[c, states.group_of[m]]
                     cost[i, m] += prices.gpus.marginal(int(states.group_of[m]), planned, c)[0]
+        if prices.spread is not None:
+            cost = cost + prices.spread.marginal(rows, states.counted, states.counted_prices)
         return cost
 
     def arrival(self, task_class: int, options: ClassOptions, machine: int) -> Arrival:

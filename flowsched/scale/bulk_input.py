@@ -15,6 +15,7 @@ import numpy as np
 
 from flowsched.cluster.fleet import Fleet, FleetMachines
 from flowsched.cluster.settings import Settings
+from flowsched.pricing.spread_prices import SPREADING
 from flowsched.relations.relation import TaskGroup
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.bulk_cluster import BulkCluster
@@ -30,8 +31,6 @@ from flowsched.scale.snapshot_adapter import places_order
 from flowsched.scale.task_class import MachineKind, TaskClass
 
 _MIB = 1 << 20
-SPREADING = "spreading"
-"""The term of what tasks of the same round cost each other because they should not be on one machine."""
 BOUND_STEPS = 20
 """Every record has a bound, and rounds are seconds apart: most of what a hundred steps prove, in a fifth of their time."""
 

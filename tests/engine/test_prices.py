@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -148,6 +149,8 @@ def test_the_cost_of_a_machine_is_its_definition(now: Snapshot, goal_s: float | 
         for a, end in zip(colocation, found.arrivals_s, strict=True):
             total += prices.goals.penalty(a, end)
             total += dict(view.classes[a.task_class].task.wishes).get(group.machine.name, 0.0)
+        for one, other in combinations([dict(view.classes[a.task_class].task.counted) for a in colocation], 2):
+            total += sum((one[n] + other[n]) / 2.0 for n in one.keys() & other.keys())
         assert cost == pytest.approx(total, rel=1e-9, abs=1e-12)
 
 

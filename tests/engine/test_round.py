@@ -438,6 +438,23 @@ def test_the_certificate_is_about_what_was_decided_where_a_relation_refused_the_
     assert decisions.certificate.bound <= decisions.certificate.primal < float("inf")
 
 
+def test_tasks_of_one_count_go_to_machines_of_their_own_which_is_no_reason_to_wait() -> None:
+    """Both would rather have the first machine."""
+    ms = machines(3)
+    wishes = (("m2", 1.0), ("m3", 2.0))
+    for price, there in ((1e-9, {"m1"}), (5.0, {"m1", "m2"})):
+        pending = [task(f"t{k}", cores=1, wishes=wishes, counted=((0, price),)) for k in range(2)]
+        decided = flow_scheduler().decide(snapshot(pending, ms))
+        assert {p.machine for p in decided.placements} == there
+        assert decided.certificate is not None
+        assert decided.certificate.bound <= decided.certificate.primal + 1e-9
+    for counted in ((), ((0, 5.0),)):
+        pending = [task(f"t{k}", cores=1, counted=counted) for k in range(3)]
+        placed = flow_scheduler(slots=1).decide(snapshot(pending, ms[:1])).placements
+        assert len(placed) == 3
+        assert any(p.terms.get("spreading", 0.0) > 0.0 for p in placed) == bool(counted)
+
+
 def test_wishes_choose_among_places_and_are_no_reason_to_wait() -> None:
     ms = machines(3)
     avoided = (("m1", 0.5), ("m3", 0.4))

@@ -322,6 +322,7 @@ def test_what_policies_look_at_survives_a_round_trip(tmp_path: Path) -> None:
         input_mb=3.5,
         locality=(("rack", "r1", 0.25), ("zone", "", 1.0)),
         wishes=((now.machines[0].name, 0.125),),
+        counted=((0, 0.25), (3, 1.5)),
     )
     now = replace(now, pending=(task, *now.pending[1:]))
     file = tmp_path / "now.json"
@@ -334,11 +335,12 @@ def test_what_policies_look_at_survives_a_round_trip(tmp_path: Path) -> None:
     wrong["pending"][0] |= {
         "wishes": {"nowhere": 1.0},
         "run_s": 0.0,
+        "counted": [{"count": 0, "price": 0.0}],
         "locality": [{"label": "a", "value": "b", "share": 2}],
     }
     file.write_text(json.dumps(wrong))
     with pytest.raises(InputError) as caught:
         load_snapshot(file)
     told = "\n".join(str(p) for p in caught.value.problems)
-    for part in ("run_s", "locality[0].share"):
+    for part in ("run_s", "counted[0].price", "locality[0].share"):
         assert part in told

@@ -32,8 +32,10 @@ def prepare() -> None:
     one = Demand("one", ("one-1", "one-2"), {"cpu": 1}, places, sensitivity=1.0, pressure=1.0)
     gang = Demand("gang", ("gang-1", "gang-2", "gang-3"), {"cpu": 2}, group="gang")
     related = [Demand(r.name, (r.name, f"{r.name}-2"), {"cpu": 1}, holds=(r.name,), joins=(r.name,)) for r in relations]
+    counted = replace(one, counted=((0, 1.0),))
+    other = replace(one, name="other", tasks=("other",))
     solver = make_solver("ortools")
-    for demands in ([one, replace(one, name="other", tasks=("other",))], [one, related[0]], [one, related[1]], [gang]):
+    for demands in ([one, other], [one, related[0]], [one, related[1]], [gang], [counted, other]):
         outcome = place(fleet, demands, [TaskGroup("gang", 3)], solver=solver, keep_record=True)
         assert outcome.record is not None, "the round was asked for its record"
         outcome.record(None)

@@ -449,6 +449,10 @@ class _Fill:
             trades, more = state.trade(start, settings.settle_looks - looked)
             self.counts["trades"] += trades
             looked += looks + more
+            if not moves and not trades and looked < settings.settle_looks:
+                trades, more = state.make_room(start, self.whole, settings.settle_looks - looked)
+                self.counts["trades"] += trades
+                looked += more
             # One class that was placed anew beside all others has the best places there are.
             if (not moves and not trades) or len(waiting.classes) == 1:
                 break

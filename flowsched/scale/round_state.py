@@ -232,6 +232,38 @@ class BulkRoundState:
         self._touch_moved(before, machine)
         return int(trades), int(looked)
 
+    def make_room(self, start: int, candidates: CandidateIndex, budget: int) -> tuple[int, int]:
+        """Tasks that should not be on one machine go to full ones, from which others move; how many found room, and places
+        looked at.
+        """
+        model = self.model
+        of_round = np.array([feature.of_round for feature in self.cluster.features], dtype=np.bool_)
+        spread = (model.coefficients * model.effects)[:, of_round].sum(axis=1) * model.scale
+        order = np.argsort(self.task_class[start:], kind="stable")
+        if self.relations:
+            bound = [c for c in np.unique(self.task_class[start:]).tolist() if self.relations.concerns(c)]
+            order = order[~np.isin(self.task_class[start:][order], bound)]
+        classes, first = np.unique(self.task_class[start:][order], return_index=True)
+        if not spread[classes].any() or len(classes) < 2 or len(classes) * len(self.free) > budget:
+            return 0, 0
+        machine = self.machine[start:]
+        before = machine.copy()
+        made, looked = trade_kernels.make_room(
+            np.append(first, len(order)),
+            order,
+            classes,
+            spread,
+            machine,
+            self.believed[start:],
+            candidates.rows[~self.barred[candidates.rows]],
+            model,
+            self.free,
+            self.readings,
+            budget,
+        )
+        self._touch_moved(before, machine)
+        return int(made), int(looked)
+
     def give_back(self, start: int, waiting: Waiting) -> None:
         """Take back places that cost more, beside all others, than leaving the task or than its class may pay: the dearest
         place meets the one that is left cheapest.

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.scale.compiled import compiled
-from flowsched.scale.kernels import LEAST_GAIN, Model, cost_beside, place_cost, prices_at, put, takes
+from flowsched.scale.compiled import borrowing, compiled
+from flowsched.scale.kernels import LEAST_GAIN, MANY, Model, cost_beside, place_cost, prices_at, put, takes
 from flowsched.support.arrays import FloatArray, IntArray
+
+TRIES = 16
+"""Places without room that are looked at for a task that should go elsewhere."""
 
 
 @compiled
@@ -81,3 +84,136 @@ def trade(
         for n in range(first[i], first[i + 1]):
             cost[order[n]] = cost_beside(machine[order[n]], classes[i], model, readings)
     return trades, looked
+
+
+@borrowing
+def leaving(m: int, a: int, b: int, free: IntArray, model: Model) -> int:
+    """Tasks of class b that have to leave machine m so that one of class a has its resources; ``MANY`` if none would do."""
+    most = 0
+    for r in range(model.demands.shape[1]):
+        missing = model.demands[a, r] - free[m, r]
+        if model.demands[a, r] > 0 and missing > 0:
+            each = model.demands[b, r]
+            if each <= 0:
+                return MANY
+            most = max(most, (missing + each - 1) // each)
+    return most
+
+
+@borrowing
+def move_one(placements: IntArray, machine: IntArray, here: int, there: int) -> None:
+    """The first of some placements on machine ``here`` is on machine ``there`` from now on."""
+    for p in placements:
+        if machine[p] == here:
+            machine[p] = there
+            return
+
+
+@compiled
+def make_room(
+    first: IntArray,
+    order: IntArray,
+    classes: IntArray,
+    spread: FloatArray,
+    machine: IntArray,
+    cost: FloatArray,
+    rows: IntArray,
+    model: Model,
+    free: IntArray,
+    readings: IntArray,
+    budget: int,
+) -> tuple[int, int]:
+    """Let tasks that should not be on one machine go to one that is full, from which tasks of one other class move away.
+
+    As many of these as make room go where each costs least; the dearest place of a class is looked at, again and again, and
+    the ``TRIES`` cheapest places that it has no room on. ``spread`` by class: what one more of the same round costs the next
+    one of the class, 0 for those that may share a machine; ``rows``: machines that take tasks. Other arguments as for
+    ``trade``. Returns tasks that found room and machines looked at.
+    """
+    made = 0
+    looked = 0
+    there = np.zeros((len(classes), len(free)), dtype=np.int64)
+    for j in range(len(classes)):
+        for n in range(first[j], first[j + 1]):
+            there[j, machine[order[n]]] += 1
+    price = np.empty(len(rows))
+    other = np.empty(len(rows))
+    away = np.empty(len(order), dtype=np.int64)
+    for i in range(len(classes)):
+        a = classes[i]
+        step = spread[a]
+        while step > 0.0 and looked <= budget:
+            here = -1
+            dearest = 0.0
+            for n in range(first[i], first[i + 1]):
+                m = machine[order[n]]
+                paid = cost_beside(m, a, model, readings)
+                if here < 0 or paid > dearest:
+                    here = m
+                    dearest = paid
+            looked += first[i + 1] - first[i] + len(rows)
+            prices_at(rows, a, model, readings, price)
+            found = False
+            for near in np.argsort(price, kind="mergesort")[:TRIES]:
+                k = rows[near]
+                if found or dearest - price[near] <= 0.5 * step:
+                    break
+                if k == here or takes(k, a, free, readings, model.limits, model.demands, model.effects):
+                    continue
+                for j in range(len(classes)):
+                    many = leaving(k, a, classes[j], free, model)
+                    if j == i or many == 0 or many > there[j, k]:
+                        continue
+                    b = classes[j]
+                    put(here, a, -1, model, free, readings)
+                    before = dearest
+                    for _ in range(many):
+                        put(k, b, -1, model, free, readings)
+                        before += place_cost(k, b, model, readings)
+                    after = np.inf
+                    if takes(k, a, free, readings, model.limits, model.demands, model.effects):
+                        after = place_cost(k, a, model, readings)
+                    gone = 0
+                    if after <= model.ceiling[a]:
+                        put(k, a, 1, model, free, readings)
+                        while gone < many and after < before - LEAST_GAIN:
+                            looked += len(rows)
+                            prices_at(rows, b, model, readings, other)
+                            best = -1
+                            for n in range(len(rows)):
+                                if (best < 0 or other[n] < other[best]) and takes(
+                                    rows[n], b, free, readings, model.limits, model.demands, model.effects
+                                ):
+                                    best = n
+                            if best < 0 or other[best] > model.ceiling[b]:
+                                break
+                            after += other[best]
+                            away[gone] = rows[best]
+                            put(away[gone], b, 1, model, free, readings)
+                            gone += 1
+                        if gone == many and after < before - LEAST_GAIN:
+                            found = True
+                        else:
+                            put(k, a, -1, model, free, readings)
+                    if not found:
+                        for n in range(gone):
+                            put(away[n], b, -1, model, free, readings)
+                        for _ in range(many):
+                            put(k, b, 1, model, free, readings)
+                        put(here, a, 1, model, free, readings)
+                        continue
+                    made += 1
+                    move_one(order[first[i] : first[i + 1]], machine, here, k)
+                    there[i, here] -= 1
+                    there[i, k] += 1
+                    for n in range(many):
+                        move_one(order[first[j] : first[j + 1]], machine, k, away[n])
+                        there[j, k] -= 1
+                        there[j, away[n]] += 1
+                    break
+            if not found:
+                break
+    for i in range(len(classes)):
+        for n in range(first[i], first[i + 1]):
+            cost[order[n]] = cost_beside(machine[order[n]], classes[i], model, readings)
+    return made, looked

@@ -285,6 +285,18 @@ def test_wide_tasks_find_room_beside_narrow_ones() -> None:
     assert not run(world).left
 
 
+def test_tasks_make_room_for_others_that_should_not_be_on_one_machine() -> None:
+    """The wide task rather has the first machine, and does not fit beside the others, which may not have the third."""
+    wide = plain("wide", 1, 4000, preference={"c": 0.1})
+    narrow = plain("narrow", 4, 1000, forbidden=frozenset("c"), counted=((0, 0.5),))
+    boxes = tuple(replace(box, name=name) for box, name in zip(equal_boxes(3, 4000), "abc", strict=True))
+    world = World(boxes, kinds=(wide, narrow))
+    assert loads(world, run(world)) == {"a": 2, "b": 2, "c": 1}
+    # Not where that costs more than it is worth.
+    world = World(boxes, kinds=(replace(wide, preference={"c": 3.0}), narrow))
+    assert sorted(loads(world, run(world)).values()) == [0, 1, 4]
+
+
 def test_one_of_a_set_on_each_machine_uses_small_machines_too() -> None:
     """Total room is not enough: twenty sets of one to a machine need every machine, in the right shares."""
     boxes = (*equal_boxes(20, 4000), *(replace(b, name=f"s{b.name}") for b in equal_boxes(20, 2000)))

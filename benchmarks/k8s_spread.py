@@ -9,7 +9,8 @@ that must hold. No API server stands behind the scheduler's state machine.
 
 With `--large` 1,000 pods wait on 5,000 nodes with 30,000 of 1,000 workloads. With `--live` the first mix waits on a real
 control plane, for flowsched and for kube-scheduler in turn. `--one-by-one N` compares N random clusters, 70 to 95 % full,
-with the same pods in the same order, a round each: workloads that have two more replicas on some node are counted.
+with the same pods in the same order, a round each: it counts the workloads that have two more replicas on some node, and
+those of these of which the round places more.
 """
 
 from __future__ import annotations
@@ -305,19 +306,26 @@ def random_cluster(seed: int) -> tuple[list[objects.Node | objects.Pod], list[Js
 
 
 def compare(seed: int) -> Json:
-    """A random cluster in one round and one by one; ``more``: by workload with two more on a node, the most of both."""
+    """A random cluster in one round and one by one; ``more``: by workload with two more on a node, the most of both.
+
+    ``fewer``: those of which pods wait that came one by one, and the round places more.
+    """
     there, waiting = random_cluster(seed)
     together, _ = one_round([*there, *map(read_pod, waiting)])
     alone = each_alone(there, waiting)
     most, least = most_of(together, waiting), most_of(alone, waiting)
     measured = {p["metadata"]["ownerReferences"][0]["name"] for p in waiting if p["metadata"]["annotations"]}
     more = {name: [most[name], least[name]] for name in most if most[name] > max(1, least[name]) + 1}
+    owner = {p["metadata"]["name"]: p["metadata"]["ownerReferences"][0]["name"] for p in waiting}
+    once, in_turn = (Counter(owner[name] for name in placed) for placed in (together, alone))
     return {
         "seed": seed,
         "workloads": len(most),
         "measured": len(measured & most.keys()),
         "more": more,
         "more_measured": len(measured & more.keys()),
+        "fewer": sorted(name for name in more if in_turn[name] < once[name]),
+        "fewer_measured": sum(in_turn[name] < once[name] for name in measured & more.keys()),
         "together": len(together),
         "alone": len(alone),
     }
@@ -421,6 +429,17 @@ def _of_mixes(rows: Sequence[Json]) -> str:
     )
 
 
+def _of_clusters(rows: Sequence[Json]) -> str:
+    measured = [sum(row[key] for row in rows) for key in ("measured", "more_measured", "fewer_measured")]
+    whole = [sum(row["workloads"] for row in rows), *(sum(len(row[key]) for row in rows) for key in ("more", "fewer"))]
+    lines = [
+        ["workloads of replicas", "all", "two more on a node", "of which more are placed"],
+        ["without a profile", *(str(n - m) for n, m in zip(whole, measured, strict=True))],
+        ["with a profile", *map(str, measured)],
+    ]
+    return f"{len(rows)} clusters, in one round and one by one\n\n" + "\n".join(text_table(lines, left=(0,), indent=""))
+
+
 @click.command()
 @click.option("--times", default=1, show_default=True, type=click.IntRange(1), help="So many times nodes and pods.")
 @click.option("--large", is_flag=True, help="1,000 workloads on 5,000 nodes instead.")
@@ -437,13 +456,7 @@ def main(times: int, large: bool, live: bool, clusters: int, first: int, repeats
         text = table(rows, {title: lambda r, key=key: str(r[key]) for title, key in shown.items()})
     elif clusters:
         name, rows = "one-by-one", [compare(seed) for seed in range(first, first + clusters)]
-        total = {key: sum(row[key] for row in rows) for key in ("workloads", "measured", "more_measured")}
-        more = sum(len(row["more"]) for row in rows)
-        plain = (
-            f"of {total['workloads'] - total['measured']} workloads without a profile {more - total['more_measured']}"
-        )
-        measured = f"of {total['measured']} with one {total['more_measured']}"
-        text = f"{clusters} clusters: {plain} have two more replicas on a node than one by one, {measured}."
+        text = _of_clusters(rows)
     else:
         name = "large" if large else f"{40 * times}-nodes"
         rows = measure_large(repeats) if large else measure(times, repeats)

@@ -22,7 +22,7 @@ from flowsched_k8s.pod_groups import GroupRef, GroupSpec
 from flowsched_k8s.queue import Cause, PodQueue, causes_of
 from flowsched_k8s.recorder import histogram
 from flowsched_k8s.round_input import NO_WORLD, ClassInput, KeptBetween, Nominee, RoundInput
-from flowsched_k8s.spreading import HOST_SKEW, RoundCount, SpreadWish, counts_of, default_wishes, divided
+from flowsched_k8s.spreading import HOST_SKEW, OF_FORECASTS, SpreadWish, counts_of, default_wishes, divided, per_pod
 from flowsched_k8s.verdicts import VerdictCache, Verdicts
 from flowsched_k8s.world import WorldBuilder, task_of
 from flowsched_models.machine import MachineType
@@ -34,6 +34,9 @@ MOST_QUESTIONS = 200_000
 """Of a pod's static filters to a node, in one round; about a second's work."""
 MOST_KINDS = 1_000
 """Of pods in one round: each costs about a millisecond."""
+
+Counts = Mapping[str, int]
+"""Numbers of the counts that kinds of pods have in a round, by uid of their workload and by relation."""
 
 
 class InputBuilder:
@@ -186,7 +189,7 @@ class InputBuilder:
         classes = [
             part
             for members, whole in zip(by_class.values(), wholes, strict=True)
-            for part in self._divided(members, whole, counts)
+            for part in self._divided(members, whole, counts[whole.task is not None])
         ]
         refs = sorted(group_priority, key=group_name)
         measured = any(c.task is not None for c in classes)
@@ -349,30 +352,30 @@ class InputBuilder:
                 cost += term.weight / 100.0 * (fleet.members(term.relation) == 0)
         return cost
 
-    def _counts(self, by_class: Iterable[Sequence[PodEntry]], wholes: Iterable[ClassInput]) -> dict[str, RoundCount]:
-        """The counts of pods at linear prices that should not be on one node: by uid of their workload, and by relation."""
+    def _counts(self, by_class: Iterable[Sequence[PodEntry]], wholes: Iterable[ClassInput]) -> tuple[Counts, Counts]:
+        """The counts of pods that should not be on one node: of those at linear prices, and of measured ones."""
         cache = self._cache
-        of_workload: Counter[str] = Counter()
-        waiting: Counter[str] = Counter()
-        there: dict[str, int] = {}
+        of_workload: tuple[Counter[str], Counter[str]] = Counter(), Counter()
+        waiting: tuple[Counter[str], Counter[str]] = Counter(), Counter()
+        per_node: dict[str, bool] = {}
         for members, whole in zip(by_class, wholes, strict=True):
-            if whole.task is not None:
-                continue
-            of_workload.update(w for e in members if (w := cache.wants(e).workload) is not None)
+            measured = whole.task is not None
+            if measured and self._model is not None:
+                continue  # its rounds have no counts
+            of_workload[measured].update(w for e in members if (w := cache.wants(e).workload) is not None)
             wants = cache.wants(members[0])
             for relation in dict.fromkeys(term.relation for term in wants.soft if term.weight < 0):
                 if relation in wants.joins:
-                    if relation not in there:
-                        counts = cache.fleet.topology_counts(relation)
-                        there[relation] = int(counts.members.sum()) if counts.per_machine else -1
-                    waiting[relation] += len(members) if there[relation] >= 0 else 0
-        # Two on a node are no more than the default allows, and only one more than if each had one to itself.
-        waiting.update({workload: pods for workload, pods in of_workload.items() if pods >= HOST_SKEW})
-        return counts_of(waiting, lambda kind: there[kind] if kind in there else len(cache.rows_of_workload(kind)))
+                    if relation not in per_node:
+                        per_node[relation] = cache.fleet.topology_counts(relation).per_machine
+                    waiting[measured][relation] += len(members) if per_node[relation] else 0
 
-    def _divided(
-        self, members: Sequence[PodEntry], whole: ClassInput, counts: Mapping[str, RoundCount]
-    ) -> list[ClassInput]:
+        # Two on a node are no more than the default allows, and only one more than if each had one to itself.
+        for mine, pods in zip(waiting, of_workload, strict=True):
+            mine.update({workload: count for workload, count in pods.items() if count >= HOST_SKEW})
+        return counts_of(waiting[False]), counts_of(waiting[True], OF_FORECASTS)
+
+    def _divided(self, members: Sequence[PodEntry], whole: ClassInput, counts: Counts) -> list[ClassInput]:
         """A class as its pods share the domains that they wish to be spread over, and by the images that they run.
 
         Pods that pay the same stay one class. ``counts``: what pods of some kinds mind on single nodes.
@@ -390,11 +393,15 @@ class InputBuilder:
         if alike.keys() == {(None, ())} and not any(term.weight < 0 for term in cache.wants(members[0]).soft):
             return [whole]
         paid: dict[object, tuple[NDArray[np.float64], tuple[tuple[int, float], ...], list[int]]] = {}
-        nodes = int(np.count_nonzero(whole.allowed))
         room = np.where(whole.allowed, cache.fleet.places(whole.needs, len(members)), 0)
+        # What pods themselves prefer, and what is forecast for them, is worth more than what is guessed of neighbours.
+        prefers = whole.preference[whole.allowed]
+        gentle = whole.task is not None or bool((prefers != prefers[:1]).any())
         for (workload, images), mine in alike.items():
-            counted = _counted(cache.wants(members[mine[0]]), workload, counts, nodes) if whole.task is None else ()
-            wishes = self._spread_wishes(cache.wants(members[mine[0]]), workload, whole.eligible)
+            counted = _counted(cache.wants(members[mine[0]]), workload, counts, gentle)
+            wishes = self._spread_wishes(
+                cache.wants(members[mine[0]]), workload, whole.eligible, {} if gentle else counts
+            )
             pull = pulls.get(images)
             for which, shared in divided(wishes, room, len(mine)):
                 cost = shared if pull is None else shared + pull
@@ -412,21 +419,37 @@ class InputBuilder:
             for cost, counted, which in paid.values()
         ]
 
-    def _spread_wishes(self, wants: Wants, workload: str | None, eligible: NDArray[np.bool_]) -> list[SpreadWish]:
-        """Preferred anti-affinity, spreads that may be broken, and those that Kubernetes adds."""
+    def _spread_wishes(
+        self, wants: Wants, workload: str | None, eligible: NDArray[np.bool_], counts: Counts
+    ) -> list[SpreadWish]:
+        """Preferred anti-affinity, spreads that may be broken, and those that Kubernetes adds. ``counts`` as for those
+        of the round.
+        """
         fleet = self._cache.fleet
         found = []
         for term in wants.soft:
             if term.weight < 0:
-                counts = fleet.topology_counts(term.relation)
+                topology = fleet.topology_counts(term.relation)
                 weight = -term.weight / 100.0
-                by_domain = counts.by_domain(counts.members)
+                by_domain = topology.by_domain(topology.members)
                 own = term.relation in wants.joins
                 skew, nowhere = (1, 0.0) if term.skew is None else (term.skew, weight)
-                found.append(SpreadWish(counts.domain, by_domain, weight, skew, nowhere, own, counts.per_machine))
+                found.append(
+                    SpreadWish(
+                        topology.domain,
+                        by_domain,
+                        weight,
+                        skew,
+                        nowhere,
+                        own,
+                        topology.per_machine,
+                        own and term.relation in counts,
+                    )
+                )
         if workload is not None:
             rows = self._cache.rows_of_workload(workload)
-            found += default_wishes(rows, self._cache.zones[: fleet.rows], eligible, SPREAD_WEIGHT / 100.0)
+            zones = self._cache.zones[: fleet.rows]
+            found += default_wishes(rows, zones, eligible, SPREAD_WEIGHT / 100.0, workload in counts)
         return found
 
     def _slowness(self, entry: PodEntry) -> NDArray[np.float64]:
@@ -486,16 +509,14 @@ class InputBuilder:
         return Nominee(entry.key.uid, entry.priority, node, entry.needs, holds, joins)
 
 
-def _counted(
-    wants: Wants, workload: str | None, counts: Mapping[str, RoundCount], nodes: int
-) -> tuple[tuple[int, float], ...]:
-    """In which counts pods are that may go to ``nodes`` nodes, and what each that is there costs one more of them."""
+def _counted(wants: Wants, workload: str | None, counts: Counts, gentle: bool) -> tuple[tuple[int, float], ...]:
+    """In which counts pods are, and what each that is there costs one more of them."""
     wishes = [(t.relation, -t.weight, t.skew or 1) for t in wants.soft if t.weight < 0 and t.relation in wants.joins]
     if workload is not None:
         wishes.append((workload, SPREAD_WEIGHT, HOST_SKEW))
     found: dict[int, float] = {}
     for kind, weight, skew in wishes:
-        count = counts.get(kind)
-        if count is not None:
-            found[count.number] = found.get(count.number, 0.0) + count.per_pod(weight / 100.0, skew, nodes)
+        number = counts.get(kind)
+        if number is not None:
+            found[number] = found.get(number, 0.0) + per_pod(weight / 100.0, skew, gentle)
     return tuple(sorted(found.items()))

@@ -252,6 +252,7 @@ class MeasuredPods:
                 joins=c.joins,
                 group=c.group,
                 wishes=wished(c.preference[world.rows]),
+                counted=c.counted,
                 gpus=TaskGpus(c.needs[asked[0]], models=c.gpu_models) if asked else None,
             )
             for uid, since in zip(c.uids, c.since_s, strict=True):

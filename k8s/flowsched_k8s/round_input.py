@@ -60,8 +60,8 @@ class PodKind:
     gpu_models: tuple[str, ...] = ()
     """Models of GPU that they may have, of those that ask for any; empty for all."""
     counted: tuple[tuple[int, float], ...] = ()
-    """Of pods at linear prices: (number, price), in which counts of what a round puts on each node they are, and what each
-    that is there costs one more of them."""
+    """(number, price): in which counts of what a round puts on each node they are, of those of measured pods or those of
+    linear prices, and what each that is there costs one more of them."""
 
 
 @dataclass(frozen=True, eq=False)

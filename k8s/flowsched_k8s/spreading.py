@@ -12,7 +12,7 @@ of the linear prices: each pod of a kind that is there costs the next one the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,12 +25,12 @@ HOST_SKEW, ZONE_SKEW = 3, 5
 _WORKLOADS = frozenset({"ReplicaSet", "StatefulSet", "ReplicationController"})
 _MOST_SHARES = 32
 """A class is divided into no more; where there are more domains, each share has several."""
-_COUNTS = 8
-"""Counts of what a round puts on each node."""
-_OF_WISH = 0.75
-"""What a pod of the same round costs, of what one that was there costs: with 1, pods of a round go to a node with two of
-their kind rather than to one that the round has put one of them on.
-"""
+_COUNTS = 16
+"""Counts of what a round puts on each node, for the network of classes."""
+OF_FORECASTS = 64
+"""The same for measured pods: arrays by node and count."""
+_FIRMLY, _GENTLY = 2.0, 0.75
+"""What a pod of the same round costs, of the first one beyond the skew."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +51,8 @@ class SpreadWish:
     """Whether the pods that wish it are of the kind themselves."""
     per_node: bool = False
     """Whether no domain has two nodes."""
+    counted: bool = False
+    """Whether each that was there before costs as much as one that the round puts there."""
 
     @property
     def divides(self) -> bool:
@@ -89,6 +91,9 @@ class SpreadWish:
         return found
 
     def _by_row(self, members: IntArray, fullest: int | None = None) -> FloatArray:
+        if self.counted:
+            cost = per_pod(self.weight, self.skew) * members
+            return np.append(cost, self.nowhere)[np.where(self.domain >= 0, self.domain, -1)]
         most = max(1, int(members.max(initial=0)) if fullest is None else fullest) + self.skew - 1
         return np.append(self.weight * members / most, self.nowhere)[np.where(self.domain >= 0, self.domain, -1)]
 
@@ -104,45 +109,43 @@ def workload_of(pod: Pod) -> str | None:
     return next((o.uid for o in owners if o.controller and o.kind in _WORKLOADS), None)
 
 
-def default_wishes(rows: Collection[int], zone: IntArray, eligible: BoolArray, weight: float) -> list[SpreadWish]:
+def default_wishes(
+    rows: Collection[int], zone: IntArray, eligible: BoolArray, weight: float, counted: bool = False
+) -> list[SpreadWish]:
     """Kubernetes' default constraints for a pod whose like are on the nodes ``rows`` (one entry for each).
 
     ``zone``: [rows] number of each node's zone; those without the label are one together. Nodes that are not ``eligible``
-    are not counted. On one node as many as ``HOST_SKEW`` allows cost nothing.
+    are not counted. On one node as many as ``HOST_SKEW`` allows cost nothing. ``counted``: whether those of the round are.
     """
     there = np.fromiter((row for row in rows if eligible[row]), np.int64)
     by_zone = np.bincount(zone[there], minlength=int(zone.max(initial=0)) + 1)
-    on_node = np.maximum(0, np.bincount(there, minlength=len(zone)) + 1 - HOST_SKEW)
+    on_node = np.bincount(there, minlength=len(zone))
+    on_node = np.where(on_node >= HOST_SKEW, on_node if counted else on_node + 1 - HOST_SKEW, 0)
     found = [SpreadWish(zone, by_zone, weight, ZONE_SKEW)]
     if on_node.any():
-        found.append(SpreadWish(np.arange(len(zone)), on_node, weight, HOST_SKEW, per_node=True))
+        found.append(SpreadWish(np.arange(len(zone)), on_node, weight, HOST_SKEW, per_node=True, counted=counted))
     return found
 
 
-@dataclass(frozen=True)
-class RoundCount:
-    """In which count of what a round puts on each node the pods of a kind are."""
+def per_pod(weight: float, skew: int, gentle: bool = False) -> float:
+    """What each pod of a kind that a round puts on a node costs the next one there; ``weight`` and ``skew`` of its wish.
 
-    number: int
-    pods: int
-    """Of the kind, those that wait and those that are there."""
-
-    def per_pod(self, weight: float, skew: int, nodes: int) -> float:
-        """What each that is there costs a pod more that may go to ``nodes`` nodes; ``weight`` and ``skew`` of its wish."""
-        return _OF_WISH * weight / (max(1.0, self.pods / max(1, nodes)) + skew - 1)
+    Twice what the first one beyond the skew costs pods that come alone, but less than the weight: a guess of what neighbours
+    do is seldom worth another replica. ``gentle``: less than that first one, for pods with reasons of their own for a node.
+    """
+    return weight * (_GENTLY / skew if gentle else min(_GENTLY, _FIRMLY / skew))
 
 
-def counts_of(waiting: Mapping[str, int], there: Callable[[str], int]) -> dict[str, RoundCount]:
-    """The count of each kind in a round. ``waiting``: pods of each that wait; ``there``: how many of one are there.
+def counts_of(waiting: Mapping[str, int], most: int = _COUNTS) -> dict[str, int]:
+    """The number of the count that each kind has in a round. ``waiting``: pods of each that wait; ``most``: of counts.
 
     Kinds with one pod need none. The largest come first, each to the count with the fewest pods so far.
     """
-    load = [0] * _COUNTS
-    found: dict[str, RoundCount] = {}
+    load = [0] * most
+    found: dict[str, int] = {}
     for kind in sorted((k for k, pods in waiting.items() if pods > 1), key=lambda k: (-waiting[k], k)):
-        number = load.index(min(load))
-        found[kind] = RoundCount(number, waiting[kind] + there(kind))
-        load[number] += waiting[kind]
+        found[kind] = load.index(min(load))
+        load[found[kind]] += waiting[kind]
     return found
 
 

@@ -16,7 +16,7 @@ from model_server import ModelServer
 from flowsched_k8s import names
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.spreading import SpreadWish, counts_of, default_wishes, divided, workload_of
+from flowsched_k8s.spreading import SpreadWish, counts_of, default_wishes, divided, per_pod, workload_of
 
 WEB = {"app": "web"}
 HOST = "kubernetes.io/hostname"
@@ -129,13 +129,21 @@ def test_more_domains_than_shares_are_shared_by_several() -> None:
 
 def test_counts_go_to_the_largest_kinds_first_and_to_none_with_one_pod() -> None:
     waiting = {"lone": 1, **{f"k{i}": 2 + i for i in range(10)}}
-    counts = counts_of(waiting, lambda kind: 100 if kind == "k9" else 0)
+    counts = counts_of(waiting, 8)
     assert "lone" not in counts
-    assert [counts[f"k{i}"].number for i in range(9, 1, -1)] == list(range(8))
-    assert (counts["k1"].number, counts["k0"].number) == (7, 6)
-    assert counts["k9"].pods == 111
-    assert counts["k9"].per_pod(1.0, 3, 37) == pytest.approx(0.75 / (3 + 3 - 1))
-    assert counts["k8"].per_pod(1.0, 3, 37) == pytest.approx(0.75 / (1 + 3 - 1))
+    assert [counts[f"k{i}"] for i in range(9, 1, -1)] == list(range(8))
+    assert (counts["k1"], counts["k0"]) == (7, 6)
+
+
+def test_a_pod_of_the_round_costs_what_the_skew_and_the_weight_say() -> None:
+    assert [per_pod(0.5, skew) for skew in (1, 2, 3)] == pytest.approx([0.375, 0.375, 1 / 3])
+    assert [per_pod(0.5, skew, gentle=True) for skew in (1, 3)] == pytest.approx([0.375, 0.125])
+
+
+def test_what_was_there_costs_as_much_as_what_the_round_puts_there() -> None:
+    zone, eligible = np.zeros(3, np.int64), np.ones(3, np.bool_)
+    _, by_host = default_wishes([0, 0, 0, 0, 1, 1], zone, eligible, 1.0, counted=True)
+    assert by_host.cost() == pytest.approx([4 * per_pod(1.0, 3), 0.0, 0.0])
 
 
 # Clusters
@@ -279,6 +287,42 @@ def test_one_or_two_pods_of_a_workload_need_no_count() -> None:
     running.create(*(pod for i in range(5) for pod in replicas(1 + i % 2, uid=f"rs{i}")))
     assert running.begin() and running.given is not None
     assert all(c.counted == () for c in running.given.classes)
+
+
+def test_measured_replicas_of_one_round_do_not_pile_up_on_a_node() -> None:
+    """On the two large nodes, which have nothing else, each of the twenty would run a little faster."""
+    server = ModelServer()
+    for k in range(10):
+        server.put(b.node(f"n{k}", "64" if k < 2 else "16", "64Gi", labels={names.ZONE: "abc"[k % 3], HOST: f"n{k}"}))
+    running = ModelScheduler(server, Configuration())
+    running.create(*jobs(16, "4"), *replicas(20, cpu="500m", annotations={names.PROFILE: "blackscholes"}))
+    running.round()
+    there = Counter(bind.node for bind in running.binds if bind.pod.name.startswith("rs-"))
+    assert sum(there.values()) == 20
+    assert max(there.values()) <= 3
+
+
+def test_replicas_find_room_where_others_can_leave_it() -> None:
+    """Wide jobs choose first; those on small nodes go elsewhere, so that replicas need not share the large ones."""
+    server = ModelServer()
+    for k in range(12):
+        labels = {names.ZONE: "abc"[k % 3], HOST: f"n{k}"}
+        server.put(b.node(f"n{k}", ("4", "8", "16")[k // 4], "64Gi", labels=labels))
+    running = ModelScheduler(server, Configuration())
+    running.create(*replicas(10, cpu="4", uid="wide"), *jobs(60, "500m"), *replicas(60, cpu="100m"))
+    running.round()
+    there = Counter(bind.node for bind in running.binds if bind.pod.name.startswith("rs-"))
+    assert sum(there.values()) == 60
+    assert max(there.values()) <= 6
+
+
+def test_replicas_stay_where_they_would_rather_be_than_on_nodes_of_their_own() -> None:
+    running = mixed()
+    few = [f"n{k}" for k in range(15)]
+    wish = b.affinity(prefers=[(100, [{"key": HOST, "operator": "In", "values": few}])])
+    running.create(*replicas(60, cpu="100m", affinity=wish))
+    running.round()
+    assert sum(bind.node in few for bind in running.binds) >= 50
 
 
 HARD = [b.spread(HOST, b.selector(**WEB), skew=3)]

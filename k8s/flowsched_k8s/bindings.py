@@ -38,6 +38,7 @@ _SILENT_S = 2.0
 _TOLD_EVERY_S = 10.0
 """So often a pod whose binding has no outcome is told so, should its condition not say it."""
 
+_BINDING_TO = "binding to"
 _NO_ANSWER = "no answer from the API server yet, as when a webhook for pods/binding hangs"
 
 
@@ -261,11 +262,15 @@ class Bindings:
         """Namespaces whose pods are not decided, because bindings of them have no outcome."""
         return sorted(self._stuck)
 
-    def why_stuck(self, namespace: str) -> str:
-        """Why no round decides on the pods of a namespace; empty if they are decided on."""
+    def why_stuck(self, entry: PodEntry) -> str:
+        """Why no round decides on a pod, as bindings of its namespace have no outcome; empty if it is decided on."""
+        namespace = entry.key.namespace
         apart = self.turns.apart(namespace) if namespace in self._stuck else []
         if not apart:
             return ""
+        if entry.message.startswith(_BINDING_TO):
+            # It has said so of its own binding; a thousand pods that say it in other words are a thousand writes.
+            return entry.message
         return f"waits for {len(apart)} binding(s) of namespace {namespace} without an outcome: {_failed(apart)}"
 
     def _tell_of(self, turn: Turn[Bind], now: float) -> list[Instruction]:
@@ -287,7 +292,9 @@ class Bindings:
             if entry is None or self.under_way.get(bind.pod.uid) is not bind:
                 continue
             self._tallies.binds["withdrawn"] += self.withdraw(bind.pod.uid, unsent, now)
-            text = f"binding to {bind.node} failed: not sent, as others of namespace {namespace} have no outcome: {why}"
+            text = (
+                f"{_BINDING_TO} {bind.node} failed: not sent, as others of namespace {namespace} have no outcome: {why}"
+            )
             out += self._notices.tell(entry, names.SCHEDULER_ERROR, text, now)
         return out
 
@@ -476,4 +483,4 @@ def _reason(apart: list[Turn[Bind]]) -> str:
 
 def _failed(apart: list[Turn[Bind]]) -> str:
     one = next((turn for turn in apart if turn.error), apart[0])
-    return f"binding to {one.item.node} failed: {_reason([one])}"
+    return f"{_BINDING_TO} {one.item.node} failed: {_reason([one])}"

@@ -76,7 +76,7 @@ LOG = logging.getLogger(__name__)
 
 BACKLOG = 64
 """With more decided bindings than this waiting to be sent, the next round gathers more pods instead."""
-PATCHERS = 8
+PATCHERS = 16
 """Conditions under way at a time that are answered, and as many other instructions."""
 CONNECTIONS = 512
 """Requests under way at a time: those that hang must not stop others."""

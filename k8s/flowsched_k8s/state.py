@@ -479,17 +479,14 @@ class SchedulerState:
         free: list[PodEntry] = []
         out: list[Instruction] = []
         for entry in taken:
-            namespace = entry.key.namespace
-            why = self.bindings.why_stuck(namespace)
+            why = self.bindings.why_stuck(entry)
             if not why:
                 free.append(entry)
                 continue
             self._attempted(entry, "error", 0.0)
             out += self.notices.tell(entry, names.SCHEDULER_ERROR, why, now)
-            waits = AttemptOutcome.UNSCHEDULABLE
-            self.queue.requeue(
-                entry.key, now, waits, causes={Cause.BINDING}, like=(Cause.BINDING, namespace), failed=False
-            )
+            waits, like = AttemptOutcome.UNSCHEDULABLE, (Cause.BINDING, entry.key.namespace)
+            self.queue.requeue(entry.key, now, waits, causes={Cause.BINDING}, like=like, failed=False)
         return free, out
 
     def round_input(

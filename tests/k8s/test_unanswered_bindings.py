@@ -178,4 +178,4 @@ def test_conditions_tell_nothing_new_again_and_again() -> None:
     for _ in range(240):
         cluster.step()
     patches = [told for told in cluster.running.told if isinstance(told, PatchCondition)]
-    assert len(patches) <= 3 * 50
+    assert len(patches) <= 50 + 2 * len(cluster.running.state.bindings.turns.apart())

@@ -12,16 +12,20 @@ import os
 import ssl
 import urllib.parse
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import yaml
 
+from flowsched_k8s.api.token_file import TokenFile
 from flowsched_models.document import InputError, Problem
 
 IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
-_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_NAMESPACE_FILE = _ACCOUNT / "namespace"
+_TOKEN_FILE = _ACCOUNT / "token"
 
 
 @dataclass(frozen=True)
@@ -59,11 +63,21 @@ class Access:
     """Of the kubeconfig's context, or of the pod that this runs in; ``default`` if neither says."""
     configuration: Any
     """The official client's ``Configuration``: it renews the credentials."""
+    token: TokenFile | None = None
+    """Where the token is, if it is in a file: the official client reads that once, or remembers it for a minute."""
+    _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     def credentials(self) -> Credentials:
-        """What they are now. May run a credential plugin, so not for the event loop."""
-        settings = self.configuration.auth_settings()
-        authorization = next((str(s["value"]).strip() for s in settings.values() if s.get("value")), None)
+        """What they are now. May run a credential plugin, so not for the event loop. Any thread may ask."""
+        with self._lock:
+            return self._credentials()
+
+    def _credentials(self) -> Credentials:
+        if self.token is not None:
+            authorization: str | None = f"Bearer {self.token.read()}"
+        else:
+            settings = self.configuration.auth_settings()
+            authorization = next((str(s["value"]).strip() for s in settings.values() if s.get("value")), None)
         # A plugin may hand out certificates instead; new connections then use the new one.
         if self.tls is None or not self.configuration.cert_file:
             return Credentials(authorization)
@@ -106,7 +120,8 @@ def _from_kubeconfig(paths: str) -> Access:
         config.load_kube_config(joined, client_configuration=configuration, persist_config=False)
         _, chosen = config.list_kube_config_contexts(joined)
         namespace = str((chosen["context"] or {}).get("namespace") or "default")
-        access = _made(configuration, namespace, _proxy_of(found, chosen["context"]["cluster"]))
+        token = _token_file_of(found, chosen["context"]["user"])
+        access = _made(configuration, namespace, _proxy_of(found, chosen["context"]["cluster"]), token)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = None if mark is None else mark.line + 1
@@ -127,7 +142,7 @@ def _from_within() -> Access:
     try:
         config.load_incluster_config(configuration)
         namespace = _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else "default"
-        return _made(configuration, namespace)
+        return _made(configuration, namespace, token=TokenFile(_TOKEN_FILE))
     except (config.ConfigException, OSError, ValueError) as error:
         raise InputError.one(
             "ServiceAccount", f"the cluster cannot be reached from within: {one_line(error)}"
@@ -148,7 +163,18 @@ def _proxy_of(paths: list[Path], cluster: str) -> str | None:
     return str(clusters[0]["cluster"].get("proxy-url") or "") or None if clusters else None
 
 
-def _made(configuration: Any, namespace: str, proxy: str | None = None) -> Access:
+def _token_file_of(paths: list[Path], user: str) -> TokenFile | None:
+    """The file that kubeconfigs name for a user's token, which goes before a token that stands in them."""
+    for path in paths:
+        document = yaml.safe_load(path.read_text()) or {}
+        for named in document.get("users") or []:
+            if named["name"] == user:
+                told = (named.get("user") or {}).get("tokenFile")
+                return TokenFile(path.absolute().parent / str(told)) if told else None
+    return None
+
+
+def _made(configuration: Any, namespace: str, proxy: str | None = None, token: TokenFile | None = None) -> Access:
     server = str(configuration.host).rstrip("/")
     parts = urllib.parse.urlsplit(server)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -164,7 +190,8 @@ def _made(configuration: Any, namespace: str, proxy: str | None = None) -> Acces
     if proxy is None and not goes_direct(parts.hostname, configuration.no_proxy or ""):
         # From the environment.
         proxy = configuration.proxy or None
-    return Access(server, tls, proxy, getattr(configuration, "tls_server_name", None), namespace, configuration)
+    name = getattr(configuration, "tls_server_name", None)
+    return Access(server, tls, proxy, name, namespace, configuration, token)
 
 
 def goes_direct(host: str, no_proxy: str) -> bool:

@@ -359,7 +359,7 @@ class PodQueue:
         ``later`` ones: no more than so many are taken, of no more than so many ``kinds``. What is left is for the next
         rounds, and keeps no other pod waiting.
         """
-        self._advance(now)
+        self._advance(now, later)
         active, slow = self._ordered[Place.ACTIVE], self._later
         taken: list[PodKey] = []
         alike: set[Hashable] = set()
@@ -628,9 +628,12 @@ class PodQueue:
                 self._activate(other, POD_UPDATED)
                 return
 
-    def _advance(self, now: float) -> None:
+    def _advance(self, now: float, later: int | None) -> None:
+        """What is due becomes active; of unschedulable pods no more than are taken, as tens of thousands may be due."""
         for place, event in ((Place.BACKOFF, BACKOFF_COMPLETE), (Place.UNSCHEDULABLE, TIMED_OUT)):
             while (head := self._ordered[place].first()) is not None and head[0] <= now:
+                if place is Place.UNSCHEDULABLE and later is not None and len(self._later) >= later:
+                    break
                 entry = self._entries[head[1]]
                 self._leave(entry)
                 entry.later = entry.later or place is Place.UNSCHEDULABLE

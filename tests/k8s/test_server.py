@@ -117,7 +117,7 @@ def test_a_pause_of_rounds_is_noted_and_makes_no_replica_unready(setup: Setup) -
     assert get(setup, "/readyz?verbose").text == "[+]caches ok\n[+]rounds ok\nreadyz check passed\n"
     setup.wrong.paused = "pods cannot be followed (for 30 s)"
     got = get(setup, "/readyz?verbose")
-    assert (got.status, get(setup, "/readyz").text) == (200, "ok")
+    assert (got.status, get(setup, "/readyz").text) == (200, "ok\n[!]rounds: pods cannot be followed (for 30 s)\n")
     assert got.text == "[+]caches ok\n[!]rounds: pods cannot be followed (for 30 s)\nreadyz check passed\n"
     setup.wrong.ready = "pods are not listed yet"
     assert "[!]rounds: pods cannot be followed" in get(setup, "/readyz").text

@@ -55,12 +55,14 @@ _LONGEST_PAUSE_S = 0.25
 """and at most so long for that reason."""
 MOST_PODS = 5_000
 """Of a round; with a tenth of a millisecond for each before and after it on the event loop."""
-MOST_LATER = 1_000
+MOST_LATER = 500
 """Of them those that found no room and are tried again with all others of which that is true, such as after five minutes:
 tens of thousands may wait for nodes that will never come, and others are decided between them.
 """
-MOST_LATER_KINDS = 100
-"""And so many kinds: each costs a millisecond, and several where pods may be evicted for it."""
+MOST_LATER_KINDS = 32
+"""And so many kinds: each costs a millisecond, and several where pods may be evicted for it; for more of them a round would
+not plan (:data:`flowsched_k8s.victims.MOST_WORK`).
+"""
 _CLAIM_LISTS = ("persistentvolumeclaims", "persistentvolumes", "storageclasses")
 """What a pod with a claim cannot be placed without."""
 _DRIVER_LISTS = ("csinodes", "csidrivers", "volumeattachments", "csistoragecapacities")

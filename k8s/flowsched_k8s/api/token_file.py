@@ -1,4 +1,4 @@
-"""A token in a file that somebody else replaces from time to time."""
+"""A token in a file that is replaced from time to time."""
 
 from __future__ import annotations
 

@@ -548,10 +548,10 @@ class Process:
             LOG.info("binding not sent", extra={"pod": bind.pod, "node": bind.node, "why": withheld})
             self._woken.set()
             return False
-        result = await self.writer.bind(bind)
-        if result.outcome is WriteOutcome.LOST:
-            self._binds.without_outcome(turn, result.message)
-            result = await self.writer.resolve(bind)
+        result = await self._binds.request(turn, self.writer.bind(bind))
+        if result is None or result.outcome is WriteOutcome.LOST:
+            self._binds.without_outcome(turn, "" if result is None else result.message)
+            result = await self.writer.resolve(bind, again=self._binds.once_more)
         if result.outcome is WriteOutcome.STOPPED:
             return False
         outcome = BindOutcome.BOUND if result.outcome is WriteOutcome.DONE else BindOutcome(result.outcome.value)
@@ -572,7 +572,8 @@ class Process:
         if entry is None or entry.node:
             return False
         LOG.debug("waits", extra={"pod": patch.pod, "reason": patch.reason, "told": patch.message})
-        result = await self.writer.patch_condition(patch)
+        answer = await self._patches.request(turn, self.writer.patch_condition(patch))
+        result = answer or Result(WriteOutcome.LOST, "given up, as too many hang")
         if result.outcome in (WriteOutcome.RETRY, WriteOutcome.LOST, WriteOutcome.REFUSED):
             LOG.info("condition was not written", extra={"pod": patch.pod, "error": result.message})
         if result.outcome in (WriteOutcome.RETRY, WriteOutcome.LOST):

@@ -8,11 +8,12 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-from flowsched_k8s.turns import PATIENCE_S, Turn, Turns
+from flowsched_k8s.turns import GIVE_UP_S, PATIENCE_S, Turn, Turns
 
 LOG = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 
 class Sender(Generic[Item]):
@@ -33,6 +34,9 @@ class Sender(Generic[Item]):
         self.tasks: set[asyncio.Task[None]] = set()
         """Of items that are being carried out."""
         self._timer: asyncio.TimerHandle | None = None
+        self._open: dict[Turn[Item], asyncio.Task[Any]] = {}
+        """Requests under way that may be given up, oldest first."""
+        self._again = asyncio.Semaphore(max(1, turns.slots // 4))
 
     def add(self, namespace: str, item: Item) -> None:
         """Send an item in its turn."""
@@ -48,6 +52,25 @@ class Sender(Generic[Item]):
         if self._timer is None and self.tasks:
             self._timer = asyncio.get_running_loop().call_later(PATIENCE_S / 2, self._look)
 
+    async def request(self, turn: Turn[Item], work: Coroutine[Any, Any, Answer]) -> Answer | None:
+        """The answer to the first request of an item; None if it was given up, as it and too many others hang."""
+        task: asyncio.Task[Answer] = _start(work)
+        self._open[turn] = task
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if turn in self._open:
+                raise
+            return None
+        finally:
+            self._open.pop(turn, None)
+            task.cancel()
+
+    async def once_more(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
+        """The answer to a further request of an item that has no outcome; a few of these are sent at a time."""
+        async with self._again:
+            return await work()
+
     def without_outcome(self, turn: Turn[Item], error: str) -> None:
         """An item is settled apart from now on."""
         self.turns.set_apart(turn, self._clock(), error)
@@ -61,7 +84,12 @@ class Sender(Generic[Item]):
 
     def _look(self) -> None:
         self._timer = None
-        self.turns.look(self._clock())
+        now = self._clock()
+        self.turns.look(now)
+        hanging = [turn for turn in self._open if turn.apart_s is not None]
+        for turn in hanging[: max(0, len(hanging) - self.turns.slots // 4)]:
+            if now - turn.began_s >= GIVE_UP_S:
+                self._open.pop(turn).cancel()
         self.send()
 
     async def _run(self, turn: Turn[Item]) -> None:
@@ -84,7 +112,7 @@ class Sender(Generic[Item]):
             self.send()
 
 
-def _start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+def _start(work: Coroutine[Any, Any, Answer]) -> asyncio.Task[Answer]:
     """A task that has come to its first wait where Python can do that, and begins with the loop's next turn before 3.12."""
     if sys.version_info >= (3, 12):
         return asyncio.Task(work, loop=asyncio.get_running_loop(), eager_start=True)

@@ -8,6 +8,8 @@ from typing import Generic, TypeVar
 
 PATIENCE_S = 0.5
 """A request that has no answer after so long gives its slot back; most are answered in a tenth of that."""
+GIVE_UP_S = 2.0
+"""Of requests that hang for longer a quarter as many as there are slots stay open: an API server has few places for all."""
 STUCK_S = 2.0
 """A closed namespace that has heard nothing for so long is stuck: what waits for it is told."""
 _EACH = 4
@@ -69,11 +71,20 @@ class Turns(Generic[Item]):
         """An item that may be carried out now; it has a slot."""
         if len(self._sent) >= self.slots:
             return None
+        # Each new namespace may be one more that hangs, and requests that hang take the API server's places for others.
+        wary = self._apart_count >= self.slots // 2 and self._unknown_sent(now) >= max(1, self.slots // 4)
         for waiting in (self._clean, self._tainted):
             for namespace in waiting:
-                if not self.closed(namespace, now):
+                if not self.closed(namespace, now) and not (wary and not self._is_known(namespace, now)):
                     return self._begin(waiting, namespace, now)
         return None
+
+    def _is_known(self, namespace: str, now: float) -> bool:
+        """Whether a namespace was answered lately."""
+        return now - self._answered_s.get(namespace, float("-inf")) < _LATELY_S
+
+    def _unknown_sent(self, now: float) -> int:
+        return sum(not self._is_known(turn.namespace, now) for turn in self._sent)
 
     def _begin(self, waiting: OrderedDict[str, deque[Item]], namespace: str, now: float) -> Turn[Item]:
         items = waiting[namespace]
@@ -140,7 +151,7 @@ class Turns(Generic[Item]):
         apart = len(self._apart.get(namespace, ()))
         if apart and (apart >= _EACH or self._apart_count >= self.slots // 2):
             return True
-        return self._apart_count >= _MOST and now - self._answered_s.get(namespace, float("-inf")) >= _LATELY_S
+        return self._apart_count >= _MOST and not self._is_known(namespace, now)
 
     def stuck(self, now: float) -> set[str]:
         """Closed namespaces of which nothing has been heard for a while."""

@@ -35,7 +35,7 @@ def test_what_is_answered_has_all_slots_and_no_limit_of_its_namespace() -> None:
 
 
 @pytest.mark.parametrize("hangs", [True, False])
-@pytest.mark.parametrize(("namespaces", "each"), [(1, 1000), (50, 20), (100, 1)])
+@pytest.mark.parametrize(("namespaces", "each"), [(1, 1000), (50, 20), (60, 1)])
 def test_others_have_their_turn_within_two_seconds(namespaces: int, each: int, hangs: bool) -> None:
     """Requests of many namespaces hang, or end without an outcome at once; then one of another namespace comes."""
     turns: Turns[int] = Turns(SLOTS)
@@ -186,5 +186,48 @@ def test_items_beyond_the_slots_wait_and_a_fault_in_one_is_told() -> None:
         sender.stop()
         for answer in answers.values():
             answer.cancel()
+
+    asyncio.run(course())
+
+
+def test_requests_that_hang_are_given_up_but_for_a_few() -> None:
+    """An API server has places for some fifty requests of all service accounts, and one that hangs takes one of them."""
+    hung, answered, now = 0, [], 0.0
+    turns: Turns[int] = Turns(8)
+
+    async def hang() -> bool:
+        nonlocal hung
+        hung += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            hung -= 1
+        return True
+
+    async def carry_out(turn: Turn[int]) -> bool:
+        answered.append(await sender.request(turn, hang()))
+        return False
+
+    sender: Sender[int] = Sender(turns, carry_out, lambda: now, lambda turn, fault: None)
+
+    async def course() -> None:
+        nonlocal now
+        for item in range(8):
+            sender.add(f"n{item}", item)
+        sender.send()
+        await asyncio.sleep(0)
+        now = 1.9
+        sender._look()
+        await asyncio.sleep(0.01)
+        assert (hung, answered) == (8, [])
+        now = 2.1
+        sender._look()
+        await asyncio.sleep(0.01)
+        assert (hung, answered) == (2, [None] * 6)
+        sender.stop()
+        for task in sender.tasks:
+            task.cancel()
+        await asyncio.gather(*sender.tasks, return_exceptions=True)
+        assert hung == 0
 
     asyncio.run(course())

@@ -125,6 +125,9 @@ _REFUSAL = msgspec.json.Decoder(_Refusal)
 _WRITTEN = msgspec.json.Decoder(_Written)
 
 
+_Posting = Callable[[], Awaitable[Result]]
+
+
 def _now() -> datetime:
     return datetime.now(UTC)
 
@@ -192,17 +195,19 @@ class Writer:
         }
         return await self._write("POST", _pod(pod, "binding"), body, JSON)
 
-    async def resolve(self, bind: Bind, within: float = RESOLVE_WITHIN) -> Result:
+    async def resolve(
+        self, bind: Bind, within: float = RESOLVE_WITHIN, again: Callable[[_Posting], Awaitable[Result]] | None = None
+    ) -> Result:
         """Find out what became of a binding whose answer was lost.
 
         Reading alone cannot tell: the request may still be on its way when the pod is read. So as long as the pod
         is unassigned the same binding is sent again, which is harmless, since the API server accepts one only. The
-        answer is ``LOST`` only if the API server cannot be asked within so many seconds.
+        answer is ``LOST`` only if the API server cannot be asked within so many seconds. ``again``: sends it, once it may.
         """
         until = self.clock() + within
         delay = 0.05
         while True:
-            result = await self._resolved(bind)
+            result = await self._resolved(bind, again)
             if result.outcome not in (WriteOutcome.LOST, WriteOutcome.RETRY):
                 return result
             if self.clock() + delay >= until:
@@ -210,7 +215,7 @@ class Writer:
             await self.sleep(max(delay, result.retry_after))
             delay = min(delay * 2.0, _SLOWEST_S)
 
-    async def _resolved(self, bind: Bind) -> Result:
+    async def _resolved(self, bind: Bind, again: Callable[[_Posting], Awaitable[Result]] | None) -> Result:
         try:
             pod = await self.read_pod(bind.pod)
         except UnreachableError as error:
@@ -226,11 +231,10 @@ class Writer:
             return Result(WriteOutcome.DONE)
         if node:
             return Result(WriteOutcome.CONFLICT, f"pod {bind.pod} is already assigned to node {node}")
-        result = await self.bind(bind)
+        result = await (self.bind(bind) if again is None else again(lambda: self.bind(bind)))
         if result.outcome is WriteOutcome.CONFLICT:
             # Either the first request has arrived after all, or something else has: reading tells.
-            again = await self._reread(bind)
-            return again or result
+            return await self._reread(bind) or result
         return result
 
     async def _reread(self, bind: Bind) -> Result | None:

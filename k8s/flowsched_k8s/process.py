@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from threading import Thread
 from typing import Any
@@ -31,6 +32,7 @@ from flowsched_k8s.api.access import Access, one_line
 from flowsched_k8s.api.client import ApiError, Connection, UnreachableError
 from flowsched_k8s.api.election import Election, Times
 from flowsched_k8s.api.election_thread import ElectionThread
+from flowsched_k8s.api.outage import Outage
 from flowsched_k8s.api.rate_limit import RateLimit
 from flowsched_k8s.api.reflector import Reflector, State
 from flowsched_k8s.api.writer import Result, WriteOutcome, Writer
@@ -152,16 +154,15 @@ class Process:
         self.state = SchedulerState(configuration, catalogue, random.Random(self.identity))
         self.metrics = Metrics(version("flowsched"), configuration.scheduler_names)
         limits = configuration.client_connection
-        self.connection = Connection(
+        connect = partial(
+            Connection,
             access,
-            connections=CONNECTIONS,
-            limit=RateLimit(limits.qps, limits.burst),
             user_agent=f"flowsched/{version('flowsched')}",
             on_request=self._count_request,
+            outage=Outage(access.server),
         )
-        self._lease_connection = Connection(
-            access, connections=1, user_agent=f"flowsched/{version('flowsched')}", on_request=self._count_request
-        )
+        self.connection = connect(connections=CONNECTIONS, limit=RateLimit(limits.qps, limits.burst))
+        self._lease_connection = connect(connections=1)
         lease = configuration.leader_election
         self.election = Election(
             self._lease_connection,

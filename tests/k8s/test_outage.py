@@ -71,6 +71,21 @@ def access(folder: Path, server: str) -> Any:
     return find_access(folder / "config")
 
 
+def test_connections_to_one_server_tell_together(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As those of rounds and of the lease do, which is renewed in a thread of its own."""
+    server = "http://127.0.0.1:9"
+    outage = Outage(server)
+
+    async def ask() -> None:
+        for _ in range(2):
+            async with Connection(access(tmp_path, server), outage=outage, timeout=5.0) as connection:
+                with pytest.raises(UnreachableError):
+                    await connection.request("GET", "/version")
+
+    asyncio.run(ask())
+    assert len([text for text in said(caplog) if "does not answer" in text]) == 1
+
+
 def cause(folder: Path, answer: Callable[[asyncio.StreamWriter], None] | None, timeout: float = 5.0) -> str:
     """What is said of a request to a server that does this with it; None: nothing listens."""
 

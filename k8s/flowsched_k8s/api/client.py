@@ -140,6 +140,8 @@ class Connection:
     user_agent: str = "flowsched"
     on_request: Callable[[str, str, float], None] | None = None
     """Told of every request: method, code (``<error>`` if there was no answer), seconds."""
+    outage: Outage | None = None
+    """Where it tells that requests have no answer; connections to one server may share it. None: one of its own."""
     clock: Callable[[], float] = time.monotonic
     _opened: Transfers | None = None
     _idle: list[_Exchange] = field(default_factory=list)
@@ -151,7 +153,7 @@ class Connection:
 
     def __post_init__(self) -> None:
         """Prepare; nothing is opened before the first request."""
-        self._outage = Outage(self.access.server)
+        self._outage = self.outage or Outage(self.access.server)
         self._slots = asyncio.Semaphore(self.connections)
         server = urlsplit(self.access.server)
         port = f":{server.port}" if server.port else ""

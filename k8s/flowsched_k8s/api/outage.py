@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from dataclasses import dataclass, field
+from threading import Lock
 
 _log = logging.getLogger(__name__)
 
@@ -16,7 +17,7 @@ WELL_S = 10.0
 
 @dataclass(eq=False)
 class Outage:
-    """Of one API server. Times are seconds on the caller's clock."""
+    """Of one API server, for all connections to it, in any thread. Times are seconds on one clock."""
 
     server: str
     _began_s: float | None = None
@@ -30,9 +31,19 @@ class Outage:
     """The same of requests that were answered."""
     _all: int = 0
     """Requests without an answer since it began."""
+    _lock: Lock = field(default_factory=Lock)
 
     def failed(self, cause: str, now: float) -> None:
         """A request had no answer; why, in plain words."""
+        with self._lock:
+            self._failed_at(cause, now)
+
+    def answered(self, now: float) -> None:
+        """A request had an answer."""
+        with self._lock:
+            self._answered_at(now)
+
+    def _failed_at(self, cause: str, now: float) -> None:
         self._failed_s = now
         self._all += 1
         if self._began_s is None:
@@ -42,8 +53,7 @@ class Outage:
         self._causes[cause] += 1
         self._tell(now)
 
-    def answered(self, now: float) -> None:
-        """A request had an answer."""
+    def _answered_at(self, now: float) -> None:
         if self._began_s is None:
             return
         self._answered += 1

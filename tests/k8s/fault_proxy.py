@@ -9,9 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
+import random
 import re
 import ssl
 import threading
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -39,6 +43,10 @@ class Does(Enum):
     """It does not arrive, and has no answer as long as the rule holds; then its connection is cut."""
     DELAY = "delay"
     """It arrives late."""
+    LATE = "late"
+    """Each part of its answer arrives late, of a watch each event."""
+    HALF = "half"
+    """It arrives, and its connection is cut in the middle of the answer."""
     DOUBLE = "double"
     """It arrives twice, one after the other; the answer is that to the second one."""
     DROP = "drop"
@@ -97,11 +105,17 @@ class Rule:
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
-    """Of the delay."""
+    """Of the delay, and of each part of a late answer."""
     bookmarks: bool = False
     """Whether bookmarks come through a silence."""
     times: int | None = None
     """How many requests it is done to; None: all."""
+    share: float = 1.0
+    """Of the requests that it matches, drawn by chance, so much."""
+    under_way: bool = False
+    """A silence of the watches that are under way when it begins; new ones are passed on."""
+    began: float = math.inf
+    """When it began to hold, by the clock of the proxy."""
     done: int = 0
     """How many it has been done to."""
 
@@ -129,14 +143,16 @@ def webhook_fails(matches: Callable[[Asked], bool]) -> Rule:
 class FaultProxy:
     """See the module. It listens at ``address`` while it is entered."""
 
-    def __init__(self, server: str, authority: Path) -> None:
-        """``authority``: the certificate that the API server's is signed by."""
+    def __init__(self, server: str, authority: Path, seed: int = 1) -> None:
+        """``authority``: the certificate that the API server's is signed by; ``seed``: of what happens by chance."""
         self._server = server
         self._tls = ssl.create_default_context(cafile=str(authority))
         self.rules: tuple[Rule, ...] = ()
         """The first one that matches counts."""
-        self.seen: list[Asked] = []
-        """Every request."""
+        self.seen: deque[Asked] = deque(maxlen=100_000)
+        """The latest requests."""
+        self._draw = random.Random(seed)
+        self._transports: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
         self.address = ""
         self._under_way: dict[int, tuple[web.Request, Asked]] = {}
         self._loop = asyncio.new_event_loop()
@@ -158,16 +174,22 @@ class FaultProxy:
     @contextlib.contextmanager
     def faults(self, *rules: Rule) -> Iterator[tuple[Rule, ...]]:
         """These rules hold, beside those that do already."""
+        for rule in rules:
+            rule.began = self._loop.time()
         before, self.rules = self.rules, (*rules, *self.rules)
         try:
             yield rules
         finally:
             self.rules = before
 
-    def cut(self, matches: Callable[[Asked], bool]) -> None:
-        """Cut the connections of such requests that are under way, such as watches."""
+    def cut(self, matches: Callable[[Asked], bool] | None = None) -> None:
+        """Cut the connections of such requests that are under way, such as watches; None: all, also idle ones."""
 
         def now() -> None:
+            if matches is None:
+                for transport in list(self._transports):
+                    transport.abort()
+                return
             for request, asked in list(self._under_way.values()):
                 if matches(asked):
                     self._cut(request)
@@ -176,7 +198,9 @@ class FaultProxy:
 
     def _rule(self, asked: Asked) -> Rule | None:
         for rule in self.rules:
-            if (rule.times is None or rule.done < rule.times) and rule.matches(asked):
+            if rule.under_way or (rule.times is not None and rule.done >= rule.times) or not rule.matches(asked):
+                continue
+            if rule.share >= 1.0 or self._draw.random() < rule.share:
                 rule.done += 1
                 return rule
         return None
@@ -200,6 +224,8 @@ class FaultProxy:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         asked = Asked.of(request.method, request.raw_path.partition("?")[0], request.query)
         self.seen.append(asked)
+        if request.transport is not None:
+            self._transports.add(request.transport)
         self._under_way[id(request)] = request, asked
         try:
             return await self._answered(request, asked)
@@ -226,7 +252,7 @@ class FaultProxy:
             async with self._forwarded(request, body) as answer:
                 if does is Does.DROP:
                     return self._cut(request)
-                return await self._passed_on(request, answer, rule if does is Does.SILENCE else None)
+                return await self._passed_on(request, asked, answer, rule)
         except aiohttp.ClientError:
             return self._cut(request)
 
@@ -237,12 +263,15 @@ class FaultProxy:
         )
 
     async def _passed_on(
-        self, request: web.Request, answer: aiohttp.ClientResponse, silence: Rule | None
+        self, request: web.Request, asked: Asked, answer: aiohttp.ClientResponse, rule: Rule | None
     ) -> web.StreamResponse:
+        began = self._loop.time()
         headers = {
             n: answer.headers[n] for n in ("Content-Type", "Content-Length", "Retry-After") if n in answer.headers
         }
         response = web.StreamResponse(status=answer.status, headers=headers)
+        if rule is not None and rule.does is Does.LATE:
+            await asyncio.sleep(rule.seconds)
         await response.prepare(request)
         held: list[bytes] = []
         reading: asyncio.Task[bytes] | None = None
@@ -251,15 +280,20 @@ class FaultProxy:
                 if reading is None:
                     reading = asyncio.ensure_future(answer.content.readany())
                 await asyncio.wait({reading}, timeout=_LOOK_S if held else None)
-                silent = silence is not None and silence in self.rules
-                if held and not silent:
+                silence = self._silence(asked, began, rule)
+                if held and silence is None:
                     await response.write(b"".join(held))
                     held.clear()
                 if not reading.done():
                     continue
                 part, reading = reading.result(), None
-                if silent and not (silence.bookmarks and _BOOKMARK in part):  # type: ignore[union-attr]
+                if rule is not None and rule.does is Does.LATE and asked.watches and rule in self.rules:
+                    await asyncio.sleep(rule.seconds)
+                if silence is not None and not (silence.bookmarks and _BOOKMARK in part):
                     held.append(part)
+                elif rule is not None and rule.does is Does.HALF:
+                    await response.write(part[: len(part) // 2])
+                    return self._cut(request)
                 elif part:
                     await response.write(part)
                 if not part:
@@ -269,6 +303,15 @@ class FaultProxy:
                 reading.cancel()
         await response.write_eof()
         return response
+
+    def _silence(self, asked: Asked, began: float, rule: Rule | None) -> Rule | None:
+        """The rule under which nothing of an answer that began at such a time arrives now."""
+        for one in self.rules:
+            if one.does is Does.SILENCE and (
+                one is rule or (one.under_way and began < one.began and one.matches(asked))
+            ):
+                return one
+        return None
 
     @staticmethod
     def _cut(request: web.Request) -> web.Response:

@@ -421,12 +421,26 @@ class Plane:
         return context
 
     def _audit(self) -> list[str]:
-        """Who asked for what, and how it was answered: a line is in the log before the answer is out."""
-        rules = [{"level": "Metadata", "omitStages": ["RequestReceived"]}]
-        policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}
+        """Who asked for what, and how it was answered: a line is in the log before the answer is out.
+
+        Of bindings, deletions of pods and leases also what was sent.
+        """
+        whole = [
+            {"level": "Request", "resources": [{"group": "", "resources": ["pods/binding"]}]},
+            {"level": "Request", "verbs": ["delete"], "resources": [{"group": "", "resources": ["pods"]}]},
+            {"level": "Request", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}]},
+        ]
+        rules = [*whole, {"level": "Metadata"}]
+        policy = {
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived"],
+            "rules": rules,
+        }
         path = write_private(self.dir / "audit-policy.json", policy)
         log = self.dir / "logs" / "audit.log"
-        return [f"--audit-policy-file={path}", f"--audit-log-path={log}", "--audit-log-mode=blocking"]
+        kept = ["--audit-log-maxsize=100", "--audit-log-maxbackup=2"]
+        return [f"--audit-policy-file={path}", f"--audit-log-path={log}", "--audit-log-mode=blocking", *kept]
 
     def _start_etcd(self, peer: str) -> None:
         url = self.state["etcd"]

@@ -29,7 +29,8 @@ _PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/[^/]+(?:/namespaces/(?P<namespace>[^/]+))?"
     r"/(?P<resource>[^/]+)(?:/(?P<name>[^/]+)(?:/(?P<sub>[^/]+))?)?"
 )
-_PASSED = ("Authorization", "Content-Type", "Accept", "User-Agent")
+_PASSED = ("Authorization", "Content-Type", "Accept", "Accept-Encoding", "User-Agent")
+_PASSED_BACK = ("Content-Type", "Content-Length", "Content-Encoding", "Retry-After")
 _BOOKMARK = b'"type":"BOOKMARK"'
 _LOOK_S = 0.02
 
@@ -208,7 +209,9 @@ class FaultProxy:
     async def _start(self) -> int:
         unlimited = aiohttp.ClientTimeout(total=None)
         connector = aiohttp.TCPConnector(ssl=self._tls, limit=0)
-        self._client = aiohttp.ClientSession(connector=connector, timeout=unlimited, auto_decompress=False)
+        self._client = aiohttp.ClientSession(
+            connector=connector, timeout=unlimited, auto_decompress=False, skip_auto_headers=("Accept-Encoding",)
+        )
         app = web.Application(client_max_size=1 << 26)
         app.router.add_route("*", "/{path:.*}", self._serve)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
@@ -266,9 +269,7 @@ class FaultProxy:
         self, request: web.Request, asked: Asked, answer: aiohttp.ClientResponse, rule: Rule | None
     ) -> web.StreamResponse:
         began = self._loop.time()
-        headers = {
-            n: answer.headers[n] for n in ("Content-Type", "Content-Length", "Retry-After") if n in answer.headers
-        }
+        headers = {name: answer.headers[name] for name in _PASSED_BACK if name in answer.headers}
         response = web.StreamResponse(status=answer.status, headers=headers)
         if rule is not None and rule.does is Does.LATE:
             await asyncio.sleep(rule.seconds)

@@ -32,6 +32,12 @@ def lists(asked: Asked) -> bool:
     return asked.lists and asked.resource == "pods"
 
 
+def test_a_long_list_arrives_as_it_is_asked_for(space: Space, proxy: FaultProxy) -> None:
+    """The API server compresses it if the client takes that."""
+    space.make_pod("p", annotations={"long": "x" * 200_000})
+    assert len(json.loads(opened(proxy, space, space.pods_path).read())["items"]) == 1
+
+
 def test_half_an_answer_and_a_late_one(space: Space, proxy: FaultProxy) -> None:
     space.make_pod("p")
     with proxy.faults(Rule(lists, Does.HALF)), pytest.raises((http.client.HTTPException, OSError)):

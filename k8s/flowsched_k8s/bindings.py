@@ -163,7 +163,7 @@ class Bindings:
         entry = self._cache.pods[uid]
         why = self._taken(entry)
         if why is None and self._gangs.has_lost_members(uid):
-            why = "too many pods of its group are being deleted"
+            why = "too many pods of its group are gone or being deleted"
         if why is None:
             self._sent.add(uid)
             return None

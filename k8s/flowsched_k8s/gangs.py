@@ -113,12 +113,14 @@ class Gangs:
         return 1 << 30 if isinstance(spec, str) else max(0, spec.minimum - len(self.placed(ref)))
 
     def has_lost_members(self, uid: str) -> bool:
-        """Whether a pod's group has too few members with a place while some of them are being deleted."""
+        """Whether a pod's group has too few members with a place while some of them are being deleted, or are gone."""
         ref = self._ref.get(uid)
         if ref is None or not self.missing(uid):
             return False
-        members = (self._cache.pods[member] for member in self._members[ref])
-        return any(e.is_leaving for e in members)
+        members = [self._cache.pods[member] for member in self._members[ref]]
+        spec = self.spec(ref)
+        # One that is gone is no member any more: only their number tells.
+        return any(e.is_leaving for e in members) or (not isinstance(spec, str) and len(members) < spec.minimum)
 
     def ref(self, entry: PodEntry) -> GroupRef | None:
         """The group that a pod belongs to."""

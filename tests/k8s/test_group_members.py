@@ -112,6 +112,23 @@ def test_what_is_there_says_how_many_are_not_being_deleted(form: str) -> None:
 
 
 @ANY_FORM
+def test_no_binding_is_sent_once_a_member_is_gone_that_the_group_needs(form: str) -> None:
+    """Deleted without a grace period it is not even seen to leave."""
+    running = scheduler(form, nodes=SIZE)
+    running.create(*(member(form, f"new-{i}") for i in range(SIZE)))
+    assert len(running.round()) == SIZE
+    running.server.remove(running.server.pods["default", "new-1"])
+    running.deliver()
+    for _ in range(SIZE):
+        assert running.send() is None
+    running.settle(within=20.0)
+    assert not running.where()
+    running.create(member(form, "new-3"))
+    running.settle(within=20.0)
+    assert running.where().keys() == {"new-0", "new-2", "new-3"}
+
+
+@ANY_FORM
 def test_a_binding_that_has_not_been_sent_waits_when_the_others_are_deleted(form: str) -> None:
     running = started(form, nodes=SIZE + 1)
     running.create(member(form, "fourth"))

@@ -79,8 +79,11 @@ quick: setup ## the quick tests, without any server: under a minute and a half o
 	@$(BIN)/flowsched warm-up
 	$(BIN)/pytest -q -n auto -m unit
 
-explore: setup ## property tests with random examples, up to a thousand each; prints how to reproduce what fails
+explore: setup ## property tests with random examples, up to a thousand each, and five minutes of soak; OPTIONS='-k NAME': these only
 	$(BIN)/pytest -q -n auto -m "unit or slow" --hypothesis-profile=explore $(OPTIONS)
+ifndef OPTIONS
+	$(BIN)/pytest -q --hypothesis-profile=explore tests/k8s/test_soak.py
+endif
 
 durations: setup ## run all tests and keep how long each takes: tests/durations.txt says which ones are slow
 	-$(BIN)/pytest -q -n auto --junitxml=out/tests.xml
@@ -94,7 +97,7 @@ release-check: setup ## build wheel and source archive, and check them: metadata
 MINUTES ?= 10
 
 soak: control-plane ## churn and one disturbance after the other for MINUTES (10) on a real control plane; needs Go
-	@PYTHONPATH=tests $(BIN)/python tests/k8s/soak.py --minutes $(MINUTES)
+	@PYTHONPATH=tests $(BIN)/python tests/k8s/soak.py --minutes $(MINUTES) $(OPTIONS)
 
 docs: setup ## build the documentation site into out/docs; a link that leads nowhere is an error
 	@$(BIN)/sphinx-build -q -W --keep-going -b html docs out/docs

@@ -338,11 +338,11 @@ class BindingChecker:
                 )
 
     def torn(self) -> list[str]:
-        """Gangs of which fewer are bound than have to be, whatever the time."""
+        """Gangs of which fewer are bound than have to be, whatever the time, and which are no violation yet."""
         return [
             name
             for (_, name), gang in self._gangs.items()
-            if 0 < len(gang.bound) < gang.minimum and gang.deleted < gang.first - GRACE_S
+            if not gang.torn and 0 < len(gang.bound) < gang.minimum and gang.deleted < gang.first - GRACE_S
         ]
 
     # Pods that wait

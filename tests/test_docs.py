@@ -505,8 +505,9 @@ def test_every_key_of_a_record_is_listed() -> None:
     terms |= set(part["first_network"]["terms"])
     plain = load_snapshot(HOUSE / "docs" / "examples" / "snapshot.yaml")
     wishes = tuple((m.name, 0.5) for m in plain.machines)
-    wishing = solve(replace(plain, pending=tuple(replace(t, wishes=wishes) for t in plain.pending)))
-    terms |= {t for p in wishing.placements for t in p.terms}
+    choosy = tuple(replace(t, wishes=wishes, counted=((1, 0.001),)) for t in plain.pending for _ in range(2))
+    choosy = tuple(replace(t, name=f"{t.name}-{k}") for k, t in enumerate(choosy))  # two of one count share a machine
+    terms |= {t for p in solve(replace(plain, pending=choosy)).placements for t in p.terms}
     assert keys_of(text, "| Term | Meaning |") == terms
     told = {key.strip("`"): set(re.findall(r"`(\w+)`", cell)) for key, cell in rows(text, "| Key of a part | Value |")}
     assert told["timings"] == set(part["timings"])

@@ -170,7 +170,7 @@ class Election:
         try:
             return await self._try(within)
         except UnreachableError as error:
-            _log.warning("lease: no answer: %s", error)
+            _log.debug("lease: no answer: %s", error)
         except ApiError as error:
             hint = "; the lease's namespace must be there (leaderElection.resourceNamespace), or set leaderElect: false"
             _log.warning("lease: %s%s", error, hint if error.status == 404 else "")

@@ -12,7 +12,7 @@ from flowsched_models.text_table import text_table
 
 RESULTS = Path(__file__).parent.parent.parent / "benchmarks" / "results"
 OF_ROWS = ("batch_log", "inspector_page", "records", "solvers")
-OF_ALL = ("round_scaling",)
+OF_ALL = ("plain_traces", "round_scaling")
 
 
 @pytest.mark.parametrize("name", (*OF_ROWS, *OF_ALL))

@@ -450,7 +450,7 @@ class _Fill:
             self.counts["trades"] += trades
             looked += looks + more
             if not moves and not trades and looked < settings.settle_looks:
-                trades, more = state.make_room(start, self.whole, settings.settle_looks - looked)
+                trades, more = state.displace(start, self.whole, settings.settle_looks - looked)
                 self.counts["trades"] += trades
                 looked += more
             # One class that was placed anew beside all others has the best places there are.

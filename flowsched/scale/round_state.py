@@ -208,18 +208,13 @@ class BulkRoundState:
 
     def trade(self, start: int, budget: int) -> tuple[int, int]:
         """Tasks of different classes take each other's machines where that pays; trades and places looked at."""
-        order = np.argsort(self.task_class[start:], kind="stable")
-        if self.relations:
-            # What a relation counts stays where packing put it.
-            bound = [c for c in np.unique(self.task_class[start:]).tolist() if self.relations.concerns(c)]
-            order = order[~np.isin(self.task_class[start:][order], bound)]
-        classes, first = np.unique(self.task_class[start:][order], return_index=True)
+        first, order, classes = self._movable_by_class(start)
         if len(classes) < 2:
             return 0, 0
         machine = self.machine[start:]
         before = machine.copy()
         trades, looked = trade_kernels.trade(
-            np.append(first, len(order)),
+            first,
             order,
             classes,
             machine,
@@ -232,24 +227,31 @@ class BulkRoundState:
         self._touch_moved(before, machine)
         return int(trades), int(looked)
 
-    def make_room(self, start: int, candidates: CandidateIndex, budget: int) -> tuple[int, int]:
+    def _movable_by_class(self, start: int) -> tuple[IntArray, IntArray, IntArray]:
+        """Tasks from ``start`` on: ``order[first[k]:first[k + 1]]`` are of ``classes[k]``: first, order, classes."""
+        of = self.task_class[start:]
+        order = np.argsort(of, kind="stable")
+        if self.relations:
+            # What a relation counts stays where packing put it.
+            bound = [c for c in np.unique(of).tolist() if self.relations.concerns(c)]
+            order = order[~np.isin(of[order], bound)]
+        classes, first = np.unique(of[order], return_index=True)
+        return np.append(first, len(order)), order, classes
+
+    def displace(self, start: int, candidates: CandidateIndex, budget: int) -> tuple[int, int]:
         """Tasks that should not be on one machine go to full ones, from which others move; how many found room, and places
         looked at.
         """
         model = self.model
         of_round = np.array([feature.of_round for feature in self.cluster.features], dtype=np.bool_)
         spread = (model.coefficients * model.effects)[:, of_round].sum(axis=1) * model.scale
-        order = np.argsort(self.task_class[start:], kind="stable")
-        if self.relations:
-            bound = [c for c in np.unique(self.task_class[start:]).tolist() if self.relations.concerns(c)]
-            order = order[~np.isin(self.task_class[start:][order], bound)]
-        classes, first = np.unique(self.task_class[start:][order], return_index=True)
+        first, order, classes = self._movable_by_class(start)
         if not spread[classes].any() or len(classes) < 2 or len(classes) * len(self.free) > budget:
             return 0, 0
         machine = self.machine[start:]
         before = machine.copy()
-        made, looked = trade_kernels.make_room(
-            np.append(first, len(order)),
+        made, looked = trade_kernels.displace(
+            first,
             order,
             classes,
             spread,

@@ -110,7 +110,7 @@ def move_one(placements: IntArray, machine: IntArray, here: int, there: int) -> 
 
 
 @compiled
-def make_room(
+def displace(
     first: IntArray,
     order: IntArray,
     classes: IntArray,

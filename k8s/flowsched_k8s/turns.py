@@ -178,7 +178,7 @@ class Turns(Generic[Item]):
         return len(self._clean.get(namespace, ())) + len(self._tainted.get(namespace, ()))
 
     def sendable(self, now: float) -> int:
-        """Items that wait for nothing but a slot."""
+        """Items for which only a slot is missing."""
         both = (*self._clean.items(), *self._tainted.items())
         return sum(len(items) for namespace, items in both if not self.closed(namespace, now))
 

@@ -77,6 +77,21 @@ class World:
             if not woken.done():
                 woken.set_result(None)
 
+    def election(self, **more: Any) -> Election:
+        """One in this world, with the usual times."""
+        return Election(
+            self,  # type: ignore[arg-type]
+            namespace="n",
+            name="flowsched",
+            identity="one",
+            times=Times(15.0, 10.0, 2.0),
+            clock=lambda: self.now,
+            now=lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.now),
+            sleep=self.sleep,
+            rng=random.Random(1),
+            **more,
+        )
+
     async def request(
         self, method: str, path: str, *, body: Any = None, timeout: float = 1.0, urgent: bool = False
     ) -> Reply:
@@ -183,17 +198,7 @@ def test_a_request_that_hangs_does_not_cost_the_lease(hangs_s: float, stays: boo
 
     async def run() -> None:
         nonlocal hangs, began
-        election = Election(
-            world,  # type: ignore[arg-type]
-            namespace="n",
-            name="flowsched",
-            identity="one",
-            times=Times(15.0, 10.0, 2.0),
-            clock=lambda: world.now,
-            now=lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=world.now),
-            sleep=world.sleep,
-            rng=random.Random(1),
-        )
+        election = world.election()
 
         async def tick() -> None:
             while True:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from datetime import UTC, datetime, timedelta
 
 from plane import Space, becomes
 from test_election import LEASES, OWN_LEASE, SHORT, World, elect, lease
 
 from flowsched_k8s.api.access import find_access
 from flowsched_k8s.api.client import Connection
-from flowsched_k8s.api.election import Election, Times
 from flowsched_k8s.api.election_thread import ElectionThread
 
 
@@ -22,18 +20,7 @@ def test_a_process_that_does_its_work_no_more_loses_the_lease_at_once() -> None:
 
     async def run() -> None:
         nonlocal alive
-        election = Election(
-            world,  # type: ignore[arg-type]
-            namespace="n",
-            name="flowsched",
-            identity="one",
-            times=Times(15.0, 10.0, 2.0),
-            clock=lambda: world.now,
-            now=lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=world.now),
-            sleep=world.sleep,
-            rng=random.Random(1),
-            lives=lambda: alive,
-        )
+        election = world.election(lives=lambda: alive)
         ticks = asyncio.create_task(_tick(world))
         task = asyncio.create_task(election.run(lambda: None, lambda: lost.append(world.now)))
         await world.run(60.0, lambda: None)

@@ -271,6 +271,9 @@ def soak(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-")))
         one = Soak(plane, folder, stack, seed=seed, hopeless=hopeless, brief=bool(seconds))
         faults = [fault for fault in one.faults.all() if only in fault.name]
+        if not faults:
+            known = ", ".join(fault.name for fault in one.faults.all())
+            raise SystemExit(f"--only: no disturbance has '{only}' in its name; there are: {known}")
         try:
             one.run(chosen(faults, seed, seconds) if seconds else in_turn(faults, seed, minutes, each))
         finally:

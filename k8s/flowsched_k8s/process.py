@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -41,6 +41,7 @@ from flowsched_k8s.changes import Gone, Seen
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.event_file import EventFile
 from flowsched_k8s.event_recorder import EventRecorder
+from flowsched_k8s.health import Health, without
 from flowsched_k8s.instructions import (
     Bind,
     Evict,
@@ -85,10 +86,6 @@ CONNECTIONS = 512
 TICK_S = 1.0
 NAMED = 5
 """Namespaces that a message names."""
-SILENT_S = 75.0
-"""Nodes and pods that nothing is said about for longer are noted: bookmarks come every minute."""
-STALLED_S = 60.0
-"""A main loop that has not come round for so long is not alive."""
 SWITCH_S = 0.0005
 """How long a thread that decides or packs may keep the event loop waiting; Python's own is ten times as long."""
 GRACE_S = 5.0
@@ -124,11 +121,6 @@ def steady(wall: Callable[[], float], monotonic: Callable[[], float]) -> Callabl
 def _uptime() -> float:
     """Seconds, also those for which the machine slept where the system counts them."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
-
-
-def _without(missing: Mapping[str, str]) -> str:
-    """Lists by name, each with why it cannot be read where that is known."""
-    return ", ".join(f"{name} ({why})" if why else name for name, why in missing.items())
 
 
 class Process:
@@ -171,7 +163,7 @@ class Process:
             identity=self.identity,
             times=Times(lease.lease_duration_s, lease.renew_deadline_s, lease.retry_period_s),
             defers=self._defers,
-            lives=lambda: self._silent_s() <= STALLED_S,
+            lives=lambda: self.health.lives(),
         )
         self.leading = False
         self.writer = Writer(
@@ -200,6 +192,7 @@ class Process:
             )
             for w in watched(configuration)
         }
+        self.health = Health(self.reflectors, clock)
         self.server = Server(self._answers(), configuration.server)
         self._solver = make_solver("ortools")
         self.state.events = self._event_recorder()
@@ -235,7 +228,6 @@ class Process:
             self._pauses,
             clock,
         )
-        self._ticked_s = clock()
 
     # The whole
 
@@ -302,11 +294,11 @@ class Process:
         pods, and another replica may have them. One that lacks another list could decide on most pods, and one that lacks
         none on all of them: that one asks several times before this one takes the lease.
         """
-        if self._silent_s() > LOOK_AGAIN_S + TICK_S:
+        if self.health.silent_s > LOOK_AGAIN_S + TICK_S:
             return None
         if not all((r := self.reflectors[name]).synced and r.current for name in NEEDED):
             return None
-        return OTHERS_FIRST * self.election.times.retry_period if self._failing() else 0.0
+        return OTHERS_FIRST * self.election.times.retry_period if self.health.failing() else 0.0
 
     async def _lead(self) -> None:
         """Wait until we lead and know the cluster as it is then, and decide rounds from then on."""
@@ -341,8 +333,7 @@ class Process:
 
     def _lost(self) -> None:
         """Another one may lead by now: nothing more may happen here. Called in the election's thread."""
-        silent = self._silent_s()
-        why = f"the main loop has not come round for {silent:.0f} s" if silent > STALLED_S else "the lease is lost"
+        why = self.health.stalled() or "the lease is lost"
 
         def say() -> None:
             LOG.critical("%s: the process ends before anything else is written", why)
@@ -353,10 +344,6 @@ class Process:
         saying.start()
         saying.join(SAYING_S)
         self._leave(LOST_LEASE)
-
-    def _silent_s(self) -> float:
-        """Since when the main loop has not come round."""
-        return self._clock() - self._ticked_s
 
     # Rounds
 
@@ -393,7 +380,7 @@ class Process:
         if not self.leading:
             return {}
         if not self.state.active:
-            return {STARTING: self._caches_check() or "nodes and pods are listed anew, as this replica leads now"}
+            return {STARTING: self.health.caches() or "nodes and pods are listed anew, as this replica leads now"}
         found = {}
         # After an outage one of them may be known before the other.
         behind = [n for n in NEEDED if not self.reflectors[n].current]
@@ -416,8 +403,8 @@ class Process:
         _, late = await asyncio.wait(listed, timeout=LISTED_WITHIN_S)
         for task in late:
             task.cancel()
-        if missing := self._failing():
-            LOG.warning("rounds begin without %s", _without(missing))
+        if missing := self.health.failing():
+            LOG.warning("rounds begin without %s", without(missing))
         must = [self.reflectors[name] for name in NEEDED]
         await asyncio.gather(*(r.wait_synced() for r in must))
         await asyncio.gather(*(r.refresh() for r in must))
@@ -644,7 +631,7 @@ class Process:
         while True:
             await asyncio.sleep(TICK_S)
             now = self._clock()
-            self._ticked_s = now
+            self.health.came_round(now)
             self._paused(now)
             if self.state.active:
                 self._dispatch(self.state.bindings.overdue(now))
@@ -664,17 +651,8 @@ class Process:
 
     def _tell_unreadable(self, now: float) -> None:
         """What cannot be read now is refused aloud where a pod needs it, never guessed."""
-        refused = {n: r.unreadable for n, r in self.reflectors.items() if r.state is State.UNAVAILABLE}
-        self.state.lists_unreadable(refused, self._failing(), now)
-
-    def _failing(self) -> dict[str, str]:
-        """Lists that the server has, or may have, and that were not read yet, with the reason."""
-        found = {n: r for n, r in self.reflectors.items() if r.state in (State.LISTING, State.FAILING)}
-        in_tree = [f"{IN_TREE}/{version}" for version in IN_TREE_VERSIONS if f"{IN_TREE}/{version}" in self.reflectors]
-        if any(self.reflectors[name].synced for name in in_tree):
-            # The server has one version of them.
-            found = {n: r for n, r in found.items() if n not in in_tree}
-        return {n: r.unreadable for n, r in found.items()}
+        refused = {n: r.unreadable for n, r in self.health.unavailable().items()}
+        self.state.lists_unreadable(refused, self.health.failing(), now)
 
     def _event_recorder(self) -> EventRecorder | None:
         wanted, state = self.configuration.events, self.state
@@ -719,13 +697,9 @@ class Process:
 
     def _answers(self) -> Answers:
         return Answers(
-            live={"loop": self._loop_check, "election": self._election_check},
-            ready={"caches": self._caches_check},
-            notes={
-                "lists": self._lists_note,
-                "rounds": self._pauses_note,
-                **{name: self._age_note(name) for name in NEEDED},
-            },
+            live={"loop": self.health.stalled, "election": self._election_check},
+            ready={"caches": self.health.caches},
+            notes={**self.health.notes(), "rounds": self._pauses_note},
             metrics=self._exposition,
             configuration=self.configuration.plain,
             state=self._dumped,
@@ -736,45 +710,25 @@ class Process:
         self._metrics_updater.update(leading=self.leading)
         return self.metrics.exposition(accept)
 
-    def _loop_check(self) -> str | None:
-        silent = self._silent_s()
-        return f"the main loop has not come round for {silent:.0f} s" if silent > STALLED_S else None
-
     def _election_check(self) -> str | None:
         if self.leading and not self._may_write():
             return "the lease was not renewed in time"
         return None
-
-    def _caches_check(self) -> str | None:
-        missing = {name: r.reason for name in NEEDED if not (r := self.reflectors[name]).synced}
-        return f"not filled yet: {_without(missing)}" if missing else None
-
-    def _lists_note(self) -> str | None:
-        """Lists without which only some pods can be placed do not make a replica unready: no other one need have them."""
-        missing = {name: why for name, why in self._failing().items() if name not in NEEDED}
-        return f"not listed, pods that need them wait: {_without(missing)}" if missing else None
 
     def _pauses_note(self) -> str | None:
         now = self._clock()
         self._paused(now)
         return self._pauses.said(now)
 
-    def _age_note(self, name: str) -> Callable[[], str | None]:
-        def said() -> str | None:
-            age = self.reflectors[name].age
-            return f"nothing was said about them for {age:.0f} s" if age > SILENT_S else None
-
-        return said
-
     def _dumped(self) -> dict[str, Any]:
         """Everything that is known, and which APIs cannot be read and why: what they hold counts as not there, and of those
         that are not listed yet as not known.
         """
-        unavailable = {n: r.reason for n, r in self.reflectors.items() if r.state is State.UNAVAILABLE}
+        unavailable = {n: r.reason for n, r in self.health.unavailable().items()}
         now = self._clock()
         paused = {reason: {"why": p.why, "for_s": round(now - p.since_s, 3)} for reason, p in self._pauses.now.items()}
         ages = {name: round(self.reflectors[name].age, 3) for name in NEEDED}
-        more = {"not_listed": self._failing(), "rounds_paused": paused, "watch_age_s": ages}
+        more = {"not_listed": self.health.failing(), "rounds_paused": paused, "watch_age_s": ages}
         return {**dump(self.state, now), "unavailable": unavailable, **more}
 
     def _dump(self) -> None:

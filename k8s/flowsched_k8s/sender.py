@@ -34,6 +34,8 @@ class Sender(Generic[Item]):
         self.tasks: set[asyncio.Task[None]] = set()
         """Of items that are being carried out."""
         self._timer: asyncio.TimerHandle | None = None
+        self._asked = False
+        """Whether :meth:`send` is called soon anyway."""
         self._open: dict[Turn[Item], asyncio.Task[Any]] = {}
         """Requests under way that may be given up, oldest first."""
         self._again = asyncio.Semaphore(max(1, turns.slots // 4))
@@ -41,10 +43,13 @@ class Sender(Generic[Item]):
     def add(self, namespace: str, item: Item) -> None:
         """Send an item in its turn."""
         self.turns.add(namespace, item)
-        asyncio.get_running_loop().call_soon(self.send)
+        if not self._asked:
+            self._asked = True
+            asyncio.get_running_loop().call_soon(self.send)
 
     def send(self) -> None:
         """Begin with as many items as may be sent now, before anything else is done."""
+        self._asked = False
         while (turn := self.turns.next(self._clock())) is not None:
             task = _start(self._run(turn))
             self.tasks.add(task)
@@ -52,19 +57,21 @@ class Sender(Generic[Item]):
         if self._timer is None and self.tasks:
             self._timer = asyncio.get_running_loop().call_later(PATIENCE_S / 2, self._look)
 
-    async def request(self, turn: Turn[Item], work: Coroutine[Any, Any, Answer]) -> Answer | None:
+    async def request(self, turn: Turn[Item], work: Awaitable[Answer]) -> Answer | None:
         """The answer to the first request of an item; None if it was given up, as it and too many others hang."""
-        task: asyncio.Task[Answer] = _start(work)
+        task = asyncio.current_task()
+        assert task is not None, "called while the item is carried out"
         self._open[turn] = task
         try:
-            return await task
+            return await work
         except asyncio.CancelledError:
             if turn in self._open:
                 raise
+            # It was given up, which does not end what carries the item out.
+            task.uncancel()
             return None
         finally:
             self._open.pop(turn, None)
-            task.cancel()
 
     async def once_more(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
         """The answer to a further request of an item that has no outcome; a few of these are sent at a time."""

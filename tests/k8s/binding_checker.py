@@ -68,6 +68,7 @@ class _Gang:
     bound: set[str] = field(default_factory=set)
     """All that ever were."""
     first: float = math.inf
+    """When the first binding was asked for: on a slow server it is seen seconds later."""
     last: float = -math.inf
     deleted: float = -math.inf
     """When a member that had no node was deleted last."""
@@ -221,7 +222,7 @@ class BindingChecker:
         elif node and not was and before is not None and binder is None and not change.gone:
             self.counts["bindings that the audit log has no request of"] += 1
         self._place(change, thing, binder)
-        self._count_member(change, thing)
+        self._count_member(change, thing, change.at if binder is None else binder.at)
 
     def _place(self, change: Change, pod: Pod, binder: Write | None) -> None:
         uid = pod.metadata.uid
@@ -313,7 +314,7 @@ class BindingChecker:
 
     # Gangs
 
-    def _count_member(self, change: Change, pod: Pod) -> None:
+    def _count_member(self, change: Change, pod: Pod, asked: float) -> None:
         labels = pod.metadata.labels or {}
         if NAME_LABEL not in labels or not self._ours(pod):
             return
@@ -321,7 +322,7 @@ class BindingChecker:
         gang = self._gangs.setdefault(key, _Gang(int(labels[MINIMUM_LABEL])))
         if pod.spec.node_name and pod.metadata.uid not in gang.bound:
             gang.bound.add(pod.metadata.uid)
-            gang.first, gang.last = min(gang.first, change.at), change.at
+            gang.first, gang.last = min(gang.first, asked), change.at
         if change.gone and not pod.spec.node_name:
             gang.deleted = change.at
 

@@ -421,6 +421,18 @@ def test_a_gang_that_was_too_small_when_it_was_bound(history: History) -> None:
     one(history.violations(60.0), "2 of at least 3")
 
 
+@pytest.mark.parametrize(("deleted", "torn"), [(-3.0, True), (1.0, False)])
+def test_a_gang_that_loses_a_member_while_its_bindings_are_on_their_way(
+    history: History, deleted: float, torn: bool
+) -> None:
+    members = [member(history, number) for number in range(3)]
+    for name in members[:2]:
+        history.bind(0.0, name, seen=False)
+        history.changed(5.0, name, node_name="n1")
+    history.deleted(deleted, members[2])
+    assert bool(history.violations(60.0)) is torn
+
+
 def test_a_gang_may_be_whole_some_time_after_a_disturbance(history: History) -> None:
     members = [member(history, number) for number in range(3)]
     for name in members[:2]:

@@ -326,9 +326,13 @@ class BindingChecker:
         if change.gone and not pod.spec.node_name:
             gang.deleted = change.at
 
+    def _is_too_small(self, gang: _Gang) -> bool:
+        """Whether fewer are bound than have to be, although all that was known when they were is still there."""
+        return 0 < len(gang.bound) < gang.minimum and self._known(gang.deleted) < gang.first
+
     def _judge_gangs(self, now: float) -> None:
         for (namespace, name), gang in self._gangs.items():
-            if gang.torn or not 0 < len(gang.bound) < gang.minimum or gang.deleted >= gang.first - GRACE_S:
+            if gang.torn or not self._is_too_small(gang):
                 continue
             since = max([gang.last, *(one.ended + RECOVERY_S for one in self.disturbances)])
             if now > since + GANG_S:
@@ -340,11 +344,7 @@ class BindingChecker:
 
     def torn(self) -> list[str]:
         """Gangs of which fewer are bound than have to be, whatever the time, and which are no violation yet."""
-        return [
-            name
-            for (_, name), gang in self._gangs.items()
-            if not gang.torn and 0 < len(gang.bound) < gang.minimum and gang.deleted < gang.first - GRACE_S
-        ]
+        return [name for (_, name), gang in self._gangs.items() if not gang.torn and self._is_too_small(gang)]
 
     # Pods that wait
 

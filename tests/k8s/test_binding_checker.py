@@ -433,6 +433,15 @@ def test_a_gang_that_loses_a_member_while_its_bindings_are_on_their_way(
     assert bool(history.violations(60.0)) is torn
 
 
+def test_a_gang_that_loses_a_member_while_replicas_cannot_know(history: History) -> None:
+    members = [member(history, number) for number in range(3)]
+    history.disturbed(-20.0, -1.0)
+    history.deleted(-5.0, members[2])
+    for name in members[:2]:
+        history.bind(0.0, name)
+    assert history.violations(60.0) == []
+
+
 def test_a_gang_may_be_whole_some_time_after_a_disturbance(history: History) -> None:
     members = [member(history, number) for number in range(3)]
     for name in members[:2]:

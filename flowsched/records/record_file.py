@@ -12,7 +12,7 @@ import math
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,12 @@ from flowsched_models.output import make_folder, write_whole, write_whole_bytes
 ARCHIVE_SUFFIX = ".npz"
 RECORD_MEMBER = "record.json"
 LARGEST_BYTES = 1 << 31
-"""An archive that would grow beyond this is not opened: no record comes near it."""
+"""An archive that would grow beyond this is not opened, repetitions counted: no record comes near it."""
+_LEAST_LIMIT = 256 << 20
+_PACKED_AT_MOST = 50
+"""Nor one that would grow beyond so many times its size, unless it stays below the limit above: most grow tenfold."""
+_LARGEST_JSON = 32 << 20
+"""Bytes of record.json, whose values take up to twenty times as much: what there are many of are arrays."""
 _ARRAY = "$array"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The time of every member, so that equal records are equal files."""
@@ -115,6 +120,14 @@ def read_record(content: bytes, source: str) -> Record:
 
 def check_record(data: Any, source: str) -> Record:
     """Plain data as a record of the present version. Raises :class:`InputError`."""
+    _check_header(data, source)
+    try:
+        return check_shape(data)
+    except ShapeError as error:
+        raise _problem(source, f"is damaged: {error}", _HELP) from None
+
+
+def _check_header(data: Any, source: str) -> None:
     if not isinstance(data, dict) or "kind" not in data or "apiVersion" not in data:
         message = "is no record of a round: it has no apiVersion and kind at the top"
         raise _problem(source, message, "records come from solve, simulate and run")
@@ -125,21 +138,26 @@ def check_record(data: Any, source: str) -> Record:
         raise _problem(source, f"is a {kind}, not a Record", "records come from solve, simulate and run")
     if version != RECORD_VERSION:
         raise _problem(source, f"is a record of version {version}; this flowsched reads only {RECORD_VERSION}", _HELP)
-    try:
-        return check_shape(data)
-    except ShapeError as error:
-        raise _problem(source, f"is damaged: {error}", _HELP) from None
+
+
+def _check_size(size: int, limit: int, source: str) -> None:
+    if size > limit:
+        raise _problem(source, f"would take more than {limit >> 20:,} MiB", "no record is that large")
 
 
 def _unpack(content: bytes, source: str) -> Any:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            if sum(info.file_size for info in archive.infolist()) > LARGEST_BYTES:
-                raise _problem(source, f"would take more than {LARGEST_BYTES >> 20} MiB", "no record is that large")
-            if RECORD_MEMBER not in archive.namelist():
+            sizes = {info.filename: info.file_size for info in archive.infolist()}
+            limit = min(LARGEST_BYTES, max(_LEAST_LIMIT, _PACKED_AT_MOST * len(content)))
+            _check_size(sum(sizes.values()), limit, source)
+            if RECORD_MEMBER not in sizes:
                 message = f"is a zip archive without {RECORD_MEMBER}"
                 raise _problem(source, message, "records come from solve, simulate and run")
+            _check_size(sizes[RECORD_MEMBER], _LARGEST_JSON, f"{source}: {RECORD_MEMBER}")
             plain = json.loads(archive.read(RECORD_MEMBER))
+            _check_header(plain, source)
+            _check_size(sum(sizes[name] for name in _arrays_in(plain)), limit, source)
             return _with_arrays(plain, archive)
     except InputError:
         raise
@@ -196,6 +214,19 @@ def _without_arrays(value: Any, path: str, arrays: dict[str, np.ndarray[Any, Any
         arrays[name] = value
         return {_ARRAY: name}
     return _listed(value) if isinstance(value, np.generic) else value
+
+
+def _arrays_in(value: Any) -> Iterator[str]:
+    """The member of each array, as often as it is named."""
+    if isinstance(value, dict):
+        if value.keys() == {_ARRAY}:
+            yield value[_ARRAY]
+        else:
+            for each in value.values():
+                yield from _arrays_in(each)
+    elif isinstance(value, list) and any(isinstance(v, dict | list) for v in value):
+        for each in value:
+            yield from _arrays_in(each)
 
 
 def _with_arrays(value: Any, archive: zipfile.ZipFile) -> Any:

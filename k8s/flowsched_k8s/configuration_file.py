@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from flowsched_k8s.api.access import without_password
 from flowsched_k8s.configuration import (
     DEFAULT_NAMESPACE,
     LABEL_NAME,
@@ -179,7 +180,7 @@ def _url_problems(document: Document, url: str) -> Iterator[Problem]:
         parts = None
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         yield document.problem(
-            place, f"{shown(url)} is not an address", "write it as http://prometheus.monitoring:9090"
+            place, f"{shown(without_password(url))} is not an address", "write it as http://prometheus.monitoring:9090"
         )
     elif parts.username is not None or parts.password is not None:
         yield document.problem(place, "must not hold a user name or password", "configurations are shown on /configz")

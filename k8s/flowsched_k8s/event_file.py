@@ -186,14 +186,20 @@ class EventReader:
 
     def _read(self) -> Iterator[str]:
         """Whole lines, counted."""
-        rest = b""
+        # Of a line that goes on in the next chunk.
+        rest, length = [], 0
         try:
             for chunk in self._chunks():
-                *whole, rest = (rest + chunk).split(b"\n")
-                for line in whole:
-                    self.line += 1
-                    yield line.decode()
-                if len(rest) > _LONGEST_LINE:
+                first, *more = chunk.split(b"\n")
+                rest.append(first)
+                length += len(first)
+                if more:
+                    *whole, last = more
+                    for line in (b"".join(rest), *whole):
+                        self.line += 1
+                        yield line.decode()
+                    rest, length = [last], len(last)
+                if length > _LONGEST_LINE:
                     self.line += 1
                     raise self.problem(f"is longer than {_LONGEST_LINE >> 20} MiB")
         except UnicodeDecodeError:
@@ -203,7 +209,7 @@ class EventReader:
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise InputError.one(self.path, f"cannot be read: {reason}") from None
-        if rest:
+        if length:
             self.cut = f"line {self.line + 1} is cut off: the file ends within it"
 
     def _chunks(self) -> Iterator[bytes]:

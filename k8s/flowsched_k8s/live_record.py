@@ -48,7 +48,7 @@ def fetch(target: str | None, kubeconfig: Path | None = None, config: Path | Non
         return asyncio.run(_fetch(access, configuration, pod))
     except UnreachableError as error:
         raise InputError.one(
-            access.server, f"the API server does not answer: {error}", "is it the right cluster?"
+            access.address, f"the API server does not answer: {error}", "is it the right cluster?"
         ) from None
 
 

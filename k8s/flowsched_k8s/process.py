@@ -151,7 +151,7 @@ class Process:
             access,
             user_agent=f"flowsched/{version('flowsched')}",
             on_request=self._count_request,
-            outage=Outage(access.server),
+            outage=Outage(access.address),
         )
         self.connection = connect(connections=CONNECTIONS, limit=RateLimit(limits.qps, limits.burst))
         self._lease_connection = connect(connections=1)

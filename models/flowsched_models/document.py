@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from flowsched_models.text_table import printable
+
 KeyPath = tuple[str | int, ...]
 """Where a value stands in a document: keys and list indices from the top."""
 
@@ -19,6 +21,10 @@ MAX_DEPTH = 100
 """No form needs a tenth of it."""
 ALIASED_VALUES = 100_000
 """Aliases may repeat parts of a document; this many on top is an attack or an accident."""
+LONGEST_NUMBER = 1000
+"""Digits of a whole number; the largest that any key takes has 19."""
+MOST_TOLD = 100
+"""Problems of one input that are told; more are counted."""
 _SHOWN_NAMES = 12
 
 
@@ -33,10 +39,10 @@ class Problem:
     help: str = ""
 
     def __str__(self) -> str:
-        """One line: where, what, and how to mend it."""
+        """One line: where, what, and how to mend it. Without control characters, whatever stands in the input."""
         place = self.source if self.line is None else f"{self.source}:{self.line}"
         key = f"{self.key}: " if self.key else ""
-        return f"{place}: {key}{self.message}" + (f"; {self.help}" if self.help else "")
+        return printable(f"{place}: {key}{self.message}" + (f"; {self.help}" if self.help else ""))
 
 
 class InputError(Exception):
@@ -60,8 +66,10 @@ class InputError(Exception):
             raise cls(found)
 
     def __str__(self) -> str:
-        """One line per problem."""
-        return "\n".join(str(p) for p in self.problems)
+        """One line per problem, of the first hundred."""
+        told = [str(p) for p in self.problems[:MOST_TOLD]]
+        more = len(self.problems) - len(told)
+        return "\n".join([*told, f"... and {more:,} more"] if more else told)
 
 
 @dataclass(frozen=True)
@@ -257,10 +265,9 @@ def _resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
 
 def _construct_int(loader: Any, node: yaml.ScalarNode) -> int:
     text = str(loader.construct_scalar(node))
-    try:
+    if len(text) <= LONGEST_NUMBER:
         return int(text, 16) if text.lower().startswith("0x") else int(text)
-    except ValueError:
-        raise yaml.MarkedYAMLError(problem="a number is too long", problem_mark=node.start_mark) from None
+    raise yaml.MarkedYAMLError(problem=f"a number of {len(text):,} digits is too long", problem_mark=node.start_mark)
 
 
 _Loader.yaml_implicit_resolvers = _resolvers()

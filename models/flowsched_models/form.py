@@ -5,12 +5,13 @@ from __future__ import annotations
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic_core import InitErrorDetails
 
-from flowsched_models.document import Document, InputError, KeyPath, Problem, name_help, nearest
+from flowsched_models.document import MOST_TOLD, Document, InputError, KeyPath, Problem, name_help, nearest
 from flowsched_models.quantity import (
     QuantityError,
     number_help,
@@ -196,7 +197,8 @@ def _without_broken(
 
 
 def _problems(document: Document, model: type[Form], errors: Sequence[Any], base: KeyPath) -> Iterator[Problem]:
-    unknown = {e["loc"] for e in errors if e["type"] == "extra_forbidden"}
+    # Names are looked for that may have been meant: not for more keys than are told.
+    unknown = dict.fromkeys(islice((e["loc"] for e in errors if e["type"] == "extra_forbidden"), MOST_TOLD))
     for error in errors:
         loc: KeyPath = tuple(error["loc"])
         known = _keys(model, loc[:-1])
@@ -207,7 +209,8 @@ def _problems(document: Document, model: type[Form], errors: Sequence[Any], base
             yield document.problem(base + loc, "is missing", _missing_help(model, loc))
         elif error["type"] == "extra_forbidden":
             name = str(loc[-1])
-            yield document.problem(base + loc, f"there is no key '{name}' here", name_help(name, known))
+            help = name_help(name, known) if loc in unknown else ""
+            yield document.problem(base + loc, f"there is no key {shown(name)} here", help)
         else:
             message, help = _words(error)
             yield document.problem(base + loc, message, help)

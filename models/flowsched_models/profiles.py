@@ -12,8 +12,18 @@ import numpy as np
 from pydantic import Field
 
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.document import Document, KeyPath, Problem, Problems, name_help, read_document
+from flowsched_models.document import (
+    Document,
+    InputError,
+    KeyPath,
+    Problem,
+    Problems,
+    name_help,
+    parse_document,
+    read_text,
+)
 from flowsched_models.form import (
+    API_VERSION,
     Form,
     MemoryMib,
     Name,
@@ -261,10 +271,23 @@ def _bundled() -> Catalogue:
     return replace(catalogue, gpu_topologies=topologies)
 
 
+_HEADER = {"apiVersion": API_VERSION, "kind": "Profiles"}
+
+
 def _read(path: Path, source: str, found: Problems, below: Catalogue | None) -> Catalogue:
-    document = read_document(path, source)
+    text = read_text(path, source)
+    if not all(key in text for key in _HEADER):
+        # The name may come from a stranger, who may not read that file: nothing of it is quoted.
+        message = f"is no file of profiles: it has no {' and '.join(_HEADER)}"
+        raise InputError.one(source, message, f"its first lines are 'apiVersion: {API_VERSION}' and 'kind: Profiles'")
+    document = parse_document(text, source, path)
+    InputError.raise_any(
+        document.problem((key,), "is missing", f"write '{key}: {word}'")
+        for key, word in _HEADER.items()
+        if key not in document.data
+    )
     check_header(document, "Profiles")
-    checked = check(document, ProfilesForm, placeholders={"apiVersion": "flowsched/v1", "kind": "Profiles"})
+    checked = check(document, ProfilesForm, placeholders=_HEADER)
     found.extend(checked.problems)
     form = checked.value
     if form is None:

@@ -39,6 +39,9 @@ def number_or_nan(text: str) -> float:
         return math.nan
 
 
+_LONGEST_SHOWN = 60
+
+
 def shown(value: Any) -> str:
     """A value in an error message."""
     if value is None:
@@ -50,7 +53,9 @@ def shown(value: Any) -> str:
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, str):
-        return f"'{value}'" if len(value) <= 60 else f"'{value[:57]}…'"
+        return f"'{value}'" if len(value) <= _LONGEST_SHOWN else f"'{value[: _LONGEST_SHOWN - 3]}…'"
+    if isinstance(value, int) and value.bit_length() > 4 * _LONGEST_SHOWN:
+        return f"a number of {value.bit_length()} bits"  # Python does not write longer ones down
     return str(value)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
@@ -39,6 +41,16 @@ def ruled_table(rows: Sequence[Sequence[str]], heads: int = 1, left: Sequence[in
 def printable(text: str) -> str:
     """A text without control characters: names come from files, and a terminal obeys what it is sent."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
+def csv_table(rows: Iterable[Sequence[object]]) -> str:
+    """Rows as CSV. Cells that a spreadsheet would take for a formula are in quotes."""
+    out = io.StringIO()
+    plain, quoting = csv.writer(out, lineterminator="\n"), csv.writer(out, csv.unix_dialect)
+    for row in rows:
+        looks_so = any(isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) for cell in row)
+        (quoting if looks_so else plain).writerow(row)
+    return out.getvalue()
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:

@@ -34,8 +34,9 @@ def read_wave(problems: Problems, path: Path, most_qps: float = math.inf) -> tup
             problems.add(Problem(source, 1, "", *other))
             return ()
         if header.count(COLUMN) != 1:
-            has = ", ".join(header) or "nothing"
-            message = f"there must be one column '{COLUMN}', in queries per second; the header has {has}"
+            # The file's name may come from a stranger, who may not read it: nothing of it is quoted.
+            has = "has it more than once" if COLUMN in header else "has no such column"
+            message = f"there must be one column '{COLUMN}', in queries per second; the header {has}"
             problems.add(Problem(source, 1, "", message, f"the first line may be just {COLUMN}"))
             return ()
         at = header.index(COLUMN)

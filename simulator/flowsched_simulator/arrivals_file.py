@@ -22,6 +22,7 @@ from flowsched_models.document import (
     Problem,
     Problems,
     name_help,
+    nearest,
     other_separator,
     read_text,
 )
@@ -140,6 +141,11 @@ def _header_problems(source: str, table: _Table) -> Iterator[Problem]:
     line = 1 if table.place is _Line else None
     if other := other_separator(header):
         yield Problem(source, line, "", *other)
+        return
+    if not any(name in COLUMNS or nearest(name, COLUMNS) for name in header):
+        # The file's name may come from a stranger, who may not read it: nothing of it is quoted.
+        message = "is no table of jobs: its first line has none of their columns"
+        yield Problem(source, line, "", message, f"it names columns: {','.join(COLUMNS)}")
         return
     for name in header:
         if name not in COLUMNS:

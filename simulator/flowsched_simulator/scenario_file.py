@@ -42,6 +42,7 @@ from flowsched_simulator.job_form import JobEntry
 from flowsched_simulator.job_reader import KnownNames, ReadJobs, read_jobs
 from flowsched_simulator.scenario import Objective, Scenario
 from flowsched_simulator.scenario_form import MachineEntryForm, ScenarioForm
+from flowsched_simulator.scenario_size import check_size
 
 BUNDLED = Path(__file__).with_name("scenarios")
 KIND = "Scenario"
@@ -126,6 +127,9 @@ class _ScenarioReader:
 
     def _build(self, checked: Checked[ScenarioForm], form: ScenarioForm, catalogue: Catalogue) -> Scenario:
         document, problems = self.document, self.problems
+        drawn = form.arrivals.process.jobs if form.arrivals.process is not None else None
+        tasks = sum(job.copies * job.tasks for job in form.jobs)
+        check_size(document.source, sum(entry.copies for entry in form.machines), max(tasks, drawn or 0))
         named_machines = list(checked.items("machines", form.machines))
         named_services = list(checked.items("services", form.services))
         every = [((*p, "name"), name) for p, f in named_machines for name in f.names()]
@@ -145,6 +149,7 @@ class _ScenarioReader:
         check_room(problems, document, {f.name: p for p, f in named_services}, services, by_name)
         found = len(problems.found)
         jobs = self.entries = self._jobs(checked, form)
+        check_size(document.source, len(machines), sum(entry.form.copies * entry.form.tasks for entry in jobs))
         sound = "jobs" not in checked.broken and len(problems.found) == found
         plain = {name for _, f in named_machines if f.plain_type() is not None for name in f.names()}
         self._check_plain_services(named_services, plain)

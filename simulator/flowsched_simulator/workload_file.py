@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ import yaml
 from flowsched_models.document import Document, InputError
 from flowsched_models.extras import install_extra
 from flowsched_models.output import write_whole, write_whole_bytes
+from flowsched_models.text_table import csv_table
 from flowsched_simulator.arrivals_file import COLUMNS, column_type, is_parquet
 from flowsched_simulator.job_form import JobEntry
 from flowsched_simulator.scenario import Scenario
@@ -42,12 +42,8 @@ def workload_rows(scenario: Scenario, entries: Sequence[JobEntry], seed: int) ->
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """The rows as CSV. Raises :class:`InputError` for a value that no cell can hold."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     columns = _columns(rows)
-    writer.writerow(columns)
-    writer.writerows([_text(name, row.get(name)) or "" for name in columns] for row in rows)
-    return out.getvalue()
+    return csv_table([columns, *([_text(name, row.get(name)) or "" for name in columns] for row in rows)])
 
 
 def write_workload(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

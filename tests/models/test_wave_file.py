@@ -26,8 +26,8 @@ def test_loads_stand_in_one_column(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", [":1: there must be one column 'qps', in queries per second; the header has nothing"]),
-        ("rate\n5\n", [":1: there must be one column 'qps', in queries per second; the header has rate"]),
+        ("", [":1: there must be one column 'qps', in queries per second; the header has no such column"]),
+        ("rate\n5\n", [":1: there must be one column 'qps', in queries per second; the header has no such column"]),
         ("qps,qps\n5,6\n", [":1: there must be one column 'qps'"]),
         ("qps\n\n", [": there is no load below the header; give one line per interval"]),
         ("n,qps\n0,many\n1\n2,-5\n3,2M\n", [":2: column 'qps': ", ":3: this line has 1 values", ":4: ", ":5: "]),

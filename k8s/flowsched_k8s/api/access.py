@@ -67,6 +67,11 @@ class Access:
     """Where the token is, if it is in a file: the official client reads that once, or remembers it for a minute."""
     _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
 
+    @property
+    def address(self) -> str:
+        """The server as it is told in messages: without a user and a password."""
+        return without_password(self.server)
+
     def credentials(self) -> Credentials:
         """What they are now. May run a credential plugin, so not for the event loop. Any thread may ask."""
         with self._lock:
@@ -178,7 +183,7 @@ def _made(configuration: Any, namespace: str, proxy: str | None = None, token: T
     server = str(configuration.host).rstrip("/")
     parts = urllib.parse.urlsplit(server)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"its server is {server!r}, which is not an http or https address")
+        raise ValueError(f"its server is {without_password(server)!r}, which is not an http or https address")
     tls = None
     if parts.scheme == "https":
         # What cannot be used is to be told now, and not by each request.
@@ -192,6 +197,13 @@ def _made(configuration: Any, namespace: str, proxy: str | None = None, token: T
         proxy = configuration.proxy or None
     name = getattr(configuration, "tls_server_name", None)
     return Access(server, tls, proxy, name, namespace, configuration, token)
+
+
+def without_password(url: str) -> str:
+    """An address as it may be told, without what stands before the host's name; whether or not it is a sound one."""
+    scheme, slashes, rest = url.partition("//")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}" if slashes else url.rpartition("@")[2]
 
 
 def goes_direct(host: str, no_proxy: str) -> bool:

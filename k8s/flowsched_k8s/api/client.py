@@ -153,7 +153,7 @@ class Connection:
 
     def __post_init__(self) -> None:
         """Prepare; nothing is opened before the first request."""
-        self._outage = self.outage or Outage(self.access.server)
+        self._outage = self.outage or Outage(self.access.address)
         self._slots = asyncio.Semaphore(self.connections)
         server = urlsplit(self.access.server)
         port = f":{server.port}" if server.port else ""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from flowsched_models.picked_fields import picked
 from flowsched_models.quantity import format_cores
+from flowsched_models.text_table import csv_table
 from flowsched_models.validation.limit import Limit
 from flowsched_models.validation.score import Errors, Quantity, Score
 from flowsched_models.validation.validation import ScoreRow, Validation
@@ -47,13 +46,11 @@ def plain(validation: Validation, limits: Sequence[Limit], source: str) -> dict[
 
 def csv_text(validation: Validation) -> str:
     """One row per measured value, as it was scored."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*COLUMNS, *("predicted_without_" + "+".join(parts) for parts, _ in validation.compared)])
+    rows = [[*COLUMNS, *("predicted_without_" + "+".join(parts) for parts, _ in validation.compared)]]
     for i, score in enumerate(validation.scores):
         others = [f"{scores[i].predicted:.6g}" for _, scores in validation.compared]
-        writer.writerow([*_cells(score), *others])
-    return text.getvalue()
+        rows.append([*_cells(score), *others])
+    return csv_table(rows)
 
 
 def _row(row: ScoreRow) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flowsched_simulator.scenario import Scenario
+from flowsched_simulator.scenario_size import check_size
 
 
 def with_copies(scenario: Scenario, machines: int = 1, jobs: int = 1) -> Scenario:
@@ -16,6 +17,7 @@ def with_copies(scenario: Scenario, machines: int = 1, jobs: int = 1) -> Scenari
     draw a number of jobs, they draw so many times as many. Copies of a job with a time of its own are submitted together.
     """
     arrivals = scenario.arrivals
+    check_size(scenario.source or scenario.name, len(scenario.machines) * machines, len(scenario.tasks) * jobs)
     if arrivals.jobs is not None:
         arrivals, jobs = replace(arrivals, jobs=arrivals.jobs * jobs), 1
     names = {m.name: [_copy(m.name, k) for k in range(machines)] for m in scenario.machines}

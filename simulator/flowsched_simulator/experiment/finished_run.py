@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,9 @@ from flowsched_simulator.run_tables import TABLES, Columns, round_times_ms, run_
 from flowsched_simulator.scenario import Scenario
 
 FORMAT = "flowsched/run/v1"
+_LEAST_LIMIT = 256 << 20
+_PACKED_AT_MOST = 50
+"""Runs are mostly three to ten times as large as their files."""
 _QUANTILES = (("median", 50.0), ("p95", 95.0))
 _NOT_FIGURES = ("policy", "variant", "variant_seeds", "timings")
 _OF_JOBS = ("completion_s", "waiting_s", "slowdown")
@@ -60,14 +64,29 @@ class RunFailure:
 def read_finished(content: bytes) -> FinishedRun:
     """A run from its file. Raises ``ValueError`` for a file that is none, or is damaged."""
     try:
-        data = json.loads(gzip.decompress(content))
-    except (OSError, EOFError, ValueError) as error:
+        data = json.loads(_unpacked(content))
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         raise ValueError(f"is damaged: {error}") from None
-    if data.get("format") != FORMAT:
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ValueError(f"is not a finished run of this version ({FORMAT})")
-    return FinishedRun(
-        data["digest"], data["variant"], data["figures"], data["tables"], data["timings"], tuple(data["round_ms"])
-    )
+    parts: list[Any] = [data.get(name) for name in ("digest", "variant", "figures", "tables", "timings", "round_ms")]
+    for part, kind in zip(parts, (str, str, dict, dict, dict, list), strict=True):
+        if not isinstance(part, kind):
+            raise ValueError("is damaged: a part of it is missing")
+    digest, variant, figures, tables, timings, round_ms = parts
+    return FinishedRun(digest, variant, figures, tables, timings, tuple(round_ms))
+
+
+def _unpacked(content: bytes) -> bytes:
+    """The text of a file. Raises ``ValueError`` where it is larger than any run of its size."""
+    limit = max(_LEAST_LIMIT, _PACKED_AT_MOST * len(content))
+    unpacking = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    text = unpacking.decompress(content, limit)
+    if unpacking.unconsumed_tail:
+        raise ValueError(f"it unpacks to more than {limit >> 20:,} MiB")
+    if not unpacking.eof:
+        raise EOFError("the file ends too soon")
+    return text
 
 
 def finished_run(digest: str, scenario: Scenario, run: Run, timings: Mapping[str, Any]) -> FinishedRun:

@@ -6,6 +6,7 @@ import io
 import math
 import re
 import textwrap
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,8 +55,8 @@ STYLE: Any = {
 
 
 def _folded(text: str, letters: int) -> str:
-    """A text in lines that are not cut."""
-    return "\n".join(textwrap.wrap(text, letters))
+    """A text in lines that are not cut. Names are plain text: between two dollars they would be mathematics."""
+    return "\n".join(textwrap.wrap(text, letters)).replace("$", r"\$")
 
 
 def _line(handle: Any) -> Any:
@@ -144,7 +145,7 @@ class Plot:
         text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
         text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{self.name}-", text)
         text = re.sub(r' (?:width|height)="[\d.]+pt"', "", text, count=2)
-        return text.replace("<svg", f'<svg role="img" aria-label="{self.title}"', 1)
+        return text.replace("<svg", f'<svg role="img" aria-label="{escape(self.title)}"', 1)
 
     def __repr__(self) -> str:
         return f"<Plot {self.name}: {self.title}>"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from flowsched_agent.configuration import Command
-from flowsched_agent.state_file import Started, start_time
+from flowsched_agent.state_file import MARK, Started, start_time
 
 GATE = 'read -r _ || exit 125\nexec "$@" </dev/null'
 """Waits for a line, which never comes if the agent dies before it has written the process down; then becomes the program."""
@@ -40,7 +40,7 @@ def start(name: str, command: Command, prepare: Callable[[Started], None]) -> su
             stdout=output,
             stderr=output,
             cwd=command.directory,
-            env={**os.environ, **command.environment},
+            env={**os.environ, **command.environment, MARK: name},
             start_new_session=True,
         )
     except (OSError, ValueError) as error:

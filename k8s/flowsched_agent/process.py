@@ -22,7 +22,7 @@ from flowsched_agent.configuration import Configuration
 from flowsched_agent.original_groups import restore, sweep
 from flowsched_agent.recorder import Recorder
 from flowsched_agent.restoring import restore_file, still_running
-from flowsched_agent.state_file import Started, StateError, StateFile
+from flowsched_agent.state_file import ForeignStateError, Started, StateError, StateFile
 from flowsched_agent.status import Status
 from flowsched_agent.system import System
 from flowsched_agent.watchdog import Watchdog, WatchdogError
@@ -150,10 +150,18 @@ def reset_on_fork() -> None:
 
 
 def restore_machine(path: Path) -> list[str]:
-    """Undo what an agent left behind. Raises :class:`InputError` while one is alive."""
+    """Undo what an agent left behind. Raises :class:`InputError` while one is alive, and for a file that others may have
+    written.
+    """
     file = StateFile(path)
     if not path.exists():
         return sweep()
+    try:
+        file.read(own=True)
+    except ForeignStateError as error:
+        raise InputError.one("restore", f"{error}: nothing of it is done", "run it as the agent's own user") from None
+    except StateError:
+        pass  # It is set aside below.
     _acquire(file)
     try:
         return [*restore_file(file, restore), *sweep()]

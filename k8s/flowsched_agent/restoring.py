@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from flowsched_agent.state_file import Started, State, StateError, StateFile, boot_id
+from flowsched_models.text_table import printable
 
 STOP_WITHIN_S = 5.0
 """A started command that has not ended so long after SIGTERM is killed."""
@@ -42,7 +43,7 @@ def restore_file(file: StateFile, restore_saved: RestoreSaved) -> list[str]:
     A file that cannot be understood is set aside and said so.
     """
     try:
-        state = file.read()
+        state = file.read(own=True)
     except StateError as error:
         return [f"{error}; nothing could be restored, it is kept as {file.set_aside().name}"]
     if state is None:
@@ -67,7 +68,13 @@ def stop_commands(
     commands: Iterable[Started], within_s: float = STOP_WITHIN_S, clock: Callable[[], float] = time.monotonic
 ) -> list[str]:
     """End commands with all processes of their groups; sentences about those that had to be killed."""
-    left = [c for c in commands if c.runs()]
+    running = [c for c in commands if c.runs()]
+    left = [c for c in running if c.is_marked()]
+    said = [
+        f"process {c.pid} goes on: it does not bear the mark of the command {printable(c.name)}"
+        for c in running
+        if c not in left
+    ]
     for command in left:
         # A stopped process would keep SIGTERM waiting.
         _signal(command, signal.SIGTERM)
@@ -80,7 +87,7 @@ def stop_commands(
     for command in left:
         _signal(command, signal.SIGKILL)
     _reap(left)
-    return [f"{c.name} (process {c.pid}) did not end within {within_s:g} s and was killed" for c in left]
+    return [*said, *(f"{c.name} (process {c.pid}) did not end within {within_s:g} s and was killed" for c in left)]
 
 
 def _signal(command: Started, number: int) -> None:

@@ -11,6 +11,7 @@ import fcntl
 import json
 import logging
 import os
+import stat
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,12 +25,18 @@ LOG = logging.getLogger(__name__)
 
 VERSION = 1
 LARGEST = 16 * 1024 * 1024
+MARK = "FLOWSCHED_AGENT_COMMAND"
+"""In the environment of each command that an agent starts: its name. No other process is ended."""
 _AGAIN_S = 0.02
 _MACHINE = System()
 
 
 class StateError(Exception):
     """The state file cannot be written or used; one sentence says why."""
+
+
+class ForeignStateError(StateError):
+    """The state file may come from others: what it says is not done."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,13 @@ class Started:
     def runs(self) -> bool:
         """Whether it has not ended."""
         return start_time(self.pid) == self.started
+
+    def is_marked(self) -> bool:
+        """Whether the process was started as a command of an agent: see :data:`MARK`."""
+        try:
+            return f"{MARK}={self.name}" in _MACHINE.read(_MACHINE.proc / str(self.pid) / "environ").split("\0")
+        except OSError:
+            return False
 
 
 @dataclass(frozen=True)
@@ -135,10 +149,15 @@ class StateFile:
             raise StateError(f"the state file {self.path} cannot be written: {error.strerror or error}") from None
         self._written = text
 
-    def read(self) -> State | None:
-        """What the file says; None if there is none. Raises :class:`StateError` for one that cannot be understood."""
+    def read(self, *, own: bool = False) -> State | None:
+        """What the file says; None if there is none. Raises :class:`StateError` for one that cannot be understood.
+
+        ``own``: raises :class:`ForeignStateError` for one that others may have written, as what it says is to be done.
+        """
         try:
             with self.path.open("rb") as file:
+                if own and (why := _written_by_others(os.fstat(file.fileno()))):
+                    raise ForeignStateError(f"the state file {self.path} {why}")
                 content = file.read(LARGEST + 1)
         except FileNotFoundError:
             return None
@@ -167,6 +186,15 @@ class StateFile:
     @property
     def _lock_path(self) -> Path:
         return self.path.with_name(f"{self.path.name}.lock")
+
+
+def _written_by_others(status: os.stat_result) -> str:
+    """How others than this user may have written a file; empty if they cannot have."""
+    if status.st_uid != os.geteuid():
+        return f"belongs to another user (uid {status.st_uid}), and this one is {os.geteuid()}"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"may be written by others (mode {stat.S_IMODE(status.st_mode):04o})"
+    return ""
 
 
 def _plain(state: State) -> dict[str, Any]:

@@ -12,11 +12,24 @@ from typing import Any
 
 import pytest
 
+from flowsched_agent.controls.group import group_files
 from flowsched_agent.original_groups import restore
+from flowsched_agent.process import restore_machine
 from flowsched_agent.rates import Rate
 from flowsched_agent.restoring import restore_file, stop_commands
-from flowsched_agent.state_file import Started, State, StateError, StateFile, boot_id, start_time
+from flowsched_agent.state_file import (
+    MARK,
+    ForeignStateError,
+    Started,
+    State,
+    StateError,
+    StateFile,
+    boot_id,
+    start_time,
+)
+from flowsched_agent.system import System
 from flowsched_agent.watchdog import BYE, watch
+from flowsched_models.document import InputError
 
 
 def state(**changes: Any) -> State:
@@ -181,9 +194,11 @@ def test_the_watchdog_leaves_the_state_of_another_agent_alone(file: StateFile) -
 
 
 def test_a_recycled_pid_is_not_stopped() -> None:
-    process = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    process = subprocess.Popen(["sleep", "60"], start_new_session=True, env={**os.environ, MARK: "x"})
     try:
         assert stop_commands([Started("x", process.pid, 1)]) == []
+        (sentence,) = stop_commands([Started("y", process.pid, start_time(process.pid) or 0)])
+        assert sentence == f"process {process.pid} goes on: it does not bear the mark of the command y"
         assert process.poll() is None
         assert stop_commands([Started("x", process.pid, start_time(process.pid) or 0)]) == []
         assert process.poll() is not None
@@ -192,9 +207,53 @@ def test_a_recycled_pid_is_not_stopped() -> None:
         process.wait()
 
 
+def test_a_state_that_others_may_have_written_is_not_undone(file: StateFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write(state())
+    file.path.chmod(0o660)
+    with pytest.raises(ForeignStateError, match=r"may be written by others \(mode 0660\)"):
+        file.read(own=True)
+    with pytest.raises(InputError, match="nothing of it is done"):
+        restore_machine(file.path)
+    assert file.read() is not None  # others' may be looked at
+    file.path.chmod(0o600)
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    undo = Undo()
+    (sentence,) = restore_file(file, undo)
+    assert "belongs to another user" in sentence
+    assert undo.seen == []
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "cpu:../victim.conf",
+        "cpu:cpu.shares/../../../victim.conf",
+        "cpuset:/etc/cpuset.cpus",
+        "cpuset:../other/cpuset.cpus",
+        "cpu:below/cpu.shares",
+        "cpu:cgroup.procs",
+        "memory:memory.limit_in_bytes",
+    ],
+)
+def test_only_settings_of_the_group_itself_are_brought_back(key: str, tmp_path: Path) -> None:
+    cgroup = tmp_path / "cgroup"
+    folder = cgroup / "cpu" / "job"
+    folder.mkdir(parents=True)
+    (tmp_path / "cgroup" / "cpu" / "victim.conf").write_text("old")
+    trees = {tree: {"path": str(folder), "inode": folder.stat().st_ino} for tree in ("cpu", "cpuset", "memory")}
+    saved = {"version": "v1", "where": "/job", "folders": trees, "values": {key: "OWNED"}}
+    files, why = group_files(System(cgroup=cgroup), saved)
+    assert files is None
+    assert why == f"the group /job was left alone: {key!r} is no setting of a group"
+    saved["values"] = {"cpu:cpu.shares": "512", "cpuset:a/b/cpuset.cpus": "0"}
+    assert group_files(System(cgroup=cgroup), saved)[0] is not None
+
+
 def test_who_does_not_end_in_time_is_killed() -> None:
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
-    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE, env={**os.environ, MARK: "x"}
+    )
     try:
         assert process.stdout is not None
         process.stdout.readline()

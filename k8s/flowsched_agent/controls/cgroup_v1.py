@@ -15,7 +15,7 @@ from flowsched_agent.controls.group import (
     LEAST_QUOTA_US,
     PERIOD_US,
     QUOTA_MEANINGS,
-    UNIFIED,
+    STEERED,
     Group,
     GroupFiles,
 )
@@ -24,12 +24,7 @@ from flowsched_agent.controls.weights import shares_of
 from flowsched_agent.system import System
 from flowsched_models.quantity import format_cores
 
-_STEERED = {
-    "cpu": ("cpu.cfs_period_us", "cpu.cfs_quota_us", "cpu.idle", "cpu.shares"),
-    "cpuset": (CPUS,),
-    "freezer": ("freezer.state",),
-    UNIFIED: ("cgroup.freeze",),
-}
+_STEERED = STEERED["v1"]
 _ORDER = ("freezer.state", "cgroup.freeze", CPUS, *_STEERED["cpu"])
 """In which they are brought back: a group that is idle takes no shares."""
 

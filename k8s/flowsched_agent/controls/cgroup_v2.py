@@ -9,6 +9,7 @@ from flowsched_agent.controls.group import (
     LEAST_QUOTA_US,
     PERIOD_US,
     QUOTA_MEANINGS,
+    STEERED,
     UNIFIED,
     Group,
     GroupFiles,
@@ -19,8 +20,7 @@ from flowsched_agent.controls.weights import kubelet_v2_of, shares_of, v2_of
 from flowsched_agent.system import System
 from flowsched_models.quantity import format_cores
 
-_STEERED = ("cgroup.freeze", "cpuset.cpus", "cpu.max", "cpu.idle", "cpu.weight")
-"""Files that are changed, in the order in which they are brought back: a group that is idle takes no weight."""
+_STEERED = STEERED["v2"][UNIFIED]
 
 
 class GroupV2(Group):

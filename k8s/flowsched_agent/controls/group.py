@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
 from flowsched_agent.controls.control import Saved
@@ -14,10 +14,22 @@ from flowsched_agent.controls.refusals import GONE, ControlError, refusal
 from flowsched_agent.controls.weights import is_lowest
 from flowsched_agent.system import System
 from flowsched_models.quantity import format_cores
+from flowsched_models.text_table import printable
 
 UNIFIED = ""
 """Name of the v2 tree in /proc/PID/cgroup."""
 CPUS = "cpuset.cpus"
+STEERED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "v1": {
+        "cpu": ("cpu.cfs_period_us", "cpu.cfs_quota_us", "cpu.idle", "cpu.shares"),
+        "cpuset": (CPUS,),
+        "freezer": ("freezer.state",),
+        UNIFIED: ("cgroup.freeze",),
+    },
+    # In the order in which they are brought back: a group that is idle takes no weight.
+    "v2": {UNIFIED: ("cgroup.freeze", CPUS, "cpu.max", "cpu.idle", "cpu.weight")},
+}
+"""Files that are changed, by version and tree; of groups below only the CPUs."""
 PERIOD_US = 100_000
 """Of quotas, the kernel's default: a short period throttles a task many times where a long one never does."""
 LEAST_QUOTA_US = 1_000
@@ -322,8 +334,20 @@ def group_files(system: System, saved: Saved) -> tuple[GroupFiles | None, str]:
     if any(files.inodes[tree] != entry["inode"] for tree, entry in saved["folders"].items()):
         return None, f"the group {where} was left alone: another of the same name has taken its place"
     files.original = {str(key): str(value) for key, value in saved["values"].items()}
+    if strange := [key for key in files.original if not _is_setting(str(saved["version"]), key)]:
+        return None, f"the group {where} was left alone: {printable(strange[0])!r} is no setting of a group"
     files.written = {str(key) for key in saved["written"]} if "written" in saved else None
     return files, ""
+
+
+def _is_setting(version: str, key: str) -> bool:
+    """Whether it is one that agents change. A state file that others wrote could name any file of the machine."""
+    tree, _, file = key.partition(":")
+    below, _, name = file.rpartition("/")
+    path = PurePosixPath(below)
+    if path.is_absolute() or ".." in path.parts:
+        return False
+    return name in STEERED.get(version, {}).get(tree, ()) and (not below or name == CPUS)
 
 
 CPUSET_MEANINGS = {

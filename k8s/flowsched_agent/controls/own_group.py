@@ -206,7 +206,8 @@ def _pid_of(name: str) -> int | None:
 def _move_back(system: System, name: str, pid: int, root: Path, path: str) -> None:
     """To where it was, or to the root where that is gone."""
     refused: OSError | None = None
-    for folder in dict.fromkeys((root / path.lstrip("/"), root)):
+    inside = ".." not in path.split("/")  # as the kernel writes it
+    for folder in dict.fromkeys((root / path.lstrip("/") if inside else root, root)):
         try:
             system.write(folder / "cgroup.procs", str(pid))
             return

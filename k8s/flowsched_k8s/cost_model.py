@@ -13,6 +13,7 @@ from flowsched_k8s import names
 from flowsched_k8s.configuration import CostModelChoice
 from flowsched_k8s.intent import NEUTRAL, Intent
 from flowsched_models.document import name_help
+from flowsched_models.quantity import shown
 
 _COCO, _QUINCY, _SHORTEST = "coco", "quincy", "shortest-job-first"
 _READ_BY = (
@@ -62,7 +63,7 @@ def heeded(intent: Intent, cost_model: CostModelChoice) -> Intent:
     if name == _COCO and said and said not in CLASSES:
         changed["interference_class"] = ""
         problems.append(
-            f"{names.INTERFERENCE_CLASS}: '{said}' is not a class of the cost model coco; {name_help(said, CLASSES)}"
+            f"{names.INTERFERENCE_CLASS}: {shown(said)} is not a class of the cost model coco; {name_help(said, CLASSES)}"
         )
     if name == _QUINCY and intent.locality:
         settings = choice.settings_of(name, cost_model.settings)

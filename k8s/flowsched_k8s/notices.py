@@ -10,6 +10,8 @@ from flowsched_k8s.entries import PodEntry
 from flowsched_k8s.instructions import Instruction, PatchCondition, PodKey
 from flowsched_k8s.recorder import Recorder
 
+LONGEST = 1000
+"""Characters of what one pod is told: an event takes no more."""
 _AGAIN_S = 10.0
 """As long as the recorder keeps quiet about a pod whose message changes."""
 
@@ -29,7 +31,7 @@ class Notices:
     ) -> list[Instruction]:
         """Condition and event of an attempt that failed."""
         pod = entry.pod
-        entry.message = message
+        entry.message = message = _short(message)
         current = next((c for c in pod.status.conditions or () if c.type == names.POD_SCHEDULED), None)
         patch = self._recorder.condition(
             entry.key,
@@ -49,7 +51,7 @@ class Notices:
 
     def put_off(self, entry: PodEntry, reason: str, message: str, now: float) -> None:
         """Tell a pod some seconds later, if it still waits then."""
-        entry.message = message
+        entry.message = _short(message)
         self._untold.setdefault(entry.key.uid, (now, reason))
 
     def failed(self, patch: PatchCondition, now: float) -> None:
@@ -84,3 +86,7 @@ class Notices:
             return []
         entry.advised = problems
         return self.advise(entry.key, "; ".join(problems), now) if problems else []
+
+
+def _short(message: str) -> str:
+    return message if len(message) <= LONGEST else f"{message[: LONGEST - 1]}…"

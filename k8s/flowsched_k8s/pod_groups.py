@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from flowsched_k8s.names import DISRUPTION_MODE, GROUP_TOPOLOGY, PLACEMENT, SINGLE, WHOLE
 from flowsched_k8s.objects import Pod, PodGroup, SucceededPod
 from flowsched_k8s.readings import controller_of, seconds
+from flowsched_models.quantity import shown
 
 IN_TREE = "scheduling.k8s.io"
 PLUGINS = "scheduling.x-k8s.io"
@@ -27,6 +28,8 @@ TIMEOUT_S = 300.0
 LONGEST_S = 86_400.0
 MOST_MEMBERS = 100_000
 MOST_KEYS = 8
+_NAMED = 3
+"""Values that a message quotes."""
 
 
 @dataclass(frozen=True, order=True)
@@ -173,15 +176,22 @@ def _said(pod: Pod, name: str) -> str | None:
     return (pod.metadata.annotations or {}).get(name, (pod.metadata.labels or {}).get(name))
 
 
+def _some(texts: Iterable[str]) -> str:
+    """A few of what pods say: any of them may be as long as an object may be."""
+    found = sorted(texts)
+    more = f" and {len(found) - _NAMED} others" if len(found) > _NAMED else ""
+    return ", ".join(map(shown, found[:_NAMED])) + more
+
+
 def _wrong_mode(ref: GroupRef, pods: Iterable[Pod]) -> str | None:
     """Why the pods of a group do not say how it may be evicted; None if they do, or say nothing about it."""
     if ref.source == IN_TREE:
         return None
     modes = sorted({mode for pod in pods if (mode := mode_of(pod)) is not None})
     if len(modes) > 1:
-        return f"annotation {DISRUPTION_MODE} of group {ref.name} is not the same for all pods: {', '.join(modes)}"
+        return f"annotation {DISRUPTION_MODE} of group {ref.name} is not the same for all pods: {_some(modes)}"
     if modes and modes[0] not in (SINGLE, WHOLE):
-        return f"annotation {DISRUPTION_MODE} of group {ref.name} is '{modes[0]}'; write '{SINGLE}' or '{WHOLE}'"
+        return f"annotation {DISRUPTION_MODE} of group {ref.name} is {shown(modes[0])}; write '{SINGLE}' or '{WHOLE}'"
     return None
 
 
@@ -227,9 +237,7 @@ def _with_topology(ref: GroupRef, spec: GroupSpec, pods: Iterable[Pod]) -> Group
     if not texts:
         return spec
     if len(texts) > 1:
-        return (
-            f"annotation {GROUP_TOPOLOGY} of group {ref.name} is not the same for all pods: {', '.join(sorted(texts))}"
-        )
+        return f"annotation {GROUP_TOPOLOGY} of group {ref.name} is not the same for all pods: {_some(texts)}"
     keys = tuple(key.strip() for key in texts.pop().split(","))
     if not all(keys) or len(keys) > MOST_KEYS:
         return f"annotation {GROUP_TOPOLOGY} of group {ref.name} is not a list of 1 to {MOST_KEYS} node labels"
@@ -243,7 +251,7 @@ def _from_labels(ref: GroupRef, pods: Iterable[Pod]) -> GroupSpec | str:
     if minimums:
         return GroupSpec(_bounded(max(minimums)))
     if texts:
-        return f"label {MINIMUM_LABEL} of group {ref.name} is '{min(texts)}', which is not a number of pods"
+        return f"label {MINIMUM_LABEL} of group {ref.name} is {shown(min(texts))}, which is not a number of pods"
     return f"no pod of group {ref.name} has the label {MINIMUM_LABEL}"
 
 
@@ -292,10 +300,10 @@ def _from_kueue(ref: GroupRef, pods: Iterable[Pod], succeeded: int) -> GroupSpec
     if not texts:
         return f"no pod of group {ref.name} has the annotation {KUEUE_TOTAL}"
     if len(texts) > 1:
-        return f"annotation {KUEUE_TOTAL} of group {ref.name} is not the same for all pods: {', '.join(texts)}"
+        return f"annotation {KUEUE_TOTAL} of group {ref.name} is not the same for all pods: {_some(texts)}"
     total = _count(texts[0])
     if total is None:
-        return f"annotation {KUEUE_TOTAL} of group {ref.name} is '{texts[0]}', which is not a number of pods"
+        return f"annotation {KUEUE_TOTAL} of group {ref.name} is {shown(texts[0])}, which is not a number of pods"
     return GroupSpec(_bounded(total - succeeded), succeeded=succeeded)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import logging
 import math
 import os
@@ -18,6 +17,7 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
@@ -68,7 +68,7 @@ from flowsched_k8s.records import Records
 from flowsched_k8s.sender import Sender
 from flowsched_k8s.server import Answers, Server
 from flowsched_k8s.state import SchedulerState
-from flowsched_k8s.state_dump import dump
+from flowsched_k8s.state_dump import MOST, dump, encoded
 from flowsched_k8s.threads import Threads
 from flowsched_k8s.turns import Turn, Turns
 from flowsched_k8s.watched import IN_TREE_VERSIONS, NEEDED, watched
@@ -201,6 +201,10 @@ class Process:
         self._gpus_prepared: asyncio.Future[None] | None = None
         """Loading of what rounds need for GPUs; None while no node has any."""
         self._pauses = Pauses()
+        self._dumping = asyncio.Lock()
+        """One at a time: each takes memory of its own."""
+        self._dumps: deque[asyncio.Task[None]] = deque(maxlen=4)
+        """Those that signals asked for; the loop itself keeps no task alive."""
         self._woken = asyncio.Event()
         self._binds = Sender(self.state.bindings.turns, self._bind, clock, self._bind_failed)
         self._patches: Sender[PodKey] = Sender(Turns(PATCHERS), self._patch, clock, self._failed)
@@ -237,7 +241,7 @@ class Process:
         sys.setswitchinterval(SWITCH_S)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
-        loop.add_signal_handler(signal.SIGUSR2, self._dump)
+        loop.add_signal_handler(signal.SIGUSR2, lambda: self._dumps.append(loop.create_task(self._dump())))
         health, metrics = await self.server.start()
         LOG.info("listening", extra={"health": str(health), "metrics": str(metrics)})
         jobs: list[Coroutine[Any, Any, object]] = [r.run() for r in self.reflectors.values()]
@@ -720,20 +724,24 @@ class Process:
         self._paused(now)
         return self._pauses.said(now)
 
-    def _dumped(self) -> dict[str, Any]:
-        """Everything that is known, and which APIs cannot be read and why: what they hold counts as not there, and of those
-        that are not listed yet as not known.
+    async def _dumped(self, pod: str | None = None, limit: int = MOST) -> bytes:
+        """Everything that is known, as JSON, and which APIs cannot be read and why: what they hold counts as not there, and
+        of those that are not listed yet as not known.
         """
         unavailable = {n: r.reason for n, r in self.health.unavailable().items()}
         now = self._clock()
         paused = {reason: {"why": p.why, "for_s": round(now - p.since_s, 3)} for reason, p in self._pauses.now.items()}
         ages = {name: round(self.reflectors[name].age, 3) for name in NEEDED}
         more = {"not_listed": self.health.failing(), "rounds_paused": paused, "watch_age_s": ages}
-        return {**dump(self.state, now), "unavailable": unavailable, **more}
+        async with self._dumping:
+            return await encoded(dump(self.state, now, pod, limit), {"unavailable": unavailable, **more})
 
-    def _dump(self) -> None:
+    async def _dump(self) -> None:
         """Everything that is known, on one line of standard error."""
-        print(json.dumps(self._dumped(), default=str), file=sys.stderr, flush=True)
+        try:
+            print((await self._dumped()).decode(), file=sys.stderr, flush=True)
+        except Exception:  # It must not end a process that schedules.
+            LOG.exception("the state could not be dumped")
 
 
 def _is_outcome(result: Result) -> bool:

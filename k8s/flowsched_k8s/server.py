@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +19,7 @@ from aiohttp import web
 from flowsched.support.address import Address
 from flowsched_k8s.configuration import ServerSettings
 from flowsched_k8s.records import Records
+from flowsched_k8s.state_dump import MOST
 from flowsched_k8s.web_server import Check, Handler, application, compressed, headers_of, listen, printable, scraped
 
 LOG = logging.getLogger(__name__)
@@ -38,8 +39,8 @@ class Answers:
     metrics: Callable[[str], tuple[bytes, str]]
     """The text to scrape and its content type, for an Accept header."""
     configuration: Callable[[], Any]
-    state: Callable[[], Any]
-    """Everything that the scheduler knows, as plain data."""
+    state: Callable[[str | None, int], Awaitable[bytes]]
+    """All that the scheduler knows, as JSON: of one pod only, where one is given, and so many entries of each list."""
     records: Records
 
 
@@ -106,7 +107,7 @@ def everything(answers: Answers) -> web.Application:
             **_health_paths(answers),
             "/metrics": scraped(answers.metrics),
             "/configz": _json(answers.configuration),
-            "/debug/state": _json(answers.state),
+            "/debug/state": _state(answers.state),
             "/debug/records": _json(listing),
             "/debug/records/{round}": record,
         }
@@ -162,6 +163,16 @@ def _looked(name: str, look: Check) -> str | None:
 def _json(plain: Callable[[], Any]) -> Handler:
     async def answer(request: web.Request) -> web.Response:
         return await compressed(request, msgspec.json.encode(plain(), enc_hook=str) + b"\n", "application/json")
+
+    return answer
+
+
+def _state(state: Callable[[str | None, int], Awaitable[bytes]]) -> Handler:
+    async def answer(request: web.Request) -> web.Response:
+        asked = request.query.get("limit", str(MOST))
+        if not (asked.isascii() and asked.isdigit() and len(asked) < 9 and 1 <= int(asked) <= MOST):
+            raise web.HTTPBadRequest(text=f"limit must be from 1 to {MOST}, but is '{printable(asked)}'\n")
+        return await compressed(request, await state(request.query.get("pod"), int(asked)) + b"\n", "application/json")
 
     return answer
 

@@ -42,7 +42,7 @@ from flowsched_k8s.planning import plan_apart, plan_round
 from flowsched_k8s.queue import Wake
 from flowsched_k8s.round_input import Fate, RoundResult
 from flowsched_k8s.snapshot_export import snapshot_of
-from flowsched_k8s.state_dump import dump
+from flowsched_k8s.state_dump import dump, whole
 from flowsched_models.document import InputError
 
 ZONES = {"rack_label": names.ZONE, "machine_label": names.HOSTNAME}
@@ -376,7 +376,7 @@ def test_room_that_is_held_and_nodes_that_drain_are_left_alone() -> None:
     running.state.queue.wake(Wake.ANY, running.now)
     bound = {bind.pod.name: bind.node for bind in running.round()}
     assert len(bound) == 1
-    held = dump(running.state, running.now)["held_node"]
+    held = whole(dump(running.state, running.now))["held_node"]
     assert held is not None
     assert held[1] not in bound.values()
 

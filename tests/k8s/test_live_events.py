@@ -20,7 +20,7 @@ from flowsched.records.record_file import load_record, record_json
 from flowsched_k8s import names
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.instructions import PatchCondition
-from flowsched_k8s.state_dump import dump
+from flowsched_k8s.state_dump import dump, whole
 
 MANY = 1000
 STANDARD_NAMES = (
@@ -235,7 +235,7 @@ def test_news_that_come_too_soon_are_told_later() -> None:
     first = "0/1 nodes are available: 1 node(s) were unschedulable."
     last = "0/1 nodes are available: 1 Insufficient cpu."
     assert [c.message for c in running.conditions("p")] == [first]
-    assert dump(running.state, running.now)["waiting"][0]["message"] == last
+    assert whole(dump(running.state, running.now))["waiting"][0]["message"] == last
     assert running.state.notices.again(running.state.postponed, running.now) == []
     server.now += 20.0
     told = running.state.notices.again(running.state.postponed, running.now)

@@ -138,7 +138,7 @@ def test_pods_name_the_topologies_of_their_group() -> None:
         return pod(labels={NAME_LABEL: "train", MINIMUM_LABEL: "2"}, annotations=notes)
 
     assert known.resolve(ref, [member("rack, block"), member(None)]) == GroupSpec(2, topology=("rack", "block"))
-    assert "is not the same for all pods: a, b" in str(known.resolve(ref, [member("b"), member("a")]))
+    assert "is not the same for all pods: 'a', 'b'" in str(known.resolve(ref, [member("b"), member("a")]))
     for wrong in ("", "a,,b", ",".join("abcdefghi")):
         assert "is not a list of 1 to 8 node labels" in str(known.resolve(ref, [member(wrong)]))
     # What a PodGroup says itself counts.
@@ -177,7 +177,7 @@ def test_how_a_group_may_be_evicted_is_one_of_two_words(where: str) -> None:
         assert known.resolve(ref, [member(mode), member(None)]) == GroupSpec(2)
     note = f"annotation {names.DISRUPTION_MODE} of group train is"
     assert known.resolve(ref, [member("PodGroup")]) == f"{note} 'PodGroup'; write 'single' or 'all'"
-    assert known.resolve(ref, [member("all"), member("single")]) == f"{note} not the same for all pods: all, single"
+    assert known.resolve(ref, [member("all"), member("single")]) == f"{note} not the same for all pods: 'all', 'single'"
 
 
 def test_annotations_of_groups_are_not_taken_for_misspelt_ones() -> None:
@@ -231,7 +231,7 @@ def test_a_group_of_kueue_counts_as_kueue_counts() -> None:
     assert known.resolve(QUEUED, [queued("3"), queued(None, "p2")]) == GroupSpec(3)
     topology = queued("3", **{names.GROUP_TOPOLOGY: "rack"})
     assert known.resolve(QUEUED, [topology]) == GroupSpec(3, topology=("rack",))
-    refused = f"annotation {KUEUE_TOTAL} of group train is not the same for all pods: 2, 3"
+    refused = f"annotation {KUEUE_TOTAL} of group train is not the same for all pods: '2', '3'"
     assert known.resolve(QUEUED, [queued("3"), queued("2", "p2")]) == refused
     assert known.resolve(QUEUED, [queued(None)]) == f"no pod of group train has the annotation {KUEUE_TOTAL}"
 

@@ -18,6 +18,7 @@ from flowsched_k8s.configuration import Address, Configuration, ServerSettings
 from flowsched_k8s.metrics import Metrics
 from flowsched_k8s.records import Records
 from flowsched_k8s.server import Answers, Server, everything, health_only
+from flowsched_k8s.state_dump import MOST
 from flowsched_models.document import InputError
 
 T = TypeVar("T")
@@ -43,6 +44,10 @@ class Setup:
     answers: Answers
 
 
+async def told_state(pod: str | None, limit: int) -> bytes:
+    return json.dumps({"queue": {"active": [("ns", "pod")]}, "round": 12, "pod": pod, "limit": limit}).encode()
+
+
 @pytest.fixture
 def setup() -> Setup:
     wrong = Wrong()
@@ -53,7 +58,7 @@ def setup() -> Setup:
         notes={"rounds": lambda: wrong.paused},
         metrics=Metrics("1").exposition,
         configuration=Configuration().plain,
-        state=lambda: {"queue": {"active": [("ns", "pod")]}, "round": 12, "where": Address("", 1)},
+        state=told_state,
         records=records,
     )
     return Setup(wrong, records, answers)
@@ -155,6 +160,17 @@ def test_configuration_and_state_are_json(setup: Setup) -> None:
     assert json.loads(get(setup, "/configz").text)["kind"] == "FlowSchedulerConfiguration"
     state = json.loads(get(setup, "/debug/state").text)
     assert state["queue"]["active"] == [["ns", "pod"]]
+    assert (state["pod"], state["limit"]) == (None, MOST)
+    some = json.loads(get(setup, "/debug/state?pod=ns/a&limit=3").text)
+    assert (some["pod"], some["limit"]) == ("ns/a", 3)
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "x", str(MOST + 1), "9" * 5000, "", "²"])
+def test_a_limit_that_is_none(setup: Setup, limit: str) -> None:
+    got = get(setup, f"/debug/state?limit={limit}")
+    assert got.status == 400
+    assert got.text.startswith(f"limit must be from 1 to {MOST}, but is '")
+    assert len(got.text) < 300
 
 
 def test_records_are_listed_and_served(setup: Setup) -> None:
@@ -250,7 +266,7 @@ def test_nothing_can_be_changed(setup: Setup, method: str, path: str) -> None:
 
 
 def test_a_fault_is_an_answer_and_a_log_line(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
-    def broken() -> object:
+    def broken(_pod: str | None, _limit: int) -> object:
         raise RuntimeError("inner detail")
 
     answers = Answers(**{**vars(setup.answers), "state": broken})

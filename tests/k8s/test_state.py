@@ -28,7 +28,7 @@ from flowsched_k8s.pod_groups import KUEUE_LABEL, KUEUE_TOTAL, MINIMUM_LABEL, NA
 from flowsched_k8s.queue import Wake
 from flowsched_k8s.readings import seconds
 from flowsched_k8s.round_input import Chosen
-from flowsched_k8s.state_dump import dump
+from flowsched_k8s.state_dump import dump, whole
 
 
 def scheduler(*nodes: Any, **features: Any) -> ModelScheduler:
@@ -64,7 +64,7 @@ def test_a_place_is_taken_from_the_decision_on_and_confirmed_by_the_watch() -> N
     assert [e.note for e in running.events("first")] == ["Successfully assigned default/first to n1"]
     running.deliver()
     assert (entry.assumed, entry.node) == ("", "n1")
-    assert dump(running.state, running.now)["assumed"] == {}
+    assert whole(dump(running.state, running.now))["assumed"] == {}
 
 
 def test_the_watch_may_be_faster_than_the_reply() -> None:
@@ -139,7 +139,7 @@ def test_a_pod_deleted_before_its_binding_is_forgotten() -> None:
     running.create(b.pod("next", cpu="1"))
     running.settle()
     assert running.where() == {"next": "n1"}
-    assert not dump(running.state, running.now)["waiting"]
+    assert not whole(dump(running.state, running.now))["waiting"]
 
 
 @pytest.mark.parametrize("arrived", [True, False])
@@ -185,7 +185,7 @@ def test_a_binding_that_no_watch_confirms_is_read() -> None:
     running.server.now += 60.0
     running.overdue()
     running.read()
-    assert dump(running.state, running.now)["assumed"] == {}
+    assert whole(dump(running.state, running.now))["assumed"] == {}
 
 
 def test_a_refused_binding_says_so_and_is_tried_again() -> None:
@@ -532,12 +532,12 @@ def test_a_due_pod_is_given_another_node_when_its_own_will_not_take_it_any_more(
     for _ in range(3):
         server.now += 310.0
         running.settle()
-    held = dump(running.state, running.now)["held_node"]
+    held = whole(dump(running.state, running.now))["held_node"]
     assert held is not None
     server.cordon(held[1])
     server.now += 310.0
     running.settle()
-    other = dump(running.state, running.now)["held_node"]
+    other = whole(dump(running.state, running.now))["held_node"]
     assert other is not None and other[1] != held[1]
 
 

@@ -90,10 +90,24 @@ def entries_of(running: Sequence[Running]) -> Sequence[Running]:
 class _Rows:
     """What runs between two changes, of which snapshots may show different progress."""
 
-    def __init__(self, entries: NDArray[np.object_], table: FloatArray, came: IntArray, count: int) -> None:
+    def __init__(
+        self,
+        entries: NDArray[np.object_],
+        table: FloatArray,
+        came: IntArray,
+        there: Mapping[str, tuple[int, ...]],
+        count: int,
+    ) -> None:
         """As :class:`RunningTable` has them; nothing changes them any more. ``count``: how many tasks there are."""
         self._entries, self._table, self._came = entries, table, came
-        self.count = count
+        self._there, self.count = there, count
+
+    def on(self, machines: Collection[str]) -> list[tuple[int, Running]]:
+        """The tasks on some machines with their rows, those first that came first; of any progress."""
+        rows = [row for name in machines for row in self._there.get(name, ())]
+        if len(machines) > 1:
+            rows.sort(key=self._came.__getitem__)
+        return [(row, self._entries[row]) for row in rows]
 
     @cached_property
     def used(self) -> IntArray:
@@ -110,12 +124,6 @@ class _Rows:
     def came(self) -> IntArray:
         """[entries] Numbers that grow with the time at which they came."""
         return self._came[self.used]
-
-    @cached_property
-    def machine(self) -> IntArray:
-        """[entries] positions of their machines."""
-        found: IntArray = self._table[self.used, 0].astype(np.int64)
-        return found
 
     @cached_property
     def columns(self) -> RunningColumns:
@@ -153,21 +161,18 @@ class RunningTasks(LateSequence[Running]):
 
     def on(self, machines: Collection[str]) -> tuple[Running, ...]:
         """Those on some machines."""
-        wanted = np.array([m.name in machines for m in self._machines], np.bool_)
-        return self._made(np.flatnonzero(wanted[self._rows.machine])) if len(wanted) else ()
+        progress = self._progress.by_row
+        return tuple([running.at(float(progress[row])) for row, running in self._rows.on(machines)])
 
     @cached_property
     def all(self) -> tuple[Running, ...]:
         """All of them."""
-        return self._made(np.arange(len(self)))
+        order = np.argsort(self._rows.came, kind="stable")
+        entries, progress = self.entries, self._progress.by_row[self._rows.used[order]].tolist()
+        return tuple([entries[at].at(done) for at, done in zip(order.tolist(), progress, strict=True)])
 
     def __len__(self) -> int:
         return self._rows.count
-
-    def _made(self, rows: IntArray) -> tuple[Running, ...]:
-        rows = rows[np.argsort(self._rows.came[rows], kind="stable")]
-        entries, progress = self.entries, self._progress.by_row[self._rows.used[rows]].tolist()
-        return tuple([entries[row].at(done) for row, done in zip(rows.tolist(), progress, strict=True)])
 
 
 class RunningTable:
@@ -182,6 +187,8 @@ class RunningTable:
         self._table: FloatArray = np.zeros((0, len(RunningColumns._fields)))
         self._came: IntArray = np.full(0, -1, np.int64)
         """[rows] when each task came, counted; -1 in rows that are free."""
+        self._on: dict[str, tuple[int, ...]] = {}
+        """Rows by machine, of those where tasks run; those first that came first."""
         self._count = 0
         """How many came in all."""
         self._there = 0
@@ -200,6 +207,7 @@ class RunningTable:
         self._entries[row] = running
         self._table[row] = (machine, self._profile[running.task.profile], 0.0, *_numbers(running))
         self._came[row] = self._count
+        self._on[running.machine] = (*self._on.get(running.machine, ()), row)
         self._count += 1
         self._there += 1
         self._log.came(running)
@@ -208,6 +216,10 @@ class RunningTable:
         """The task of a row is gone."""
         self._part()
         self._there -= 1
+        name = self._entries[row].machine
+        self._on[name] = tuple([other for other in self._on[name] if other != row])
+        if not self._on[name]:
+            del self._on[name]
         self._log.went(self._entries[row])
         self._entries[row] = None
         self._came[row] = -1
@@ -224,13 +236,14 @@ class RunningTable:
     ) -> RunningTasks:
         """The tasks as they are now, and the devices that they leave."""
         if self._shown is None:
-            self._shown = _Rows(self._entries, self._table, self._came, self._there)
+            self._shown = _Rows(self._entries, self._table, self._came, self._on, self._there)
         return RunningTasks(self._shown, progress, machines, self._catalogue, devices_now, self._log.mark())
 
     def _part(self) -> None:
         """Leave what snapshots show to them."""
         if self._shown is not None:
             self._entries, self._table, self._came = self._entries.copy(), self._table.copy(), self._came.copy()
+            self._on = self._on.copy()
             self._shown = None
 
 

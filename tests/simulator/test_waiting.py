@@ -18,10 +18,12 @@ from flowsched.cluster.events import MachineAdded, RoundDecided, TaskBound, Task
 from flowsched.cluster.snapshot import Running, Snapshot, Task
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched_simulator.baselines import Granting
+from flowsched_simulator.baselines.availability import Availability
 from flowsched_simulator.baselines.greedy_round import Round
 from flowsched_simulator.baselines.preemptive import Preemptive
 from flowsched_simulator.baselines.registry import BASELINES
 from flowsched_simulator.baselines.room import RoomLayout
+from flowsched_simulator.baselines.tetris import Tetris
 from flowsched_simulator.fixed_run_time import fixed_profile
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.simulation import Simulation
@@ -219,6 +221,42 @@ def test_what_a_task_is_stopped_for_does_not_depend_on_what_is_kept_of_earlier_r
         assert kept == anew
         stopped += sum(len(job.earlier) for job in kept)
     assert stopped > 50
+
+
+def sized_jobs(count: int, seed: int) -> list[Task]:
+    """Jobs with given run times that come twice as fast as six machines of eight cores are done with them."""
+    draw, at, tasks = random.Random(seed), 0.0, []
+    for i in range(count):
+        at += draw.expovariate(1.6)
+        cores, seconds = draw.choice((1, 1, 2, 2, 4, 8)), draw.expovariate(1 / 20.0)
+        tasks.append(replace(lasting(f"t{i}", cores, 1.0, at=round(at, 3)), profile=FIXED.name, scale=seconds))
+    return tasks
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "method", "most"),
+    [
+        ("all-at-once", Round, "added_s", 8),
+        ("easy", Availability, "__init__", 1),
+        ("tetris", Tetris, "share", 0.2),
+    ],
+)
+def test_work_for_what_a_round_decides_is_done_where_something_depends_on_it(
+    name: str, owner: type, method: str, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, counted = 0, getattr(owner, method)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return counted(*args, **kwargs)
+
+    monkeypatch.setattr(owner, method, call)
+    six = tuple(machine(f"b{k}", cpu_milli=8000, vcpus=8) for k in range(6))
+    world = replace(scenario(sized_jobs(100, 1)), machines=six)
+    run = Simulation(world, BASELINES[name](OWN, 0)).run()
+    assert all(job.end_s is not None for job in run.jobs)
+    assert calls < most * 100
 
 
 def calls_of(count: int, name: str, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -67,9 +67,12 @@ class Backfilling(Baseline):
         assert isinstance(this, BackfillingRound)
         return this.most_s(task, width_milli)
 
-    def held_up(self, tasks: Sequence[Task], needed: int, group: str | None, this: Round) -> str:  # noqa: ARG002
+    def held_up(self, tasks: Sequence[Task], needed: int, group: str | None, this: Round) -> str:
         """Reserve the earliest start, unless enough others have one. Those behind wait for nothing else."""
         assert isinstance(this, BackfillingRound)
+        widths = [self.width_milli(t, this) for t in tasks]
         if self.depth is None or this.reservations < self.depth:
-            this.reserve(tasks, [self.width_milli(t, this) for t in tasks], needed)
+            alone = self.depth is not None and group is None
+            if not (alone and this.reserve_late(tasks[0], widths[0])):
+                this.reserve(tasks, widths, needed)
         return ""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -46,15 +45,15 @@ class BackfillingRound(Round):
     ) -> None:
         """Nothing is reserved yet. ``held``: the shares of an earlier round."""
         super().__init__(snapshot, own_cores=own_cores, seed=seed, layout=layout)
-        self._resources = sorted({name for m in snapshot.machines for name, _ in m.resources})
-        self._devices = max((m.gpus.count for m in snapshot.machines if m.gpus is not None), default=0)
-        """Most GPUs of any machine."""
+        self._resources, self._devices = self.layout.resources, self.layout.most_devices
         self._units = 3 + len(self._resources) + self._devices
         self.held = RunningShares() if held is None else held
         """What runs has."""
         self.changes = self.held.catch_up(snapshot, self.layout, self.share, self._units)
         """What came and went there since the round before; None where that cannot be told."""
         self._availability: Availability | None = None
+        self._late: tuple[Task, int] | None = None
+        """A task with its width whose reservation is made when something depends on it."""
         self.begun: dict[str, Share] = {}
         """By task, what the round gave it."""
         self.reserved: dict[str, Reservation] = {}
@@ -69,19 +68,20 @@ class BackfillingRound(Round):
     def candidates(self, task: Task, width_milli: int) -> list[Room]:
         """Machines where the task fits now and would, by the estimates, delay no reservation."""
         found = super().candidates(task, width_milli)
-        if self._availability is None or not found:
+        if not found or (known := self._known()) is None:
             return found
         need, lasting_s = self._need(task, width_milli), self._lasting_s(task, width_milli)
+        rows = [self.layout.row(room.name) for room in found]
         others = np.ones(len(self.rooms), dtype=np.bool_)
-        others[[self._row[room.name] for room in found]] = False
+        others[rows] = False
         lasting_s[others] = np.nan
-        now = self._availability.fits(self.snapshot.now_s, need, lasting_s, task.gpus)
-        return [r for r in found if now[self._row[r.name]]]
+        now = known.fits(self.snapshot.now_s, need, lasting_s, task.gpus)
+        return [r for row, r in zip(rows, found, strict=True) if now[row]]
 
     def place(self, task: Task, width_milli: int, room: Room, pick: PickDevices | None = None) -> None:
         """Give the task its share of the machine until its estimated end."""
-        row, lasting_s = self._row[room.name], self._delay_s(task) + self.told_s(task, width_milli, room)
-        known, now_s = self._availability, self.snapshot.now_s
+        row, lasting_s = self.layout.row(room.name), self._delay_s(task) + self.told_s(task, width_milli, room)
+        known, now_s = self._known(), self.snapshot.now_s
         if known is not None and task.gpus is not None:
             chosen = known.arrange(row, task.gpus, now_s, lasting_s, room.devices)
             if chosen is not None:
@@ -95,7 +95,7 @@ class BackfillingRound(Round):
     def take_back(self) -> None:
         """Undo the last placement of the attempt."""
         task, placement = self._tasks[self._placements[-1].task], self._placements[-1]
-        row = self._row[placement.machine]
+        row = self.layout.row(placement.machine)
         super().take_back()
         del self.begun[task.name]
         if self._availability is not None:
@@ -103,14 +103,38 @@ class BackfillingRound(Round):
             lasting_s = self._delay_s(task) + self.told_s(task, width, self.rooms[row])
             self._availability.take(row, -self._need(task, width, placement.devices), self.snapshot.now_s, lasting_s)
 
+    def reserve_late(self, task: Task, width_milli: int) -> bool:
+        """Promise a task the same as :meth:`reserve` does, once something depends on where and when. False where that is not
+        to be: the promise is to be told, or perhaps it cannot be made.
+
+        Where all that runs ends, each machine that could ever take the task does at last.
+        """
+        if self.explains or self._availability is not None or self._late is not None or task.gpus is not None:
+            return False
+        endless = self.held.endless or any(np.isinf(share.lasting_s) for share in self.begun.values())
+        if endless or self.domain_counts.concerns(task):
+            return False
+        self._late = task, width_milli
+        self.reservations += 1
+        return True
+
+    def _known(self) -> Availability | None:
+        """What will be free beside all reservations; None where there are none."""
+        if self._late is not None:
+            (task, width_milli), self._late = self._late, None
+            self.reservations -= 1
+            self.reserve((task,), (width_milli,), 1)
+        return self._availability
+
     def reserve(self, tasks: Sequence[Task], widths: Sequence[int], needed: int) -> None:
         """Promise tasks the earliest time at which ``needed`` of them fit together, each the machine that ends it first.
 
         Relations count what runs now, since until when is unknown, and the tasks themselves: a task that only what runs
         keeps waiting through a relation has no reservation.
         """
-        if self._availability is None:
+        if self._known() is None:
             self._availability = Availability(self.snapshot.now_s, self._free(), self._ends(), self._devices)
+        assert self._availability is not None
         is_gang = len(tasks) > 1
         demands = [
             (task, self._need(task, width), self._open_s(task, width, is_gang))
@@ -171,7 +195,7 @@ class BackfillingRound(Round):
 
     def most_s(self, task: Task, width_milli: int) -> float:
         """How long a task could run at most, on any machine, if it started now and delayed no reservation."""
-        return np.inf if self._availability is None else self._availability.most_s(self._need(task, width_milli))
+        return np.inf if (known := self._known()) is None else known.most_s(self._need(task, width_milli))
 
     def shortage(self, task: Task, width_milli: int) -> str:
         """Say why the task does not start now."""
@@ -186,10 +210,6 @@ class BackfillingRound(Round):
         """Let the task wait; where it has a reservation, the reason says which."""
         promise = self._promises.get(task.name)
         super().postpone(task, f"{reason}; {promise}" if promise else reason)
-
-    @cached_property
-    def _row(self) -> dict[str, int]:
-        return {room.name: row for row, room in enumerate(self.rooms)}
 
     def _starts(self, demands: Sequence[_Demand], needed: int) -> Iterator[tuple[float, Sequence[_Demand]]]:
         """Times, ascending, at which enough of these tasks could start if each had all that is free to itself.
@@ -233,17 +253,12 @@ class BackfillingRound(Round):
 
     def _lasting_s(self, task: Task, width_milli: int) -> FloatArray:
         """[M] how long a task would hold its share of each machine; NaN where it would not fit if no other were there."""
-        known, demand = self.layout.possible, self.demand_of(task, width_milli)
-        if demand not in known:
-            rows = [self._row[room.name] for room in self.possible(task, width_milli)]
-            kinds: dict[Hashable, int] = {}
-            of = [kinds.setdefault((self.rooms[row].type.name, self.rooms[row].batch_cores), row) for row in rows]
-            alike, kind = np.unique(np.array(of, dtype=np.int64), return_inverse=True)
-            known[demand] = np.array(rows, dtype=np.int64), alike.tolist(), kind
-        rows_there, firsts, kind = known[demand]
+        kinds = self.kinds(task, width_milli)
         lasting, delay_s = np.full(len(self.rooms), np.nan), self._delay_s(task)
-        told = np.array([delay_s + self.told_s(task, width_milli, self.rooms[row]) for row in firsts], dtype=np.float64)
-        lasting[rows_there] = told[kind]
+        told = np.array(
+            [delay_s + self.told_s(task, width_milli, self.rooms[row]) for row in kinds.firsts], dtype=np.float64
+        )
+        lasting[kinds.rows] = told[kinds.kind]
         return lasting
 
     def _delay_s(self, task: Task) -> float:
@@ -271,7 +286,7 @@ class BackfillingRound(Round):
         need = self._need(running.task, running.width_milli, running.devices)
         if self.own_cores and not self.has_given_run_time(running.task):
             need[2] = len(running.cores) * MILLI
-        return Share(self._row[running.machine], need, running.start_s, self.started_s(running))
+        return Share(self.layout.row(running.machine), need, running.start_s, self.started_s(running))
 
 
 class _Later(Places):

@@ -281,8 +281,9 @@ class MostFreeFirst(Baseline):
 
     def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:
         """The machine with the most free cores; of equals, the fastest for this task, then the first by name."""
-
-        def preference(room: Room) -> tuple[int, float, str]:
-            return -this.available_milli(room, task), this.told_s(task, width_milli, room), room.name
-
-        return min(rooms, key=preference)
+        free = [this.available_milli(room, task) for room in rooms]
+        most = max(free)
+        freest = [room for room, milli in zip(rooms, free, strict=True) if milli == most]
+        if len(freest) == 1:
+            return freest[0]
+        return min(freest, key=lambda room: (this.told_s(task, width_milli, room), room.name))

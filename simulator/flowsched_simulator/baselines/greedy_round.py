@@ -18,6 +18,7 @@ from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_simulator.baselines.expectation import OVERRUN, left_s, load_s, spread, told_s
 from flowsched_simulator.baselines.room import (
     NO_CPU_MILLI,
+    Kinds,
     Room,
     RoomLayout,
     copied,
@@ -29,7 +30,7 @@ from flowsched_simulator.baselines.room import (
     vacate,
 )
 
-_MOST_KNOWN = 50_000
+MOST_KNOWN = 50_000
 """Run times that are kept; with more, all are forgotten."""
 
 PickDevices = Callable[[Room, Task], tuple[int, ...]]
@@ -79,7 +80,8 @@ class Round:
         self._residents: dict[str, list[Running]] = {}
         """What ran before the round, by name, of machines that were asked for."""
         self._told_s: dict[tuple[object, ...], float] = {}
-        self._loads_s: dict[str, float] | None = None
+        self._loads_s: dict[str, float] = {}
+        """By machine, of those that were asked for."""
         self.nowhere: set[Demand] = set()
         """Demands that no machine has room for, whatever else is placed."""
         self.explains = True
@@ -143,6 +145,18 @@ class Round:
         rooms = self._among(task, enough if among is None else enough & among)
         return [r for r in rooms if covers(r.capacity_resources, task.resources) and _suits(r, task)]
 
+    def kinds(self, task: Task, width_milli: int) -> Kinds:
+        """The machines of :meth:`possible` by kind: those that are alike take the same time for a task alone."""
+        known, demand = self.layout.possible, self.demand_of(task, width_milli)
+        if demand not in known:
+            rooms = self.possible(task, width_milli)
+            numbers: dict[tuple[str, tuple[int, ...]], int] = {}
+            kind = [numbers.setdefault((room.type.name, room.batch_cores), len(numbers)) for room in rooms]
+            rows = [self.layout.row(room.name) for room in rooms]
+            firsts = [rows[kind.index(number)] for number in range(len(numbers))]
+            known[demand] = Kinds(np.array(rows, np.int64), firsts, np.array(kind, np.int64))
+        return known[demand]
+
     def is_possible(self, task: Task, width_milli: int) -> bool:
         """Whether the task would fit anywhere if no other task were there."""
         return width_milli <= self._widest_milli(task)
@@ -197,12 +211,12 @@ class Round:
         threads = task.threads_on(len(cores), self.snapshot.catalogue.jobs[task.profile])
         devices = (pick or self.pick_devices)(room, task)
         if self._before is not None:
-            self._before.append((dict(vars(room)), None if self._loads_s is None else self._loads_s[room.name]))
+            self._before.append((dict(vars(room)), self._loads_s.get(room.name)))
         occupy(room, task, width_milli, cores, devices, given=given)
         self.layout.handed_out(room)
         self.version += 1
         self._shortages.clear()
-        if self._loads_s is not None:
+        if room.name in self._loads_s:
             self._loads_s[room.name] += self.added_s(task, room)
         self.domain_counts.add(task, room.name)
         placement = Placement(task.name, room.name, width_milli, threads, cores, devices=tuple(sorted(devices)))
@@ -210,15 +224,15 @@ class Round:
 
     def load_s(self, room: Room) -> float:
         """Work believed to be left on a machine: seconds until it, all batch cores busy, has done it."""
-        if self._loads_s is None:
-            rooms = {r.name: r for r in self.rooms}
-            self._loads_s = dict.fromkeys(rooms, 0.0)
-            # By name, so that sums do not depend on an order that carries no meaning.
-            for r in sorted(self.snapshot.running, key=lambda r: r.task.name):
-                if rooms[r.machine].batch_cores:
-                    self._loads_s[r.machine] += max(OVERRUN, 1.0 - r.progress) * self.added_s(r.task, rooms[r.machine])
+        if room.name not in self._loads_s:
+            found = 0.0
+            for r in self._there((room,))[0]:
+                if room.batch_cores:
+                    found += max(OVERRUN, 1.0 - r.progress) * self.added_s(r.task, room)
             for p in self._placements:
-                self._loads_s[p.machine] += self.added_s(self._tasks[p.task], rooms[p.machine])
+                if p.machine == room.name:
+                    found += self.added_s(self._tasks[p.task], room)
+            self._loads_s[room.name] = found
         return self._loads_s[room.name]
 
     def added_s(self, task: Task, room: Room) -> float:
@@ -248,11 +262,11 @@ class Round:
         known = self.layout.fastest_s
         key = (task.profile, task.scale, task.done, task.run_s, task.endless, self.demand_of(task, width_milli))
         if key not in known:
-            if len(known) >= _MOST_KNOWN:
+            if len(known) >= MOST_KNOWN:
                 known.clear()
             # One machine of each kind is enough; clusters have many alike.
-            kinds = {(r.type.name, r.batch_cores): r for r in self.possible(task, width_milli)}
-            known[key] = min((self.told_s(task, width_milli, r) for r in kinds.values()), default=0.0)
+            firsts = self.kinds(task, width_milli).firsts
+            known[key] = min((self.told_s(task, width_milli, self.rooms[row]) for row in firsts), default=0.0)
         return known[key]
 
     def started_s(self, running: Running) -> float:
@@ -261,7 +275,7 @@ class Round:
         key = (task.profile, task.scale, task.done, task.run_s, task.endless, machine_type, running.cores)
         found = known.get(key)
         if found is None:
-            if len(known) >= _MOST_KNOWN:
+            if len(known) >= MOST_KNOWN:
                 known.clear()
             catalogue = self.snapshot.catalogue
             found = known[key] = told_s(catalogue, task, catalogue.machine_types[machine_type], running.cores)
@@ -288,6 +302,15 @@ class Round:
         """Tasks that ran on each of some machines before this round and still do, by name. To look them up costs as much for
         many machines as for one.
         """
+        there = self._there(rooms)
+        if not self._preempted:
+            return there
+        return [[r for r in residents if r.task.name not in self._preempted] for residents in there]
+
+    def _there(self, rooms: Sequence[Room]) -> list[list[Running]]:
+        """The same with those that the round has preempted. By name, so that sums do not depend on an order that carries no
+        meaning.
+        """
         known = self._residents
         missing = {room.name for room in rooms if room.name not in known}
         if missing:
@@ -296,7 +319,7 @@ class Round:
                 known[r.machine].append(r)
             for name in missing:
                 known[name].sort(key=lambda r: r.task.name)
-        return [[r for r in known[room.name] if r.task.name not in self._preempted] for room in rooms]
+        return [known[room.name] for room in rooms]
 
     def preempt(self, resident: Running, room_for: Task) -> None:
         """Let a running task wait again; its work is kept."""
@@ -347,10 +370,9 @@ class Round:
         self.domain_counts.remove(self._tasks[placement.task], placement.machine)
         self.nowhere.clear()
         self._shortages.clear()
-        if self._loads_s is not None and load_s is not None:
+        self._loads_s.pop(room.name, None)
+        if load_s is not None:
             self._loads_s[room.name] = load_s
-        else:
-            self._loads_s = None
 
     @property
     def placed(self) -> int:

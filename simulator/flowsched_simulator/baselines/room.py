@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -176,6 +177,17 @@ def pick_shared_cores(room: Room, width_milli: int) -> tuple[int, ...]:
     return tuple(sorted((*picked, *shared)))
 
 
+class Kinds(NamedTuple):
+    """Some machines by kind; K kinds."""
+
+    rows: IntArray
+    """[machines]"""
+    firsts: list[int]
+    """[K] the first row of each kind."""
+    kind: IntArray
+    """[machines] the number of each one's kind."""
+
+
 class RoomLayout:
     """All machines by name with what services and running tasks leave free, kept from round to round.
 
@@ -213,13 +225,16 @@ class RoomLayout:
             self.capacity[row] = _left(room)
             self.has_cores[row] = bool(room.batch_cores)
             self._note(row, room)
+        self.resources = sorted({name for m in snapshot.machines for name, _ in m.resources})
+        """Further resources that any machine has."""
+        self.most_devices = max((m.gpus.count for m in snapshot.machines if m.gpus is not None), default=0)
+        """Most GPUs of any machine."""
         self.widest_milli: dict[tuple[object, ...], int] = {}
         """The widest request that an idle machine takes, by what else a task asks for."""
         self.fastest_s: dict[tuple[object, ...], float] = {}
         """How long tasks would last at least, by what tells; of one rule."""
-        self.possible: dict[Hashable, tuple[IntArray, list[int], IntArray]] = {}
-        """By demand, the rows where it would fit with no task around, a row of each kind of machine among them, and of each
-        the number of its kind."""
+        self.possible: dict[Hashable, Kinds] = {}
+        """By demand, the machines where it would fit with no task around."""
         self.started_s: dict[tuple[object, ...], float] = {}
         """How long running tasks last on their cores, by what tells."""
 

@@ -50,14 +50,14 @@ class RunningShares:
         """Bring them to what runs in a snapshot. What came (True) and went (False) since the last one, in any order; None if
         the machines are others. ``units``: R + D.
         """
-        running, there = snapshot.running, entries_of(snapshot.running)
+        running = snapshot.running
         mark = running.mark if isinstance(running, RunningTasks) else None
         begins = self._layout is not layout
         if begins:
             self._clear(units)
         changes = None if mark is None or begins else mark.since(self._mark)
         if changes is None:
-            now = {id(r): r for r in there}
+            now = {id(r): r for r in entries_of(running)}
             changes = [(r, False) for key, (_, r) in self._here.items() if key not in now]
             changes += [(r, True) for key, r in now.items() if key not in self._here]
         self._mark, self._layout = mark, layout
@@ -65,6 +65,7 @@ class RunningShares:
             if came:
                 self._add(r, share_of(r))
             else:
+                self.endless -= r.task.endless
                 place, _ = self._here.pop(id(r))
                 self._lasting_s[place] = np.inf
                 self._unused.append(place)
@@ -85,6 +86,8 @@ class RunningShares:
     def _clear(self, units: int) -> None:
         self._here: dict[int, tuple[int, Running]] = {}
         """By identity of what runs, its place in the columns."""
+        self.endless = 0
+        """How many have no end."""
         self._unused: list[int] = []
         self._rows: IntArray = np.zeros(0, np.int64)
         self._amounts: IntArray = np.zeros((0, units), np.int64)
@@ -102,5 +105,6 @@ class RunningShares:
             self._start_s = np.concatenate([self._start_s, np.zeros(more)])
             self._lasting_s = np.concatenate([self._lasting_s, np.full(more, np.inf)])
         place = self._unused.pop()
+        self.endless += running.task.endless
         self._here[id(running)] = place, running
         self._rows[place], self._amounts[place], self._start_s[place], self._lasting_s[place] = share

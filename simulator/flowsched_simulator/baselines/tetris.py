@@ -14,7 +14,7 @@ from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.snapshot import Task
 from flowsched.support.arrays import BoolArray, FloatArray
 from flowsched_simulator.baselines.baseline import Baseline
-from flowsched_simulator.baselines.greedy_round import Round
+from flowsched_simulator.baselines.greedy_round import Demand, Round
 from flowsched_simulator.baselines.room import Room
 from flowsched_simulator.baselines.waiting import Waiting, keeps_queue
 from flowsched_simulator.baselines.waiting_columns import IMPOSSIBLE, WaitingColumns
@@ -51,17 +51,12 @@ class Tetris(Baseline):
         """The machine that is aligned best; of equals, the first by name."""
         return min(rooms, key=lambda r: (-alignment(task, width_milli, r), r.name))
 
-    def work(self, task: Task, width_milli: int, this: Round) -> float:
-        """What is left of a task, in shares of an average machine times seconds; 0 where no machine could ever take it."""
+    def share(self, task: Task, width_milli: int, this: Round) -> Fraction:
+        """What a task asks for, in shares of an average machine that could take it; 0 where none ever could."""
         able = this.possible(task, width_milli)
-        if not able:
-            return 0.0
-        length_s = this.fastest_s(task, width_milli)
-        if not np.isfinite(length_s):
-            return length_s
         kinds = Counter(tuple((asked, has) for asked, _, has in _amounts(task, width_milli, room)) for room in able)
         demand = sum(number * sum(Fraction(asked, has) for asked, has in kind) for kind, number in kinds.items())
-        return float(demand * Fraction(length_s) / len(able))
+        return Fraction(demand, max(1, len(able)))
 
 
 def alignment(task: Task, width_milli: int, room: Room) -> float:
@@ -98,7 +93,9 @@ class _Scored(WaitingColumns):
 
     def _clear(self) -> None:
         super()._clear()
-        self._kinds: dict[tuple[object, ...], int] = {}
+        self._shares: dict[Demand, Fraction] = {}
+        """By demand, what it is of an average machine."""
+        self._kinds: dict[Demand, int] = {}
         self._examples: list[tuple[Task, int]] = []
         """[kinds] a task, and its width."""
         self._scores: FloatArray = np.zeros((0, 0))
@@ -107,12 +104,16 @@ class _Scored(WaitingColumns):
         """[machines] the rooms that the scores are of; a room that has changed is another one in the next round."""
 
     def _more(self, task: Task, this: Round) -> tuple[float, float]:
+        """What it asks for, wherever it may run, and what is left of it: shares of an average machine times seconds."""
         width_milli = self._rule.width_milli(task, this)
-        asked = this.demand_of(task, width_milli)._replace(machines=None)
-        kind = self._kinds.setdefault(asked, len(self._kinds))
+        demand = this.demand_of(task, width_milli)
+        if demand not in self._shares:
+            self._shares[demand] = self._rule.share(task, width_milli, this)
+        kind = self._kinds.setdefault(demand._replace(machines=None), len(self._kinds))
         if kind == len(self._examples):
             self._examples.append((task, width_milli))
-        return float(kind), self._rule.work(task, width_milli, this)
+        work = this.fastest_s(task, width_milli)
+        return float(kind), float(self._shares[demand] * Fraction(work)) if np.isfinite(work) else work
 
     def in_turn(
         self,

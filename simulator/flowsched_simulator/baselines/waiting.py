@@ -130,7 +130,7 @@ class Waiting:
         heads = []
         for row in np.flatnonzero(self._may_fit(this)).tolist():
             turns = self._rows[row].turns
-            at = bisect_left(turns, first, key=by_rank)
+            at = bisect_left(turns, first)
             if at < len(turns):
                 heads.append((*by_rank(turns[at]), row, at))
         heapify(heads)
@@ -181,8 +181,8 @@ class Waiting:
         alike = self._alike_with(None if apart else this.demand_of(task, width_milli))
         turn, least_s = Turn(self._rank(task, this), task.name, wait), self._least_s(task, this)
         self._turns[task.name] = turn, alike, least_s
-        insort(self._order, turn, key=by_rank)
-        insort(alike.turns, turn, key=by_rank)
+        insort(self._order, turn)
+        insort(alike.turns, turn)
         insort(alike.lengths, least_s)
 
     def _alike_with(self, demand: Demand | None) -> _Alike:
@@ -202,8 +202,8 @@ class Waiting:
         if name not in self._turns:
             return
         turn, alike, least_s = self._turns.pop(name)
-        del self._order[bisect_left(self._order, by_rank(turn), key=by_rank)]
-        del alike.turns[bisect_left(alike.turns, by_rank(turn), key=by_rank)]
+        del self._order[bisect_left(self._order, by_rank(turn))]
+        del alike.turns[bisect_left(alike.turns, by_rank(turn))]
         del alike.lengths[bisect_left(alike.lengths, least_s)]
         if not alike.turns:
             del self._alike[alike.demand]
@@ -212,5 +212,5 @@ class Waiting:
 
 
 def by_rank(turn: Turn) -> tuple[Any, str]:
-    """Sort key of a turn."""
+    """Sort key of a turn; a turn itself stands right behind its key."""
     return turn.rank, turn.name

@@ -65,7 +65,7 @@ class WaitingColumns(Waiting):
         known = self._turns.get(wait.task.name)
         row = IMPOSSIBLE if known is None else known[1].row
         key, count = (-wait.task.priority, wait.task.arrival), len(self._places)
-        place = bisect_left(self._places, key, key=_key)
+        place = bisect_left(self._places, (key,))
         self._places.insert(place, (key, wait))
         if count == self._columns.shape[1]:
             self._columns = np.concatenate([self._columns, np.zeros_like(self._columns)], axis=1)
@@ -74,10 +74,6 @@ class WaitingColumns(Waiting):
 
     def _drop(self, task: Task) -> None:
         super()._drop(task)
-        place, count = bisect_left(self._places, (-task.priority, task.arrival), key=_key), len(self._places)
+        place, count = bisect_left(self._places, ((-task.priority, task.arrival),)), len(self._places)
         del self._places[place]
         self._columns[:, place : count - 1] = self._columns[:, place + 1 : count]
-
-
-def _key(place: tuple[tuple[int, tuple[float, int, str, str]], Wait]) -> tuple[int, tuple[float, int, str, str]]:
-    return place[0]

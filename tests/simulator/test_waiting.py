@@ -239,6 +239,8 @@ def sized_jobs(count: int, seed: int) -> list[Task]:
         ("all-at-once", Round, "added_s", 8),
         ("easy", Availability, "__init__", 1),
         ("tetris", Tetris, "share", 0.2),
+        ("las", Preemptive, "_bound", 1.5),
+        ("srpt", Round, "started_s", 3),
     ],
 )
 def test_work_for_what_a_round_decides_is_done_where_something_depends_on_it(

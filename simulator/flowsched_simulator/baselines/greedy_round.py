@@ -15,7 +15,7 @@ from flowsched.cluster.running_tasks import running_on
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Snapshot, Task
 from flowsched.relations.domain_counts import DomainCounts, demand_text
 from flowsched.support.arrays import BoolArray, IntArray
-from flowsched_simulator.baselines.expectation import OVERRUN, left_s, load_s, spread, told_s
+from flowsched_simulator.baselines.expectation import OVERRUN, load_s, spread, told_s
 from flowsched_simulator.baselines.room import (
     NO_CPU_MILLI,
     Kinds,
@@ -280,10 +280,6 @@ class Round:
             catalogue = self.snapshot.catalogue
             found = known[key] = told_s(catalogue, task, catalogue.machine_types[machine_type], running.cores)
         return found
-
-    def left_s(self, running: Running) -> float:
-        """Seconds until a running task ends, as policies are told."""
-        return left_s(self.started_s(running), running.start_s, self.snapshot.now_s)
 
     def machine(self, name: str) -> Machine:
         """A machine by its name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flowsched.cluster.snapshot import MILLI, Running, Task
+from flowsched_models.execution import INSTANT_S
 from flowsched_simulator.baselines.granting import Granting
 from flowsched_simulator.baselines.greedy_round import Round
 from flowsched_simulator.baselines.preemptive import Preemptive
@@ -35,6 +36,8 @@ class LeastAttainedService(Preemptive):
         "Least attained service first, in queues: tasks that were served longer are preempted, and keep their work"
     )
 
+    steady = True
+
     def __init__(self, granting: Granting, seed: int = 0) -> None:
         """Nothing has been served."""
         super().__init__(granting, seed)
@@ -47,16 +50,21 @@ class LeastAttainedService(Preemptive):
         return (float(self._queue(task, running, this)[0]),)
 
     def less_urgent_s(self, running: Running, this: Round) -> float:
-        """When it will have been served for what its queue holds, if it runs on."""
+        """When it will have been served for what its queue holds, if it runs on; a microsecond of a core before, since
+        service is rounded.
+        """
         served, bound = self._queue(running.task, running, this)[1:]
         begins_s = max(this.snapshot.now_s, running.start_s)
-        return begins_s + (bound - served) * MILLI / running.width_milli
+        return begins_s + (bound - served - INSTANT_S) * MILLI / running.width_milli
 
     def _queue(self, task: Task, running: Running | None, this: Round) -> tuple[int, float, float]:
         """The number of a task's queue, its core-seconds of service, and how much of that the queue holds."""
-        now = _moment(this)  # a round that is gone through again knows nothing of later ones
-        served = sum(service for stopped, service in self._served.get(task.name, {}).values() if stopped < now)
-        served = round(served + (0.0 if running is None else _service(running, this)), 6)
+        served = 0.0 if running is None else _service(running, this)
+        if task.name in self._served:
+            now = _moment(this)  # a round that is gone through again knows nothing of later ones
+            earlier = self._served[task.name].values()
+            served += sum(service for stopped, service in earlier if stopped < now)
+        served = round(served, 6)
         queue, bound = 0, FIRST_QUEUE_CORE_S
         while served > bound:
             queue, bound = queue + 1, bound * QUEUE_FACTOR

@@ -36,13 +36,15 @@ class Preemptive(MostFreeFirst):
         del running
         return this.snapshot.now_s
 
+    steady = False
+    """Whether the urgency of a running task does not change at all until then."""
     _urgencies: RunningUrgencies
 
     def round_of(self, snapshot: Snapshot) -> Round:
         """A round that may preempt."""
         this = Round(snapshot, own_cores=self.has_own_cores(), seed=self.seed, preemptive=True, layout=self.layout)
         if this.layout is not self.layout:
-            self._urgencies = RunningUrgencies(self._bound)
+            self._urgencies = RunningUrgencies(self._bound, self.steady)
         self._urgencies.catch_up(this)
         return this
 
@@ -86,7 +88,8 @@ class Preemptive(MostFreeFirst):
             ranked = [(urgency, r) for urgency, r in found if urgency > mine]
             leaving = _leaving(task, width_milli, room, [r for _, r in ranked[::-1]], this)
             if leaving:
-                most_urgent = min(urgency for urgency, r in ranked if r in leaving)
+                gone = {r.task.name for r in leaving}
+                most_urgent = min(urgency for urgency, r in ranked if r.task.name in gone)
                 if best is None or most_urgent > best[0] or (most_urgent == best[0] and room.name < best[1].name):
                     best = most_urgent, room, leaving
         return [] if best is None else best[2]
@@ -175,12 +178,11 @@ def _leaving(task: Task, width_milli: int, room: Room, ranked: Sequence[Running]
             return False
         return this.has_room(task, width_milli, this.left_by(room, gone))
 
-    if not fits_without(ranked):
-        return []
-    gone: list[Running] = []
+    milli, mib, gone = room.free_milli, room.free_memory_mib, list[Running]()
     for resident in ranked:
         gone.append(resident)
-        if fits_without(gone):
+        milli, mib = milli + resident.width_milli, mib + resident.task.memory_mib
+        if milli >= width_milli and mib >= task.memory_mib and fits_without(gone):
             break
     else:
         return []

@@ -38,9 +38,11 @@ class RunningUrgencies:
     asks. So a round costs what came, went and passed since the last one.
     """
 
-    def __init__(self, bound_of: Callable[[Running, Round], Bound | None]) -> None:
-        """Nothing runs. ``bound_of``: None for a task that may not be stopped."""
-        self._bound_of = bound_of
+    def __init__(self, bound_of: Callable[[Running, Round], Bound | None], steady: bool) -> None:
+        """Nothing runs. ``bound_of``: None for a task that may not be stopped. ``steady``: whether the urgency is what the
+        bound says until that moment.
+        """
+        self._bound_of, self._steady = bound_of, steady
         self._layout: RoomLayout | None = None
         self._relations: tuple[Relation, ...] = ()
         self._mark: LogMark[Running] | None = None
@@ -92,10 +94,11 @@ class RunningUrgencies:
             (residents,) = this.residents((room,))
             found = []
             for r in residents:
-                bound = self._bound_of(r, this)
-                self._note(self._place[r.task.name], bound)
-                if bound is not None:
-                    found.append((bound.urgency, r))
+                place = self._place[r.task.name]
+                if not self._steady:
+                    self._note(place, self._bound_of(r, this))
+                if (urgency := self._bounds[place]) is not _NEVER_BEHIND:
+                    found.append((urgency, r))
             self._ranked[room.name] = sorted(found, key=lambda pair: (pair[0], by_arrival(pair[1].task)))
         return self._ranked[room.name]
 
@@ -117,7 +120,10 @@ class RunningUrgencies:
         return found
 
     def _least(self, row: int) -> Urgency:
-        return max(self._bounds[place] for place in self._here[row])
+        found = self._leasts.get(row)
+        if found is None:
+            found = self._leasts[row] = max(self._bounds[place] for place in self._here[row])
+        return found
 
     def catch_up(self, this: Round) -> None:
         """Bring the bounds to what runs in a round."""
@@ -140,7 +146,7 @@ class RunningUrgencies:
             else:
                 self._drop(r)
         passed = self._until_s <= snapshot.now_s
-        rows = np.unique(self._rows[passed]).tolist()
+        rows = sorted(set(self._rows[passed].tolist()))
         if len(self._changed) > _MOST_CHANGES:
             self._changed.clear()
             self._tried.clear()
@@ -156,6 +162,8 @@ class RunningUrgencies:
         self._place: dict[str, int] = {}
         self._here: list[list[int]] = [[] for _ in this.rooms]
         """[machines] places."""
+        self._leasts: dict[int, Urgency] = {}
+        """The greatest bound on some machines, by row."""
         self._bounds: list[Urgency] = []
         self._unused: list[int] = []
         self._stopped: list[str] = []
@@ -194,6 +202,7 @@ class RunningUrgencies:
         self._rows[place] = row
         self._amounts[place] = self._given_back[place] = running.width_milli, running.task.memory_mib
         self._until_s[place] = -np.inf
+        self._leasts.pop(row, None)
 
     def _drop(self, running: Running) -> None:
         place = self._place.pop(running.task.name)
@@ -206,5 +215,6 @@ class RunningUrgencies:
             bound = Bound(_NEVER_BEHIND, np.inf)
         elif len(bound.urgency) != self._urgencies.shape[1]:
             self._urgencies = np.full((len(self._rows), len(bound.urgency)), -np.inf)
+        self._leasts.pop(int(self._rows[place]), None)
         self._bounds[place], self._until_s[place] = bound
         self._urgencies[place] = bound.urgency

@@ -19,6 +19,7 @@ from flowsched.cluster.snapshot import Running, Snapshot, Task
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched_simulator.baselines import Granting
 from flowsched_simulator.baselines.availability import Availability
+from flowsched_simulator.baselines.gpu.rule import GpuOutlook
 from flowsched_simulator.baselines.greedy_round import Round
 from flowsched_simulator.baselines.preemptive import Preemptive
 from flowsched_simulator.baselines.registry import BASELINES
@@ -241,6 +242,7 @@ def sized_jobs(count: int, seed: int) -> list[Task]:
         ("tetris", Tetris, "share", 0.2),
         ("las", Preemptive, "_bound", 1.5),
         ("srpt", Round, "started_s", 3),
+        ("gpu-fgd", GpuOutlook, "__init__", 0.5),
     ],
 )
 def test_work_for_what_a_round_decides_is_done_where_something_depends_on_it(

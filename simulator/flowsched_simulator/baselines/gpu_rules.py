@@ -16,7 +16,7 @@ from flowsched_simulator.baselines.baseline import Baseline
 from flowsched_simulator.baselines.counted_demand import CountedDemand
 from flowsched_simulator.baselines.granting import Granting
 from flowsched_simulator.baselines.greedy_round import Round
-from flowsched_simulator.baselines.room import Room, fullest_devices
+from flowsched_simulator.baselines.room import Room, RoomLayout, fullest_devices
 
 
 class _GpuRuleBaseline(Baseline):
@@ -34,6 +34,8 @@ class _GpuRuleBaseline(Baseline):
         super().__init__(granting, seed)
         self._device: dict[str, int] = {}
         self._demand = CountedDemand()
+        self._known: tuple[RoomLayout, dict[str, int], tuple[str, ...]] | None = None
+        """Of the machines of a layout: the order of ties, and the models of their GPUs."""
 
     def round_of(self, snapshot: Snapshot) -> Round:
         """A round in which shares go to the devices that the rule says."""
@@ -47,17 +49,17 @@ class _GpuRuleBaseline(Baseline):
         from flowsched_simulator.baselines.gpu.registry import GPU_RULES
         from flowsched_simulator.baselines.gpu.rule import GpuOutlook
 
+        seed = int(this.rng.integers(2**31))  # drawn for each task, so that none depends on where others had a choice
+        if len(rooms) == 1 and (task.gpus is None or not task.gpus.is_share):
+            return rooms[0]
         rule = GPU_RULES[self.rule]
-        order = np.random.default_rng([self.seed, 7]).permutation(len(this.rooms))
-        rank = {this.rooms[room].name: i for i, room in enumerate(order)}
+        rank, models = self._ties(this)
         ranked = sorted(rooms, key=lambda r: rank[r.name])
-        models = tuple(sorted({m.gpus.model for m in this.snapshot.machines if m.gpus is not None}))
         mine = task.at_least(width_milli).gpu_shape
         demand = dict(self._demand.of(this.snapshot))
         demand.setdefault(mine, 0)
         shapes = tuple(demand)
         frequency: IntArray = np.array(list(demand.values()), dtype=np.int64)
-        seed = int(this.rng.integers(2**31))
         machines = as_devices(
             [r.free_milli for r in ranked],
             [r.free_memory_mib for r in ranked],
@@ -77,6 +79,15 @@ class _GpuRuleBaseline(Baseline):
             return ranked[0]
         self._device[task.name] = int(device)
         return ranked[row]
+
+    def _ties(self, this: Round) -> tuple[dict[str, int], tuple[str, ...]]:
+        """By name the place of each machine where ties are broken, and the models of all GPUs."""
+        if self._known is None or self._known[0] is not this.layout:
+            order = np.random.default_rng([self.seed, 7]).permutation(len(this.rooms))
+            rank = {this.rooms[room].name: i for i, room in enumerate(order)}
+            models = tuple(sorted({m.gpus.model for m in this.snapshot.machines if m.gpus is not None}))
+            self._known = this.layout, rank, models
+        return self._known[1:]
 
     def _devices(self, room: Room, task: Task) -> tuple[int, ...]:
         device = self._device.get(task.name, -1)

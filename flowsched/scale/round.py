@@ -442,13 +442,16 @@ class _Fill:
         state.sweep(start, waiting, self.whole, active)
         timer.start("settle")
         looked = 0
+        trades = 1
         while looked < settings.settle_looks:
             moves, looks = state.settle(start, waiting, self.whole)
             self.counts["moves"] += moves
             self.counts["looks"] += looks
-            trades, more = state.trade(start, settings.settle_looks - looked)
-            self.counts["trades"] += trades
-            looked += looks + more
+            looked += looks
+            if moves or trades:  # else the last trades left none
+                trades, more = state.trade(start, settings.settle_looks - looked)
+                self.counts["trades"] += trades
+                looked += more
             if not moves and not trades and looked < settings.settle_looks:
                 trades, more = state.displace(start, self.whole, settings.settle_looks - looked)
                 self.counts["trades"] += trades

@@ -1,7 +1,7 @@
 """Trades: two tasks of different classes take each other's machines, where both moves together pay and neither alone does.
 
-For classes a and b let ``d(m)`` be what a costs on machine m more than b. A task of a on m and one of b on k gain
-``d(m) - d(k)`` by trading, up to what they do to each other, so the best partners are found by sorting.
+For classes a and b let ``d(m)`` be what b costs on machine m more than a, beside all but the task that would leave m. A task
+of a on m and one of b on k gain ``d(k) - d(m)`` by trading, so the best partners are found by sorting.
 """
 
 from __future__ import annotations
@@ -16,13 +16,34 @@ TRIES = 16
 """Places without room that are looked at for a task that should go elsewhere."""
 
 
-@compiled
-def differences(rows: IntArray, a: int, b: int, model: Model, readings: IntArray) -> FloatArray:
-    """What one task of class b costs on each of ``rows`` more than one of class a."""
-    cost_a, cost_b = np.empty(len(rows)), np.empty(len(rows))
-    prices_at(rows, a, model, readings, cost_a)
-    prices_at(rows, b, model, readings, cost_b)
-    return cost_b - cost_a
+@borrowing
+def differences(
+    placements: IntArray,
+    own: int,
+    a: int,
+    b: int,
+    machine: IntArray,
+    model: Model,
+    readings: IntArray,
+    found: FloatArray,
+) -> None:
+    """What a task of class b would cost more than one of class a in the place of each of some tasks of class ``own``."""
+    # As in prices_at: the model's arrays are looked up once.
+    kind, base, coefficients, factors, scale = model.kind, model.base, model.coefficients, model.factors, model.scale
+    effects, place_a, place_b, extra = model.effects, model.place_of[a], model.place_of[b], model.extra
+    for i in range(len(placements)):
+        m = machine[placements[i]]
+        k = kind[m]
+        total = float(base[b, k] - base[a, k])
+        for f in range(coefficients.shape[1]):
+            felt = coefficients[b, f] - coefficients[a, f]
+            if felt != 0.0:
+                total += felt * factors[k, f] * (readings[m, f] - effects[own, f]) * scale
+        if place_b > 0:
+            total += extra[place_b, m]
+        if place_a > 0:
+            total -= extra[place_a, m]
+        found[i] = total
 
 
 @compiled
@@ -43,6 +64,7 @@ def trade(
     """
     trades = 0
     looked = 0
+    of_here, of_there = np.empty(len(order)), np.empty(len(order))
     for i in range(len(classes)):
         if looked > budget:
             break
@@ -52,8 +74,9 @@ def trade(
             looked += len(here) + len(there)
             if looked > budget:
                 break
-            gain_here = differences(machine[here], a, b, model, readings)
-            gain_there = differences(machine[there], a, b, model, readings)
+            gain_here, gain_there = of_here[: len(here)], of_there[: len(there)]
+            differences(here, a, a, b, machine, model, readings, gain_here)
+            differences(there, b, a, b, machine, model, readings, gain_there)
             # a leaves where it is dear compared with b, and goes where b is dear compared with a.
             if gain_there.max() - gain_here.min() <= LEAST_GAIN:
                 continue
@@ -109,6 +132,19 @@ def move_one(placements: IntArray, machine: IntArray, here: int, there: int) -> 
             return
 
 
+@borrowing
+def cheapest(rows: IntArray, c: int, model: Model, free: IntArray, readings: IntArray, price: FloatArray) -> int:
+    """The position of the cheapest of ``rows`` that take one task of class c; -1 if none does. ``price`` gets all prices."""
+    prices_at(rows, c, model, readings, price)
+    best = -1
+    for n in range(len(rows)):
+        if (best < 0 or price[n] < price[best]) and takes(
+            rows[n], c, free, readings, model.limits, model.demands, model.effects
+        ):
+            best = n
+    return best
+
+
 @compiled
 def displace(
     first: IntArray,
@@ -138,6 +174,7 @@ def displace(
             there[j, machine[order[n]]] += 1
     price = np.empty(len(rows))
     other = np.empty(len(rows))
+    least = np.empty(len(classes))  # what one task of each costs anywhere, once one of class a has left its place
     away = np.empty(len(order), dtype=np.int64)
     for i in range(len(classes)):
         a = classes[i]
@@ -153,6 +190,7 @@ def displace(
                     dearest = paid
             looked += first[i + 1] - first[i] + len(rows)
             prices_at(rows, a, model, readings, price)
+            least[:] = np.nan
             found = False
             for near in np.argsort(price, kind="mergesort")[:TRIES]:
                 k = rows[near]
@@ -166,6 +204,10 @@ def displace(
                         continue
                     b = classes[j]
                     put(here, a, -1, model, free, readings)
+                    if np.isnan(least[j]):
+                        looked += len(rows)
+                        best = cheapest(rows, b, model, free, readings, other)
+                        least[j] = other[best] if best >= 0 else np.inf
                     before = dearest
                     for _ in range(many):
                         put(k, b, -1, model, free, readings)
@@ -174,17 +216,12 @@ def displace(
                     if takes(k, a, free, readings, model.limits, model.demands, model.effects):
                         after = place_cost(k, a, model, readings)
                     gone = 0
-                    if after <= model.ceiling[a]:
+                    # Machine k has no room for them again, and no other machine has changed, so none of them pays less.
+                    if after <= model.ceiling[a] and after + many * least[j] < before - LEAST_GAIN:
                         put(k, a, 1, model, free, readings)
                         while gone < many and after < before - LEAST_GAIN:
                             looked += len(rows)
-                            prices_at(rows, b, model, readings, other)
-                            best = -1
-                            for n in range(len(rows)):
-                                if (best < 0 or other[n] < other[best]) and takes(
-                                    rows[n], b, free, readings, model.limits, model.demands, model.effects
-                                ):
-                                    best = n
+                            best = cheapest(rows, b, model, free, readings, other)
                             if best < 0 or other[best] > model.ceiling[b]:
                                 break
                             after += other[best]

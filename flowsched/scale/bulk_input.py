@@ -64,13 +64,12 @@ class BulkPrices:
 
     def price(self, task_class: TaskClass, kinds: Sequence[MachineKind]) -> ClassPrices:
         """The same on every kind, but for the factors."""
-        coefficients, effects = (
-            np.concatenate([of_all, np.zeros(self._counts)])
-            for of_all in linear(task_class.sensitivity, task_class.pressure)
-        )
+        coefficients, effects = np.zeros((2, len(self.features)))
+        lasting = len(self.lasting)
+        coefficients[:lasting], effects[:lasting] = linear(task_class.sensitivity, task_class.pressure)
         for number, each in task_class.counted:
-            coefficients[len(self.lasting) + number] = each
-            effects[len(self.lasting) + number] = 1.0
+            coefficients[lasting + number] = each
+            effects[lasting + number] = 1.0
         return ClassPrices(np.zeros(len(kinds)), coefficients, effects, self._waiting[task_class.name])
 
 

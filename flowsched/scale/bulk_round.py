@@ -14,6 +14,7 @@ import numpy as np
 
 from flowsched.cluster.fleet import Fleet
 from flowsched.relations.relation import TaskGroup
+from flowsched.scale import kernels
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.bulk_input import BulkInput, input_of_fleet
 from flowsched.scale.bulk_outcome import BulkOutcome, BulkPlacement, Leftover
@@ -122,45 +123,20 @@ def _placements(cluster: BulkCluster, outcome: RoundOutcome, costs: PlacedCosts)
 
 def runners_up(closing: Closing, classes: IntArray, machines: IntArray) -> tuple[IntArray, FloatArray]:
     """For each placement the machine, not its own, where one more task of its class would cost least; -1 for none."""
-    rival = np.full(len(machines), -1, dtype=np.int64)
-    cost = np.zeros(len(machines))
-    model = closing.model
-    tie = model.tie[:, 0] + model.tie[:, 1] * closing.free[:, 0] + model.tie[:, 2] * closing.free[:, model.memory]
-    for c in np.unique(classes).tolist():
-        mine = np.flatnonzero(classes == c)
-        price = np.where(_open(closing, c), closing.prices(c), np.inf)
-        best, second = cheapest_two(price, tie)
-        chosen = np.where(machines[mine] == best, second, best)
-        there = (chosen >= 0) & np.isfinite(price[chosen])
-        rival[mine[there]] = chosen[there]
-        cost[mine[there]] = price[chosen[there]]
-    return rival, cost
+    present, number = np.unique(classes, return_inverse=True)
+    nearest = np.full((len(present), 2), -1, dtype=np.int64)
+    price = np.full((len(present), 2), np.inf)
 
+    def find(some: IntArray, closed: BoolArray) -> None:
+        found = kernels.two_cheapest(present[some], closed, closing.model, closing.free, closing.readings)
+        nearest[some], price[some] = found
 
-def cheapest_two(price: FloatArray, tie: FloatArray) -> tuple[int, int]:
-    """The two cheapest machines, ties by rank; -1 where there are not as many."""
-    order = np.lexsort((tie, price)) if len(price) <= 2 else _first_two(price, tie)
-    return int(order[0]) if len(order) else -1, int(order[1]) if len(order) > 1 else -1
-
-
-def _first_two(price: FloatArray, tie: FloatArray) -> IntArray:
-    """The two cheapest machines; ties by rank."""
-    least = np.partition(price, 1)[1]
-    near = np.flatnonzero(price <= least)
-    found: IntArray = near[np.lexsort((near, tie[near], price[near]))][:2]
-    return found
-
-
-def _open(closing: Closing, c: int) -> BoolArray:
-    """Machines that take one task of a class more."""
-    cluster = closing.cluster
-    demand, effect = cluster.demands[c], cluster.effects[c]
-    open_: BoolArray = np.ones(cluster.rows, dtype=np.bool_)
-    # Most classes ask for few resources and bring something to few features.
-    for r in np.flatnonzero(demand).tolist():
-        open_ &= closing.free[:, r] >= demand[r]
-    for f in np.flatnonzero(effect).tolist():
-        open_ &= closing.readings[:, f] + effect[f] <= cluster.limits[:, f]
-    for _, refused in closing.relations.refusals(c):
-        open_ &= ~refused
-    return open_
+    gone, relations = ~closing.cluster.alive, closing.relations
+    related = np.array([relations.concerns(c) for c in present.tolist()], dtype=np.bool_)
+    find(np.flatnonzero(~related), gone)
+    for i in np.flatnonzero(related).tolist():
+        refused = [closed for _, closed in relations.refusals(int(present[i]))]
+        find(np.array([i]), np.any([gone, *refused], axis=0))
+    column = (nearest[number, 0] == machines).astype(np.int64)
+    rival = nearest[number, column]
+    return rival, np.where(rival < 0, 0.0, price[number, column])

@@ -393,6 +393,8 @@ def _codes(columns: list[IntArray]) -> IntArray:
     """One number for each distinct row of the columns."""
     code: IntArray = columns[0] - columns[0].min(initial=0)
     for column in columns[1:]:
+        if not len(column) or (column == column[0]).all():
+            continue  # tells no rows apart
         _, inverse = np.unique(column, return_inverse=True)
         code = code * (int(inverse.max(initial=0)) + 1) + inverse
         if int(code.max(initial=0)) > 1 << 40:

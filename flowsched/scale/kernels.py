@@ -384,6 +384,40 @@ def class_prices(c: int, model: Model, readings: IntArray, cost: FloatArray) -> 
     prices_at(np.arange(len(cost)), c, model, readings, cost)
 
 
+@compiled
+def two_cheapest(
+    classes: IntArray, closed: BoolArray, model: Model, free: IntArray, readings: IntArray
+) -> tuple[IntArray, FloatArray]:
+    """By class, the two machines where one task more costs least, and what it costs there; -1 where there are not as many.
+
+    Of equal prices the machine that ``tie_of`` ranks first comes first, then the lower row. ``closed``: machines that take
+    no task.
+    """
+    nearest = np.full((len(classes), 2), -1, dtype=np.int64)
+    price = np.full((len(classes), 2), np.inf)
+    rows = np.arange(len(closed))
+    cost = np.empty(len(rows))
+    good = np.empty(len(rows), dtype=np.bool_)
+    rank = np.empty(len(rows))
+    for m in range(len(rows)):
+        rank[m] = tie_of(m, model, free)
+    for i in range(len(classes)):
+        prices_at(rows, classes[i], model, readings, cost)
+        takes_at(rows, classes[i], 0, model, free, readings, good)
+        for m in range(len(rows)):
+            if closed[m] or not good[m] or cost[m] == np.inf:
+                continue
+            first, second = nearest[i]
+            if first < 0 or cost[m] < cost[first] or (cost[m] == cost[first] and rank[m] < rank[first]):
+                nearest[i, 0], nearest[i, 1] = m, first
+            elif second < 0 or cost[m] < cost[second] or (cost[m] == cost[second] and rank[m] < rank[second]):
+                nearest[i, 1] = m
+        for n in range(2):
+            if nearest[i, n] >= 0:
+                price[i, n] = cost[nearest[i, n]]
+    return nearest, price
+
+
 @borrowing
 def least_extra(p: int, first: IntArray, rows: IntArray, model: Model, least: FloatArray) -> None:
     """The least extra of some places among the machines of each group."""

@@ -70,6 +70,7 @@ class PlacesTable:
 
     places: list[Places] = field(default_factory=lambda: [ANYWHERE])
     _number: dict[tuple[bytes | None, ...], int] = field(default_factory=lambda: {ANYWHERE.key: 0})
+    _extra: FloatArray | None = None
 
     def intern(self, places: Places) -> int:
         """The number of these places."""
@@ -86,10 +87,12 @@ class PlacesTable:
         self.places.append(places)
 
     def extra(self, rows: int) -> FloatArray:
-        """The extra by places and machine; without rows where no class refers to any."""
+        """The extra by places and machine, only to be read; without rows where no class refers to any."""
         if len(self.places) == 1:
             return np.zeros((1, 0))
-        return np.array([places.extra(rows) for places in self.places])
+        if self._extra is None or self._extra.shape != (len(self.places), rows):
+            self._extra = np.array([places.extra(rows) for places in self.places])
+        return self._extra
 
 
 def read_places(plain: Mapping[str, Any]) -> Places:

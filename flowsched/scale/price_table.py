@@ -60,9 +60,9 @@ def checked_prices(policy: CostModel, task_class: TaskClass, kinds: Sequence[Mac
             f"policy {policy.name} priced class {task_class.name} with arrays of the shapes "
             f"{', '.join(str(a.shape) for a in arrays)}; expected {len(kinds)} kinds and {width} features"
         )
-    if any(np.isnan(a).any() or (a < 0.0).any() for a in arrays) or not all(np.isfinite(a).all() for a in arrays[1:]):
+    # No number fails any comparison.
+    if not (base >= 0.0).all() or not all(((a >= 0.0) & (a < FORBIDDEN)).all() for a in arrays[1:]):
         raise EventError(f"policy {policy.name} priced class {task_class.name} with a number below 0 or no number")
-    # Not a number fails both comparisons, so they are the other way round.
     if not (prices.waiting >= 0.0 and 0.0 <= prices.growth < FORBIDDEN):
         raise EventError(
             f"policy {policy.name} priced class {task_class.name} with waiting {prices.waiting} and growth "

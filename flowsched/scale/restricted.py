@@ -123,12 +123,12 @@ def signatures(cluster: BulkCluster, present: IntArray, relations: RoundRelation
     for salt, domain in enumerate(domains):
         fixed += mixed(domain, 1 + salt)
     shape = mixed(_room_steps(cluster, present), 0) if limited else np.zeros(cluster.rows, dtype=np.uint64)
+    cost = np.minimum(model.extra[used], _FAR) if len(used) else np.zeros((0, cluster.rows))
+    salts = 1000 + np.arange(len(used))[:, None]
     bucket = PRICE_BUCKET
     for attempt in range(_ATTEMPTS):
         code = fixed + shape if attempt < _EXACT_SHAPE else fixed.copy()
-        for salt, place in enumerate(used.tolist()):
-            cost = np.minimum(model.extra[place], _FAR)
-            code += mixed(np.floor(cost / bucket).astype(np.int64), 1000 + salt)
+        code += mixed(np.floor(cost / bucket).astype(np.int64), salts).sum(axis=0)
         _, numbers = np.unique(code[cluster.alive], return_inverse=True)
         if int(numbers.max(initial=0)) < limit:
             signature = np.zeros(cluster.rows, dtype=np.int64)
@@ -173,9 +173,10 @@ def _room_steps(cluster: BulkCluster, present: IntArray) -> IntArray:
     return steps
 
 
-def mixed(values: IntArray, salt: int) -> NDArray[np.uint64]:
+def mixed(values: IntArray, salt: int | IntArray) -> NDArray[np.uint64]:
     """A well-spread 64-bit number for each value, different for each salt; sums of them stand for tuples."""
-    x = values.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(salt * 0xD1B54A32D192ED03 % (1 << 64))
+    salts = np.atleast_1d(np.asarray(salt, dtype=np.uint64)) * np.uint64(0xD1B54A32D192ED03)
+    x: NDArray[np.uint64] = values.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + salts
     x ^= x >> np.uint64(30)
     x *= np.uint64(0xBF58476D1CE4E5B9)
     x ^= x >> np.uint64(27)

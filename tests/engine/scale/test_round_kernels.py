@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flowsched.scale import kernels, trade_kernels
-from flowsched.support.arrays import IntArray
+from flowsched.support.arrays import FloatArray, IntArray
 
 MACHINES, CLASSES, FEATURES = 6, 4, 3
 
@@ -69,6 +69,28 @@ def test_differences_say_exactly_what_a_trade_gains(seed: int) -> None:
             before = price(model, alone, m, a) + price(model, alone, k, b)
             after = price(model, alone, k, a) + price(model, alone, m, b)
             assert there[j] - here[i] == before - after
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_two_cheapest_machines_have_room_and_come_first_in_their_order(seed: int) -> None:
+    model, free, readings = make_model(seed)
+    closed = np.random.default_rng(seed).random(MACHINES) < 0.2
+    classes = np.arange(CLASSES)
+
+    nearest, costs = kernels.two_cheapest(classes, closed, model, free, readings)
+
+    rank: FloatArray = model.tie[:, 0] + model.tie[:, 1] * free[:, 0] + model.tie[:, 2] * free[:, 1]
+    for c in classes.tolist():
+        room = (model.demands[c] == 0) | (free >= model.demands[c])
+        below = (model.effects[c] == 0) | (readings + model.effects[c] <= model.limits)
+        open_ = room.all(axis=1) & below.all(axis=1) & ~closed
+        found = sorted(
+            (cost, rank[m], m)
+            for m in np.flatnonzero(open_).tolist()
+            if np.isfinite(cost := price(model, readings, m, c))
+        )[:2]
+        assert nearest[c].tolist() == [*(m for _, _, m in found), -1, -1][:2]
+        assert costs[c].tolist() == [*(cost for cost, _, _ in found), np.inf, np.inf][:2]
 
 
 def test_full_machines_are_looked_through_once_where_their_tasks_can_go_nowhere() -> None:

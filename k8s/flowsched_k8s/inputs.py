@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,17 @@ MOST_KINDS = 1_000
 
 Counts = Mapping[str, int]
 """Numbers of the counts that kinds of pods have in a round, by uid of their workload and by relation."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Alike:
+    """Pods of a class that have one workload and, where it matters, run the same images."""
+
+    wants: Wants
+    pull: NDArray[np.float64] | None
+    """[rows] what nodes without the images cost; None where that is the same everywhere."""
+    members: list[int]
+    """By position in the class."""
 
 
 class InputBuilder:
@@ -120,11 +131,15 @@ class InputBuilder:
         cache = self._cache
         asked: set[Hashable] = set()
         kinds: set[Hashable] = set()
+        last: Wants | None = None
         cost = 0
         cut = len(entries)
         for i, entry in enumerate(entries):
-            static = cache.wants(entry).filter
-            kinds.add(cache.wants(entry).class_key)
+            wants = cache.wants(entry)
+            if wants is last:  # mostly pods of one template come together
+                continue
+            last, static = wants, wants.filter
+            kinds.add(wants.class_key)
             if len(kinds) > MOST_KINDS:
                 cut = i
                 break
@@ -134,6 +149,8 @@ class InputBuilder:
                 if cost > MOST_QUESTIONS and i:
                     cut = i
                     break
+        if cut == len(entries):
+            return list(entries), []
         begun = {g for e in entries[:cut] if (g := cache.wants(e).group) is not None}
         late = entries[cut:]
         return (
@@ -167,10 +184,11 @@ class InputBuilder:
         cache = self._cache
         by_class: dict[tuple[object, bool, frozenset[str]], list[PodEntry]] = {}
         due_age_s = cache.configuration.engine.due_age_s
+        nowhere: frozenset[str] = frozenset()
         for entry in entries:
             # Once it is due, a pod takes what it would not take before.
             due = entry.intent.min_utility is not None and now - entry.waits_since_s > due_age_s
-            over = (passed_over or {}).get(entry.key.uid, frozenset())
+            over = passed_over.get(entry.key.uid, nowhere) if passed_over else nowhere
             by_class.setdefault((cache.wants(entry).class_key, due, over), []).append(entry)
         group_priority: dict[GroupRef, int] = {}
         for entry in entries:
@@ -185,11 +203,12 @@ class InputBuilder:
         topologies = {group_name(ref): found for ref in specs if (found := self.topology(ref)) is not None}
         if topologies:
             wholes = within_domains(cache.fleet, wholes, topologies)
-        counts = self._counts(by_class.values(), wholes)
+        parts = [self._alike(members) for members in by_class.values()]
+        counts = self._counts(parts, wholes)
         classes = [
             part
-            for members, whole in zip(by_class.values(), wholes, strict=True)
-            for part in self._divided(members, whole, counts[whole.task is not None])
+            for members, alike, whole in zip(by_class.values(), parts, wholes, strict=True)
+            for part in self._divided(members, alike, whole, counts[whole.task is not None])
         ]
         refs = sorted(group_priority, key=group_name)
         measured = any(c.task is not None for c in classes)
@@ -352,61 +371,74 @@ class InputBuilder:
                 cost += term.weight / 100.0 * (fleet.members(term.relation) == 0)
         return cost
 
-    def _counts(self, by_class: Iterable[Sequence[PodEntry]], wholes: Iterable[ClassInput]) -> tuple[Counts, Counts]:
+    def _alike(self, members: Sequence[PodEntry]) -> list[_Alike]:
+        """Pods of a class by their workload and by the images that they run, where it matters who has these."""
+        cache = self._cache
+        rows = cache.fleet.rows
+        pulls: dict[tuple[str, ...], NDArray[np.float64] | None] = {}
+        found: dict[tuple[str | None, tuple[str, ...]], _Alike] = {}
+        last: Wants | None = None
+        mine: list[int] = []
+        for i, entry in enumerate(members):
+            wants = cache.wants(entry)
+            if wants is not last:  # mostly pods of one template come together
+                last = wants
+                if wants.images not in pulls:
+                    pulls[wants.images] = cache.images.cost(wants.images, rows)
+                pull = pulls[wants.images]
+                key = (wants.workload, () if pull is None else wants.images)
+                mine = found.setdefault(key, _Alike(wants, pull, [])).members
+            mine.append(i)
+        return list(found.values())
+
+    def _counts(self, parts: Iterable[Sequence[_Alike]], wholes: Iterable[ClassInput]) -> tuple[Counts, Counts]:
         """The counts of pods that should not be on one node: of those at linear prices, and of measured ones."""
         cache = self._cache
         of_workload: tuple[Counter[str], Counter[str]] = Counter(), Counter()
         waiting: tuple[Counter[str], Counter[str]] = Counter(), Counter()
         per_node: dict[str, bool] = {}
-        for members, whole in zip(by_class, wholes, strict=True):
+        for alike, whole in zip(parts, wholes, strict=True):
             measured = whole.task is not None
             if measured and self._model is not None:
                 continue  # its rounds have no counts
-            of_workload[measured].update(w for e in members if (w := cache.wants(e).workload) is not None)
-            wants = cache.wants(members[0])
+            for part in alike:
+                if part.wants.workload is not None:
+                    of_workload[measured][part.wants.workload] += len(part.members)
+            wants = alike[0].wants
             for relation in dict.fromkeys(term.relation for term in wants.soft if term.weight < 0):
                 if relation in wants.joins:
                     if relation not in per_node:
                         per_node[relation] = cache.fleet.topology_counts(relation).per_machine
-                    waiting[measured][relation] += len(members) if per_node[relation] else 0
+                    waiting[measured][relation] += len(whole.uids) if per_node[relation] else 0
 
         # Two on a node are no more than the default allows, and only one more than if each had one to itself.
         for mine, pods in zip(waiting, of_workload, strict=True):
             mine.update({workload: count for workload, count in pods.items() if count >= HOST_SKEW})
         return counts_of(waiting[False]), counts_of(waiting[True], OF_FORECASTS)
 
-    def _divided(self, members: Sequence[PodEntry], whole: ClassInput, counts: Counts) -> list[ClassInput]:
+    def _divided(
+        self, members: Sequence[PodEntry], alike: Sequence[_Alike], whole: ClassInput, counts: Counts
+    ) -> list[ClassInput]:
         """A class as its pods share the domains that they wish to be spread over, and by the images that they run.
 
         Pods that pay the same stay one class. ``counts``: what pods of some kinds mind on single nodes.
         """
-        cache = self._cache
-        rows = cache.fleet.rows
-        pulls: dict[tuple[str, ...], NDArray[np.float64] | None] = {}
-        alike: dict[tuple[str | None, tuple[str, ...]], list[int]] = {}
-        for i, entry in enumerate(members):
-            wants = cache.wants(entry)
-            if wants.images not in pulls:
-                pulls[wants.images] = cache.images.cost(wants.images, rows)
-            images = wants.images if pulls[wants.images] is not None else ()
-            alike.setdefault((wants.workload, images), []).append(i)
-        if alike.keys() == {(None, ())} and not any(term.weight < 0 for term in cache.wants(members[0]).soft):
+        first = alike[0]
+        plain = first.wants.workload is None and first.pull is None
+        if len(alike) == 1 and plain and not any(term.weight < 0 for term in first.wants.soft):
             return [whole]
         paid: dict[object, tuple[NDArray[np.float64], tuple[tuple[int, float], ...], list[int]]] = {}
-        room = np.where(whole.allowed, cache.fleet.places(whole.needs, len(members)), 0)
+        room = np.where(whole.allowed, self._cache.fleet.places(whole.needs, len(whole.uids)), 0)
         # What pods themselves prefer, and what is forecast for them, is worth more than what is guessed of neighbours.
         prefers = whole.preference[whole.allowed]
         gentle = whole.task is not None or bool((prefers != prefers[:1]).any())
-        for (workload, images), mine in alike.items():
-            counted = _counted(cache.wants(members[mine[0]]), workload, counts, gentle)
-            wishes = self._spread_wishes(
-                cache.wants(members[mine[0]]), workload, whole.eligible, {} if gentle else counts
-            )
-            pull = pulls.get(images)
-            for which, shared in divided(wishes, room, len(mine)):
-                cost = shared if pull is None else shared + pull
+        for part in alike:
+            counted = _counted(part.wants, counts, gentle)
+            wishes = self._spread_wishes(part.wants, whole.eligible, {} if gentle else counts)
+            for which, shared in divided(wishes, room, len(part.members)):
+                cost = shared if part.pull is None else shared + part.pull
                 alone = paid.setdefault((cost.tobytes(), counted), (cost, counted, []))
-                alone[2].extend(mine[i] for i in which)
+                alone[2].extend(part.members[i] for i in which)
         return [
             replace(
                 whole,
@@ -419,9 +451,7 @@ class InputBuilder:
             for cost, counted, which in paid.values()
         ]
 
-    def _spread_wishes(
-        self, wants: Wants, workload: str | None, eligible: NDArray[np.bool_], counts: Counts
-    ) -> list[SpreadWish]:
+    def _spread_wishes(self, wants: Wants, eligible: NDArray[np.bool_], counts: Counts) -> list[SpreadWish]:
         """Preferred anti-affinity, spreads that may be broken, and those that Kubernetes adds. ``counts`` as for those
         of the round.
         """
@@ -446,10 +476,10 @@ class InputBuilder:
                         own and term.relation in counts,
                     )
                 )
-        if workload is not None:
-            rows = self._cache.rows_of_workload(workload)
+        if wants.workload is not None:
+            rows = self._cache.rows_of_workload(wants.workload)
             zones = self._cache.zones[: fleet.rows]
-            found += default_wishes(rows, zones, eligible, SPREAD_WEIGHT / 100.0, workload in counts)
+            found += default_wishes(rows, zones, eligible, SPREAD_WEIGHT / 100.0, wants.workload in counts)
         return found
 
     def _slowness(self, entry: PodEntry) -> NDArray[np.float64]:
@@ -509,11 +539,11 @@ class InputBuilder:
         return Nominee(entry.key.uid, entry.priority, node, entry.needs, holds, joins)
 
 
-def _counted(wants: Wants, workload: str | None, counts: Counts, gentle: bool) -> tuple[tuple[int, float], ...]:
+def _counted(wants: Wants, counts: Counts, gentle: bool) -> tuple[tuple[int, float], ...]:
     """In which counts pods are, and what each that is there costs one more of them."""
     wishes = [(t.relation, -t.weight, t.skew or 1) for t in wants.soft if t.weight < 0 and t.relation in wants.joins]
-    if workload is not None:
-        wishes.append((workload, SPREAD_WEIGHT, HOST_SKEW))
+    if wants.workload is not None:
+        wishes.append((wants.workload, SPREAD_WEIGHT, HOST_SKEW))
     found: dict[int, float] = {}
     for kind, weight, skew in wishes:
         number = counts.get(kind)

@@ -364,8 +364,9 @@ class PodQueue:
         taken: list[PodKey] = []
         alike: set[Hashable] = set()
         late = 0
+        behind = slow.first()
         while limit is None or len(taken) < limit:
-            head, behind = active.first(), slow.first()
+            head = active.first()
             if behind is not None and (head is None or behind < head):
                 like = self._like(behind[1])
                 if (later is None or late < later) and (kinds is None or like in alike or len(alike) < kinds):
@@ -377,6 +378,8 @@ class PodQueue:
             entry = self._entries[head[1]]
             self._launch(entry)
             taken.append(entry.key)
+            if head is behind:
+                behind = slow.first()
         return taken
 
     def _like(self, key: PodKey) -> Hashable:

@@ -491,16 +491,20 @@ class _Fill:
                 self.promised = wanted.sum(axis=1)
             placed = state.pack(wanted, left, candidates)
             promised = int(wanted.sum())
+            done = state.placed_of(start, waiting.classes)
+            done = np.where(active[waiting.classes], done, waiting.counts)
+            some = waiting.classes[done < waiting.counts]
+            # The sweep finds the best places that there are for one class, as a network would.
+            alone = len(some) == 1 and not state.relations.concerns(int(some[0]))
             if (
                 promised - placed <= max(1, settings.worth_a_solve * int(waiting.counts.sum()))
                 or turn == settings.resolves
+                or alone
             ):
                 break
             timer.start("compact")
             # Those who have a place may trade it later: what is full by then is still open to them.
             self.whole.cheap(waiting.classes, len(cluster.classes), state.model)
             rounds.see(state)
-            done = state.placed_of(start, waiting.classes)
-            done = np.where(active[waiting.classes], done, waiting.counts)
             left = without(waiting, cluster, done, self.now_s, settings.due_age_s)
             candidates = CandidateIndex(compaction, self.evidence.readings)

@@ -297,6 +297,24 @@ def test_tasks_make_room_for_others_that_should_not_be_on_one_machine() -> None:
     assert sorted(loads(world, run(world)).values()) == [0, 1, 4]
 
 
+@pytest.mark.parametrize(("classes", "solves"), [("ab", 1), ("abc", 2)])
+def test_tasks_of_one_class_that_are_left_over_need_no_further_network(classes: str, solves: int) -> None:
+    """Networks count memory for each class alone, so all classes are promised the cheap machine, which has room for one."""
+    first, second = (
+        replace(box, allocatable=box.allocatable | {"memory": 4 * i}) for i, box in enumerate(equal_boxes(2, 64000), 1)
+    )
+    kinds = tuple(
+        replace(plain(name, 4, preference={second.name: 0.1}), needs={"cpu": 500, "pods": 1, "memory": 1})
+        for name in classes
+    )
+    world = World((first, second), kinds=kinds)
+
+    outcome = run(world)
+
+    assert outcome.counts["solves"] == solves
+    assert loads(world, outcome) == {first.name: 4, second.name: 4 * len(classes) - 4}
+
+
 def test_one_of_a_set_on_each_machine_uses_small_machines_too() -> None:
     """Total room is not enough: twenty sets of one to a machine need every machine, in the right shares."""
     boxes = (*equal_boxes(20, 4000), *(replace(b, name=f"s{b.name}") for b in equal_boxes(20, 2000)))

@@ -10,13 +10,17 @@ import json
 import logging
 import re
 import sys
+from collections import OrderedDict
 from datetime import UTC, datetime
+from traceback import walk_tb
 from typing import Any, TextIO
 
 OWN = ("flowsched", "flowsched_agent", "flowsched_k8s", "flowsched_models")
 """The project's own loggers."""
 LONGEST = 4096
 """Characters of one value or message."""
+_FAULTS = 256
+"""Different faults that are remembered; the one that was seen longest ago is forgotten first."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _OURS = frozenset({"ts", "level", "logger", "msg"})
@@ -36,6 +40,7 @@ def set_up_logging(format: str, verbosity: int, stream: TextIO | None = None, wo
     """
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonFormatter(words) if format == "json" else TextFormatter(words))
+    handler.addFilter(RepeatedFaults())
     root = logging.getLogger()
     for old in root.handlers[:]:
         root.removeHandler(old)
@@ -45,6 +50,31 @@ def set_up_logging(format: str, verbosity: int, stream: TextIO | None = None, wo
         logging.getLogger(name).setLevel(logging.DEBUG if verbosity >= 1 else logging.INFO)
     for name in ("kubernetes", "urllib3", "requests_oauthlib"):
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class RepeatedFaults(logging.Filter):
+    """Lets a fault through whole once; from then on it is counted, and a short line says so the 10th, 100th, ... time."""
+
+    def __init__(self) -> None:
+        """No fault has been seen."""
+        super().__init__()
+        self._times: OrderedDict[tuple[object, ...], int] = OrderedDict()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        if not record.exc_info or record.exc_info[0] is None:
+            return True
+        kind, fault, _ = record.exc_info
+        where = [(frame.f_code, line) for frame, line in walk_tb(record.exc_info[2])][-1:]
+        same = record.name, record.msg, kind, *where
+        times = self._times[same] = self._times.pop(same, 0) + 1
+        if len(self._times) > _FAULTS:
+            self._times.popitem(last=False)
+        if times == 1:
+            return True
+        record.exc_info = record.exc_text = None
+        record.exception, record.times = f"{kind.__name__}: {fault}", times
+        return re.fullmatch("10+", str(times)) is not None
 
 
 class LineFormatter(logging.Formatter):

@@ -164,3 +164,16 @@ values = st.text() | st.integers() | st.floats() | st.booleans() | st.none() | s
 def test_anything_is_one_line(message: str, extra: dict[str, Any]) -> None:
     assert as_json(message, **extra)["logger"] == "flowsched_k8s.x"
     assert len(TextFormatter((PodKey,)).format(record(message, **extra)).splitlines()) == 1
+
+
+def test_a_fault_is_written_whole_once_and_then_counted(start: Start) -> None:
+    stream = start("json", 0)
+    for number in range(120):
+        try:
+            raise ValueError(f"round {number}") if number % 2 else KeyError("other")
+        except (ValueError, KeyError):
+            LOG.exception("a round failed")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line.get("times") for line in lines] == [None, None, 10, 10]
+    assert ["stack" in line for line in lines] == [True, True, False, False]
+    assert {line["exception"] for line in lines} == {"KeyError: 'other'", "ValueError: round 1", "ValueError: round 19"}

@@ -23,6 +23,8 @@ from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 _LARGEST = 1e4
 """Largest sensitivity or pressure of one task: sums stay far inside 64 bits."""
+_UNKNOWN = 5
+"""Resources that no machine has had, of one task, of which anything is said."""
 
 
 @dataclass(frozen=True)
@@ -305,6 +307,14 @@ class Fleet(MachineRows):
             arrays = FleetArrays._make(values.copy() for values in arrays)
         return FleetMachines(self._ordered_names, order, self.resources, arrays)
 
+    def decisive(self, needs: Mapping[str, int]) -> Mapping[str, int]:
+        """Needs that fit exactly where all of these do: of resources that no machine has had, a few say that."""
+        unknown = sorted(r for r, amount in needs.items() if amount > 0 and r not in self._columns)
+        if len(unknown) <= _UNKNOWN:
+            return needs
+        left_out = set(unknown[_UNKNOWN:])
+        return {r: amount for r, amount in needs.items() if r not in left_out}
+
     def fits(self, needs: Mapping[str, int]) -> BoolArray:
         """Alive machines that have room for all needs; a need of 0 asks for nothing."""
         fitting = self.alive.copy()
@@ -341,8 +351,8 @@ class Fleet(MachineRows):
         row = None if booking is None else self._row.get(booking.machine)
         if booking is None or row is None:
             return ()
-        there, used, columns = self._allocatable[row], self._used[row], self._columns
-        return tuple(r for r, n in booking.needs.items() if n > 0 and used[columns[r]] > there[columns[r]])
+        free, columns = self._allocatable[row] - self._used[row], self._columns
+        return tuple(r for r, n in booking.needs.items() if n > 0 and (r not in columns or free[columns[r]] < 0))
 
     def lacking(self, needs: Mapping[str, int]) -> dict[str, BoolArray]:
         """By resource, the alive machines that have too little of it."""
@@ -469,8 +479,9 @@ class Fleet(MachineRows):
 
     def _use(self, needs: Mapping[str, int], row: int, sign: int) -> None:
         for resource, amount in needs.items():
-            column = self._column(resource)
-            self._used[row, column] += sign * amount
+            column = self._columns.get(resource)
+            if column is not None:
+                self._used[row, column] += sign * amount
 
     def _column(self, resource: str) -> int:
         column = self._columns.get(resource)
@@ -479,6 +490,11 @@ class Fleet(MachineRows):
             nothing = np.zeros((self.rows, 1), dtype=np.int64)
             self._allocatable = np.hstack([self._allocatable, nothing])
             self._used = np.hstack([self._used, nothing])
+            # Tasks may name any number of resources: what no machine had was not counted.
+            for booking in self._bookings.values():
+                row = self._row.get(booking.machine) if resource in booking.needs else None
+                if row is not None:
+                    self._used[row, column] += booking.needs[resource]
         return column
 
     def _grow(self, more: int) -> None:

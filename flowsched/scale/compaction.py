@@ -436,7 +436,8 @@ def largest_sums(widths: tuple[int, ...], tiers: tuple[int, ...], unit: int, top
     reachable[0] = True
     sums = np.arange(top + 1)
     for width in widths:
-        step = width // unit
+        # What is wider than all that is free adds nothing, however wide it is.
+        step = min(width // unit, top + 1)
         # A row for each count of this width: what is reachable stays so with one more of it.
         padded: BoolArray = np.zeros(-(-(top + 1) // step) * step, dtype=np.bool_)
         padded[: top + 1] = reachable

@@ -282,11 +282,15 @@ class HeldNode:
         fleet = self._cache.fleet
         verdicts = self._inputs.verdicts(self._cache.wants(entry))
         able = verdicts.passes[: fleet.rows] & fleet.alive
-        for amount, column in self._columns(entry.needs):
-            able = able & (False if column is None else fleet.allocatable()[:, column] >= amount)
+        asked = [(amount, column) for amount, column in self._columns(entry.needs) if column is not None]
+        if len(asked) < len(_asked(entry.needs)):
+            # No node has had such a resource.
+            return None
+        for amount, column in asked:
+            able = able & (fleet.allocatable()[:, column] >= amount)
         rows = np.flatnonzero(able)
         free, missing = fleet.free()[rows], np.zeros(len(rows))
-        for amount, column in self._columns(entry.needs):
+        for amount, column in asked:
             missing += np.maximum(0, amount - free[:, column]) / amount
         names = (str(fleet.names[r]) for r in rows.tolist())
         best = sorted((short, name) for short, name in zip(missing.tolist(), names, strict=True) if name not in over)

@@ -294,7 +294,7 @@ class InputBuilder:
         gpus = cache.gpus.asked(first.needs)
         measured = first.intent.profile is not None and first.request_milli > 0
         forecast_priced = measured and wants.service is None if wants.group is None else wants.group in forecast
-        needs = first.needs
+        needs = cache.fleet.decisive(first.needs)
         if wants.shared and wants.group in self._careful:
             needs = {**needs, **cache.volumes.pod_volume_needs(first.pod)}
         task = None

@@ -13,6 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import PlannedStart, Reservation
 from flowsched.records.record import Recipe
@@ -20,6 +22,7 @@ from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale.bulk_input import bulk_settings, input_of_fleet
 from flowsched.scale.bulk_outcome import BulkOutcome
 from flowsched.scale.bulk_round import decide
+from flowsched.scale.cluster_checks import MOST_MILLI
 from flowsched.scale.demand import Demand
 from flowsched.scale.lone_task import decide_lone
 from flowsched.scale.places import Places
@@ -39,6 +42,7 @@ from flowsched_models.runtime import HostFactory
 
 LOG = logging.getLogger(__name__)
 
+_MOST_UNKNOWN = 64
 _SAID = frozenset({LeftCause.GROUP, LeftCause.COST, LeftCause.SERVICE})
 """Causes that the engine says in words of its own; for the others there is the standard message."""
 
@@ -168,6 +172,9 @@ class _Round:
         self.fallbacks: list[str] = []
         self.parts: list[PartRecipe] = []
         self.bulk_cells = 0
+        unknown = {r for c in given.classes for r, n in c.needs.items() if n > 0 and self.fleet.column(r) < 0}
+        self.unknown = unknown if len(unknown) > _MOST_UNKNOWN else set[str]()
+        """Resources that no node has had, where pods ask for more than the engine should count."""
 
     def run(self) -> RoundResult:
         given = self.given
@@ -240,7 +247,7 @@ class _Round:
     # Measured pods
 
     def _measured(self, classes: list[ClassInput], priority: int) -> None:
-        snapshot = self.measured.snapshot(classes)
+        snapshot = self.measured.snapshot([self._counted(c) for c in classes])
         decisions = self.engine.decide(snapshot)
         self.solve_ms += decisions.timings_ms["passes"]
         by_uid = {uid: c for c in classes for uid in c.uids}
@@ -258,7 +265,7 @@ class _Round:
         """Pods of all priorities, unless room is held for some, on what an exported snapshot has: so does ``solve``."""
         began = self.clock()
         given = self.given
-        snapshot = self.measured.snapshot(classes)
+        snapshot = self.measured.snapshot([self._counted(c) for c in classes])
         behaviours = {uid: (c.sensitivity, c.pressure) for c in given.classes if c.service for uid in c.uids}
         hosts = HostFactory(given.catalogue) if given.kept is None else given.kept.hosts
         outcome = decide(
@@ -283,7 +290,7 @@ class _Round:
             return
         began = self.clock()
         gpu_cost = gpu_costs(self.given, self.fleet, classes)
-        demands = [self._demand(c, cost) for c, cost in zip(classes, gpu_cost, strict=True)]
+        demands = [self._demand(self._counted(c), cost) for c, cost in zip(classes, gpu_cost, strict=True)]
         settings = bulk_settings(self.given.settings)
         how: Any = {"solver": self.solver, "clock": self.clock, "keep_record": self.given.keep_record}
         outcome = decide_lone(self.fleet, demands, settings, **how)
@@ -342,6 +349,25 @@ class _Round:
                 self.held.append(Held(tuple(uids), Fate.POSTPONED, f"postponed: {text}", frozenset({Cause.RESOURCES})))
             else:
                 self.held.append(no_room(self.given, c, tuple(uids)))
+
+    def _counted(self, c: ClassInput) -> ClassInput:
+        """A class as the engine can count it: tenants may ask for as much, and for as many made-up resources, as they like.
+
+        Pods that ask for many resources that no node has had are nowhere, and of CPU they ask for little more than any has.
+        """
+        if not self.unknown.isdisjoint(c.needs):
+            needs = {r: amount for r, amount in c.needs.items() if r not in self.unknown}
+            c = replace(c, needs=needs, allowed=np.zeros_like(c.allowed))
+        asked = c.needs.get("cpu", 0)
+        if asked <= MOST_MILLI:
+            return c
+        column = self.fleet.column("cpu")
+        largest = 0 if column < 0 else int(self.fleet.allocatable()[:, column].max(initial=0))
+        most = max(MOST_MILLI, largest) + 1
+        if asked <= most:
+            return c
+        task = None if c.task is None else replace(c.task, request_milli=most, widths_milli=(most,))
+        return replace(c, needs={**c.needs, "cpu": most}, task=task, pressure=c.pressure * most / asked)
 
     def _demand(self, c: ClassInput, gpu_cost: FloatArray | None) -> Demand:
         settings = self.given.settings

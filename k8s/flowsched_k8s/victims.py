@@ -163,7 +163,7 @@ class Victims:
             return users <= gone and fleet.permits_on(wants.holds, wants.joins, node, eligible, gone)
 
         return plan_preemption(
-            Preemptor(entry.needs, entry.priority, entry.pod.spec.preemption_policy or ""),
+            Preemptor(fleet.decisive(entry.needs), entry.priority, entry.pod.spec.preemption_policy or ""),
             nodes,
             {resource: free[:, i] for i, resource in enumerate(fleet.resources)},
             self._occupants,
@@ -263,8 +263,11 @@ class Victims:
         return found if self._as_occupant is None else self._as_occupant(found)
 
     def _frees(self, entry: PodEntry) -> Mapping[str, int]:
-        """What is free on its node once a pod is gone."""
-        requests = self._cache.fleet.needs_of(entry.key.uid)
+        """What is free on its node once a pod is gone, of resources that some node has had."""
+        fleet = self._cache.fleet
+        requests: Mapping[str, int] = fleet.needs_of(entry.key.uid)
+        if any(fleet.column(resource) < 0 for resource in requests):
+            requests = {resource: n for resource, n in requests.items() if fleet.column(resource) >= 0}
         if entry.pod.spec.volumes:
             requests = {**requests, **self._cache.volumes.freed_by(entry.pod)}
         return requests

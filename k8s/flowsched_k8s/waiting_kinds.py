@@ -34,8 +34,10 @@ class WaitingKinds:
         self._rows: dict[Hashable, int] = {}
         self._names: list[Hashable] = []
         self._kinds: list[WaitingKind] = []
-        self._columns: dict[str, int] = {}
-        self._needs: NDArray[np.int64] = np.zeros((64, 0), np.int64)
+        self._needs: dict[str, NDArray[np.int64]] = {}
+        """By resource that a node was looked at for: what each kind needs. Pods may name any number of others."""
+        self._asked: NDArray[np.int64] = np.zeros(64, np.int64)
+        """Of how many resources each kind needs some."""
         self._priorities: NDArray[np.int64] = np.zeros(64, np.int64)
         self._preempts: NDArray[np.bool_] = np.zeros(64, np.bool_)
         self._related: dict[Hashable, set[Hashable]] = {}
@@ -54,18 +56,14 @@ class WaitingKinds:
         row = self._rows[name] = len(self._kinds)
         self._names.append(name)
         self._kinds.append(kind)
-        new = [resource for resource in kind.needs if resource not in self._columns]
-        if row == len(self._priorities) or new:
-            size = max(64, 2 * row) if row == len(self._priorities) else len(self._priorities)
-            self._columns |= {resource: len(self._columns) + i for i, resource in enumerate(new)}
-            needs = np.zeros((size, len(self._columns)), np.int64)
-            needs[:row, : self._needs.shape[1]] = self._needs[:row]
-            self._needs = needs
-            self._priorities = np.resize(self._priorities, size)
-            self._preempts = np.resize(self._preempts, size)
-        self._needs[row] = 0
-        for resource, amount in kind.needs.items():
-            self._needs[row, self._columns[resource]] = max(amount, 0)
+        if row == len(self._priorities):
+            self._needs = {resource: np.resize(column, 2 * row) for resource, column in self._needs.items()}
+            self._asked = np.resize(self._asked, 2 * row)
+            self._priorities = np.resize(self._priorities, 2 * row)
+            self._preempts = np.resize(self._preempts, 2 * row)
+        for resource, column in self._needs.items():
+            column[row] = max(kind.needs.get(resource, 0), 0)
+        self._asked[row] = sum(amount > 0 for amount in kind.needs.values())
         self._priorities[row], self._preempts[row] = kind.priority, kind.preempts
         for what in (*kind.relations, *kind.claims):
             self._related.setdefault(what, set()).add(name)
@@ -85,14 +83,8 @@ class WaitingKinds:
         count = len(self._kinds)
         if not count:
             return {}
-        known = {resource: i for i, resource in enumerate(room.resources)}
-        needs, lacking = self._needs[:count], np.zeros(count, np.bool_)
-        here = np.zeros((count, len(room.resources)), np.int64)
-        for resource, column in self._columns.items():
-            if resource in known:
-                here[:, known[resource]] = needs[:, column]
-            else:
-                lacking |= needs[:, column] > 0
+        here = np.stack([self._needs_of(resource)[:count] for resource in room.resources], axis=1)
+        lacking = (here > 0).sum(axis=1) < self._asked[:count]
         places = room.places_of(here, self._priorities[:count], self._preempts[:count])
         places[lacking] = 0
         answers: dict[Hashable, bool] = {}
@@ -104,6 +96,13 @@ class WaitingKinds:
             if answers[static.key]:
                 found[self._names[row]] = int(places[row])
         return found
+
+    def _needs_of(self, resource: str) -> NDArray[np.int64]:
+        """What each kind needs of a resource."""
+        if resource not in self._needs:
+            column = self._needs[resource] = np.zeros(len(self._asked), np.int64)
+            column[: len(self._kinds)] = [max(kind.needs.get(resource, 0), 0) for kind in self._kinds]
+        return self._needs[resource]
 
     def only(self, names: Collection[Hashable]) -> WaitingKinds:
         """Those of these names."""

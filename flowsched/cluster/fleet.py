@@ -245,6 +245,10 @@ class Fleet(MachineRows):
         """All declared relations."""
         return self._relations.relations()
 
+    def refuses(self, relation: str) -> bool:
+        """Whether a relation may refuse a task as things stand. Raises ``KeyError`` for one that was not declared."""
+        return self._relations.refuses(relation)
+
     def declare(self, relation: Relation) -> None:
         """Make a relation known; again is nothing to do."""
         self._relations.declare(relation)
@@ -368,11 +372,12 @@ class Fleet(MachineRows):
         Relations that refuse no machine are left out. Raises ``KeyError`` for a relation that was not declared.
         """
         answers = []
+        held_names, joined_names = set(holds), set(joins)
         for name in dict.fromkeys((*holds, *joins)):
             relation = self._relations.relation(name)
             if relation is None:
                 raise KeyError(f"relation {name} was not declared")
-            for role, held, joined in roles(relation, name in holds, name in joins):
+            for role, held, joined in roles(relation, name in held_names, name in joined_names):
                 open_, labelled = self._relations.open_rows(name, held, joined, eligible)
                 here = self.alive & ~open_
                 if here.any():
@@ -382,8 +387,9 @@ class Fleet(MachineRows):
     def permits(self, holds: Sequence[str], joins: Sequence[str], eligible: BoolArray | None = None) -> BoolArray:
         """Alive machines that no relation refuses to one more such task."""
         open_ = self.alive.copy()
+        held, joined = set(holds), set(joins)
         for name in dict.fromkeys((*holds, *joins)):
-            open_ &= self._relations.open_rows(name, name in holds, name in joins, eligible)[0]
+            open_ &= self._relations.open_rows(name, name in held, name in joined, eligible)[0]
         return open_
 
     def permits_on(
@@ -412,7 +418,8 @@ class Fleet(MachineRows):
         if booking is None or not among:
             return (), ()
         ids = list(zip(among, self._relations.ids(among), strict=True))
-        return tuple(n for n, i in ids if i in booking.holds), tuple(n for n, i in ids if i in booking.joins)
+        holds, joins = set(booking.holds), set(booking.joins)
+        return tuple(n for n, i in ids if i in holds), tuple(n for n, i in ids if i in joins)
 
     def members(self, relation: str) -> IntArray:
         """Tasks that join a relation in each machine's domain, by row; 0 for machines without the label."""
@@ -442,7 +449,7 @@ class Fleet(MachineRows):
 
     def _footprints(self, tasks: Iterable[str]) -> list[Footprint]:
         booked = (self._bookings[task] for task in dict.fromkeys(tasks) if task in self._bookings)
-        return [(self._row.get(b.machine, -1), b.holds, b.joins) for b in booked]
+        return [(self._row.get(b.machine, -1), frozenset(b.holds), frozenset(b.joins)) for b in booked]
 
     def _tasks_on(self, machine: str) -> Iterable[str]:
         if self._booked_on is None:

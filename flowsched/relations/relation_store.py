@@ -17,7 +17,7 @@ from flowsched.relations.relation_counts import RelationCounts, compared_domains
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.support.arrays import BoolArray, IntArray
 
-Footprint = tuple[int, tuple[int, ...], tuple[int, ...]]
+Footprint = tuple[int, Collection[int], Collection[int]]
 """A counted task: the row of its machine (-1 while it is not there), the relations that it holds and those that it joins.
 
 Both by id; of those that it holds only the ones whose holders bind later tasks, see :meth:`RelationStore.binding_ids`.
@@ -106,7 +106,8 @@ class RelationStore:
             self._keys[relation.key] = _Key(nowhere, np.zeros(domains, dtype=np.int64))
             self._own_keys.add(relation.key)
             for row, labels in self._labels.items():
-                self._place(relation.key, row, labels)
+                if relation.key == MACHINE or relation.key in labels:
+                    self._place(relation.key, row, labels)
         self._key(relation.key).relations[id_] = None
 
     def retire(self, name: str) -> None:
@@ -180,9 +181,9 @@ class RelationStore:
         None where none does. Row -1 is a machine in no domain. ``eligible``: by row, the machines that spreads compare
         (None for all). Raises ``KeyError`` for a relation that was not declared.
         """
-        names = (*holds, *joins)
+        names, held, joined = (*holds, *joins), set(holds), set(joins)
         for name, id_ in zip(dict.fromkeys(names), self.ids(names), strict=True):
-            bounds, members, holders, domain = self._asked(id_, name in holds, name in joins, row, eligible, without)
+            bounds, members, holders, domain = self._asked(id_, name in held, name in joined, row, eligible, without)
             if bounds.needs_label if domain < 0 else not bounds.admit(members, holders):
                 return self._counts[id_].relation
         return None
@@ -205,6 +206,17 @@ class RelationStore:
         # Index -1, the domain of machines in none, finds the last entry.
         by_domain = np.append(bounds.open_domains(members, holders), not bounds.needs_label)
         return by_domain[key.domain], key.domain >= 0
+
+    def refuses(self, name: str) -> bool:
+        """Whether a relation may refuse a task on some machine as things stand: one that keeps tasks apart only where it
+        counts some. Raises ``KeyError`` for a relation that was not declared.
+        """
+        (id_,) = self.ids((name,))
+        counts = self._counts[id_]
+        if counts.relation.kind is RelationKind.COUNT:
+            return False
+        apart = counts.relation.kind in (RelationKind.LIMIT, RelationKind.APART)
+        return not apart or counts.by_machine.total > 0 or bool(counts.by_machine.holders.any())
 
     def members(self, name: str) -> int:
         """Members in all domains. Raises ``KeyError`` for a relation that was not declared."""

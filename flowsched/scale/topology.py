@@ -109,7 +109,8 @@ class Topology:
 
 def roles_of(holds: tuple[str, ...], joins: tuple[str, ...]) -> tuple[Role, ...]:
     """The relations of a task, each once."""
-    return tuple((name, name in holds, name in joins) for name in dict.fromkeys((*holds, *joins)))
+    held, joined = set(holds), set(joins)
+    return tuple((name, name in held, name in joined) for name in dict.fromkeys((*holds, *joins)))
 
 
 def read_topology_counts(plain: Mapping[str, Any]) -> TopologyCounts:

@@ -6,9 +6,12 @@ it, and a round works on a copy.
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 
 import msgspec
 import numpy as np
@@ -17,12 +20,12 @@ from numpy.typing import NDArray
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.snapshot import MILLI
 from flowsched.relations.relation import Relation, RelationKind
-from flowsched_k8s.affinity import RelationIndex
+from flowsched_k8s.affinity import PodRelations, RelationIndex, field_of, selector_of_namespaces
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.cost_model import heeded
 from flowsched_k8s.entries import NodeEntry, PodEntry, PodTemplate, Wants
-from flowsched_k8s.exclusions import exclusions
-from flowsched_k8s.filters import static_filter
+from flowsched_k8s.exclusions import Exclusions, exclusions
+from flowsched_k8s.filters import StaticFilter, static_filter
 from flowsched_k8s.gpus import GpuIndex
 from flowsched_k8s.images import ImageIndex, images_of
 from flowsched_k8s.instructions import PodKey
@@ -33,6 +36,7 @@ from flowsched_k8s.objects import Meta, Node, Pod
 from flowsched_k8s.outside_pods import OutsidePods
 from flowsched_k8s.pod_groups import PodGroupIndex, group_ref, unsupported_group
 from flowsched_k8s.pod_index import PodIndex
+from flowsched_k8s.pod_length import pod_length
 from flowsched_k8s.readings import core_set, cpu_capacity, created_s, leaves_s, seconds, small_number, static_facts
 from flowsched_k8s.requests import allocatable, granted, pod_requests
 from flowsched_k8s.services import Services
@@ -40,6 +44,23 @@ from flowsched_k8s.spreading import workload_of
 from flowsched_k8s.volumes import ClaimKey, VolumeIndex, claim_keys
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.machine import MachineType
+
+LOG = logging.getLogger(__name__)
+
+MOST_COMPARED = 200_000
+"""Of pods, one by one, with terms of a waiting pod: some 0.2 s, while nothing else happens."""
+_USUAL = 8
+"""In a large cluster so many terms of a pod may be about all pods."""
+_BROAD = 2_000
+"""A term that names no label costs at least so much, as every pod that comes later is compared with it."""
+_EXPRESSIONS = 8
+"""Of a term, that take as long as the rest of a comparison."""
+_BOUND = 10
+"""A pod that is bound may cost so many times as much: what it demands holds already."""
+MOST_ASKED = 2_000_000
+"""Of node terms and tolerations of a pod, for all nodes."""
+MOST_EXCLUSIONS = 8_192
+"""Two for each host port of a pod."""
 
 _TERMINAL = ("Succeeded", "Failed")
 
@@ -291,7 +312,7 @@ class Cache:
         if old.metadata.deletion_timestamp != meta.deletion_timestamp:
             # A second deletion may shorten the grace period.
             entry.leaves_s = leaves_s(meta, now, seen_before=True)
-        if old.metadata.owner_references != meta.owner_references:
+        if old.metadata.owner_references != meta.owner_references or old.metadata.labels != meta.labels:
             self._index.remove(old)
             self._index.add(pod)
             entry.wants = entry.template = None
@@ -307,8 +328,12 @@ class Cache:
             entry.needs = pod_requests(pod)
         if renamed or relabelled:
             entry.intent = self._intent(pod)
+        if reshaped or renamed or relabelled:
+            entry.length = pod_length(pod)
         if placed or reshaped or renamed or relabelled:
             entry.wants = entry.template = None
+        if relabelled or (reshaped and before != pod.spec):
+            entry.relations = None
         if old.status.nominated_node_name and not entry.nominated:
             self.nominated.pop(meta.uid, None)
         self._note_nomination(entry)
@@ -371,10 +396,14 @@ class Cache:
         ours = pod.spec.scheduler_name in self._names
         like = self._templates.get(meta.namespace)
         if like is None or not like.made(pod):
-            like = self._templates[meta.namespace] = PodTemplate(pod, pod_requests(pod), self._intent(pod))
+            like = self._templates[meta.namespace] = PodTemplate(
+                pod, pod_requests(pod), self._intent(pod), pod_length(pod)
+            )
         created = created_s(seconds(meta.creation_timestamp), now, self.live)
         seen = now if self.live else created
-        entry = PodEntry(key, pod, ours, like.needs, like.intent, created, self._seen, seen, template=like)
+        entry = PodEntry(
+            key, pod, ours, like.needs, like.intent, created, self._seen, seen, template=like, length=like.length
+        )
         entry.leaves_s = leaves_s(meta, now, seen_before=self.live)
         self._seen += 1
         self.pods[meta.uid] = entry
@@ -515,21 +544,31 @@ class Cache:
                 entry.wants = like.wants
         return entry.wants
 
+    def ask_again(self, entry: PodEntry) -> None:
+        """What a pod was refused for its costs may be less by now."""
+        if entry.wants is not None and entry.wants.costs:
+            entry.wants = None
+            if entry.template is not None:
+                entry.template.version = -1
+
     def _wants(self, entry: PodEntry) -> Wants:
         pod = entry.pod
         shared = self.volumes.shared(pod, self._index.naming)
         if pod.spec.volumes:
             entry.needs = {**pod_requests(pod), **self.volumes.pod_volume_needs(pod, shared)}
         found = static_filter(pod, self.volumes)
-        declared = self.relations.declare(pod, self.namespaces)
-        alone = exclusions(pod)
-        self._declare((*declared.declared, *alone.declared))
-        holds = (*declared.holds, *alone.holds)
+        demanded, alone = self._demands(entry), exclusions(pod)
+        too_much = self._too_much(found, demanded, alone)
+        if too_much is not None:
+            found, demanded, alone = StaticFilter(too_much), PodRelations(), Exclusions()
+        self._declare(demanded, alone)
+        holds = (*demanded.holds, *alone.holds)
         # A pod cannot be the first of its kind where another one is already, though where no node of the pool is.
-        found_joins = [n for n in self.relations.joins(pod) if n not in declared.holds or not self.outside.met(n)]
+        own = set(demanded.holds)
+        found_joins = [n for n in self.relations.joins(pod) if n not in own or not self.outside.met(n)]
         joins = (*found_joins, *alone.joins)
         sources = self.configuration.features.pod_groups
-        problem = found.blocked or declared.unsupported or self._unreadable(pod) or unsupported_group(pod, sources)
+        problem = found.blocked or demanded.unsupported or self._unreadable(pod) or unsupported_group(pod, sources)
         group = group_ref(pod, sources)
         claims = self.volumes.exclusive(pod)
         service = self.services.wish_of(entry)
@@ -540,7 +579,7 @@ class Cache:
             tuple(sorted(entry.needs.items())),
             holds,
             joins,
-            declared.soft,
+            demanded.soft,
             group,
             intent.profile,
             intent.service,
@@ -559,7 +598,21 @@ class Cache:
             tuple(sorted(shared)),
         )
         workload, images = workload_of(pod), images_of(pod)
-        return Wants(found, holds, joins, declared.soft, group, service, problem, claims, shared, workload, images, key)
+        return Wants(
+            found,
+            holds,
+            joins,
+            demanded.soft,
+            group,
+            service,
+            problem,
+            claims,
+            shared,
+            workload,
+            images,
+            key,
+            too_much is not None,
+        )
 
     def claim_users(self, entry: PodEntry) -> set[str]:
         """Uids of pods that keep a waiting one from its claims: on nodes, or nominated and before it in line."""
@@ -582,46 +635,104 @@ class Cache:
         """The namespace selector of a pod that cannot be honoured while namespaces cannot be read."""
         if not self.namespaces_unreadable:
             return None
-        unsupported = RelationIndex(namespace_selector=False).declare(pod, {}).unsupported
-        if unsupported is None:
-            return None
-        return f"{unsupported.split(' ', 1)[0]} cannot be honoured: {self.namespaces_unreadable}"
+        selector = selector_of_namespaces(pod)
+        return None if selector is None else f"{selector} cannot be honoured: {self.namespaces_unreadable}"
 
     def _bound_relations(self, entry: PodEntry) -> tuple[tuple[str, ...], tuple[str, ...]]:
         pod = entry.pod
-        alone = exclusions(pod)
-        spec = pod.spec
-        holds, new = alone.holds, alone.declared
-        if spec.affinity is not None and spec.affinity.pod_anti_affinity is not None:
-            declared = self.relations.declare(pod, self.namespaces)
-            holds = (*declared.holds, *alone.holds)
-            new = (*declared.declared, *alone.declared)
-        self._declare(new)
-        return holds, (*self.relations.joins(pod), *alone.joins)
+        demanded, alone = PodRelations(), exclusions(pod)
+        if pod.spec.affinity is not None and pod.spec.affinity.pod_anti_affinity is not None:
+            demanded = self._demands(entry)
+            if self._compared(demanded)[0] > _BOUND * self._most_compared:
+                LOG.warning("anti-affinity of a bound pod costs too much and is left out", extra={"pod": entry.key})
+                demanded = PodRelations()
+        self._declare(demanded, alone)
+        return (*demanded.holds, *alone.holds), (*self.relations.joins(pod), *alone.joins)
 
-    def _declare(self, relations: Iterable[Relation]) -> None:
-        """Make relations known: who is bound and counts is counted, who waits and counts is looked at again."""
-        for relation in relations:
-            name = relation.name
-            if name in self._declared:
+    def _demands(self, entry: PodEntry) -> PodRelations:
+        """What a pod demands of others; pods of a template share it."""
+        if entry.relations is None:
+            like = entry.template
+            known = None if like is None else like.relations
+            entry.relations = self.relations.demands(entry.pod) if known is None else known
+            if like is not None:
+                like.relations = entry.relations
+        return entry.relations
+
+    @property
+    def _most_compared(self) -> int:
+        return max(MOST_COMPARED, _USUAL * len(self.pods))
+
+    def _compared(self, demanded: PodRelations) -> tuple[int, str]:
+        """With how many pods new relations have to be compared one by one, and the field that says most of them."""
+        total: Counter[str] = Counter()
+        for relation, counted in zip(demanded.declared, demanded.counted, strict=True):
+            if relation.name in self._declared:
                 continue
-            self._declared.add(name)
-            self._wants_version += 1
-            self.fleet.declare(relation)
-            label = self.relations.own_label(name)
-            if label is not None and label not in self._own_labels:
-                self._own_labels.add(label)
-                for node in self.nodes:
-                    self._put_machine(node)
-                for node in self.others:
-                    self._put_outside(node)
-            counted = [(uid, e) for uid, e in self.pods.items() if self.relations.matches(name, e.pod)]
-            self.fleet.enrol(name, [uid for uid, e in counted if e.place])
-            for uid, entry in counted:
-                if not entry.place:
-                    entry.wants = None
-                elif entry.place in self.others:
-                    self.outside.put_pod(uid)
+            for test in counted.found_by:
+                known, there = self._index.candidates(test)
+                size = 0 if test.labels is None else len(test.labels.expressions)
+                pods = sum(map(len, there)) if known else max(_BROAD, sum(map(len, there)))
+                total[field_of(relation)] += pods * (1 + size // _EXPRESSIONS)
+        return total.total(), max(total, key=lambda field: total[field], default="")
+
+    def _too_much(self, static: StaticFilter, demanded: PodRelations, alone: Exclusions) -> str | None:
+        """The field of a waiting pod that costs so much time that the pod waits, in a sentence."""
+        if len(alone.declared) > MOST_EXCLUSIONS:
+            number = sum(relation.kind is RelationKind.LIMIT for relation in alone.declared)
+            return f"spec.containers: expected at most {MOST_EXCLUSIONS // 2} host ports, got {number}"
+        asked = static.size * len(self.nodes)
+        if asked > MOST_ASKED:
+            return (
+                f"spec.affinity.nodeAffinity and spec.tolerations: {static.size} terms and {len(self.nodes)} nodes take "
+                f"{asked} comparisons, expected at most {MOST_ASKED}"
+            )
+        compared, field = self._compared(demanded)
+        if compared > self._most_compared:
+            return (
+                f"{field}: the pods that its terms may mean take {compared} comparisons, expected at most "
+                f"{self._most_compared}; name labels that fewer pods have"
+            )
+        return None
+
+    def _declare(self, demanded: PodRelations, alone: Exclusions) -> None:
+        """Make relations known: who is bound and counts is counted, who waits and counts is looked at again."""
+        self.relations.declare(demanded, self.namespaces)
+        for relation, counted in zip(demanded.declared, demanded.counted, strict=True):
+            if relation.name in self._declared:
+                continue
+            members: set[str] = set()
+            for test in counted.found_by:
+                for uid in chain.from_iterable(self._index.candidates(test)[1]):
+                    pod = self.pods[uid].pod
+                    if uid not in members and counted.matches(
+                        pod, self.namespaces.get(pod.metadata.namespace, {}), test
+                    ):
+                        members.add(uid)
+            self._declare_one(relation, members)
+        for relation in alone.declared:
+            if relation.name not in self._declared:
+                self._declare_one(relation, self._index.excluded_by(relation.name))
+
+    def _declare_one(self, relation: Relation, members: Collection[str]) -> None:
+        name = relation.name
+        self._declared.add(name)
+        self._wants_version += 1
+        self.fleet.declare(relation)
+        label = self.relations.own_label(name)
+        if label is not None and label not in self._own_labels:
+            self._own_labels.add(label)
+            for node in self.nodes:
+                self._put_machine(node)
+            for node in self.others:
+                self._put_outside(node)
+        counted = sorted((self.pods[uid] for uid in members), key=lambda entry: entry.number)
+        self.fleet.enrol(name, [entry.key.uid for entry in counted if entry.place])
+        for entry in counted:
+            if not entry.place:
+                entry.wants = None
+            elif entry.place in self.others:
+                self.outside.put_pod(entry.key.uid)
 
     def put_namespace(self, meta: Meta) -> None:
         """A namespace is there; its labels decide which pods a namespace selector means."""
@@ -649,11 +760,10 @@ class Cache:
             if entry.place:
                 alone = exclusions(entry.pod)
                 named.update(alone.holds, alone.joins)
-            elif not entry.ours:
+            elif not entry.ours or entry.relations is None:
+                # What has not been asked for is not declared.
                 continue
-            found = self.relations.declare(entry.pod, self.namespaces)
-            # The index knows them from now on, so bound pods that match ask for them.
-            self._declare(found.declared)
+            found = self._demands(entry)
             named.update(found.holds, (r.name for r in found.declared))
             if entry.wants is not None:
                 named.update(entry.wants.holds, entry.wants.joins)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from flowsched_k8s.affinity import SoftTerm
+from flowsched_k8s.affinity import PodRelations, SoftTerm
 from flowsched_k8s.attached_volumes import Attached
 from flowsched_k8s.filters import StaticFilter
 from flowsched_k8s.instructions import PodKey
@@ -38,6 +38,8 @@ class Wants:
     images: tuple[str, ...]
     """Images that it runs. Not part of its class either."""
     class_key: Hashable
+    costs: bool = False
+    """Whether the problem is the time that it would take, which other pods and the nodes may change."""
 
 
 @dataclass
@@ -48,6 +50,8 @@ class PodTemplate:
     """As the watch showed it first."""
     needs: dict[str, int]
     intent: Intent
+    length: int = 0
+    relations: PodRelations | None = None
     wants: Wants | None = None
     version: int = -1
     """Of all that wants depend on beside the pod, when these were worked out."""
@@ -106,9 +110,13 @@ class PodEntry:
     """By when it should be gone, if it is being deleted: its grace period and what a kubelet needs beyond that."""
     ungated_s: float = 0.0
     """When its last scheduling gate went; 0 if it had none since we know it."""
+    relations: PodRelations | None = None
+    """What it demands of others, once that was asked for."""
     wants: Wants | None = None
     template: PodTemplate | None = None
     """What it shares with others; None once it is not as it came."""
+    length: int = 0
+    """How much it says: see :func:`flowsched_k8s.pod_length.pod_length`."""
     attached_version: int = -1
     """Of the attached volumes when its wants were found to be right."""
     message: str = ""

@@ -80,6 +80,16 @@ class StaticFilter:
     spread: SpreadScope = field(default_factory=SpreadScope)
 
     @cached_property
+    def size(self) -> int:
+        """How many comparisons it may take to say what a node is to the pod."""
+        terms = () if self.required is None else self.required.terms
+        return (
+            len(self.selector)
+            + len(self.tolerances)
+            + sum(term.size for term in (*terms, *(t for _, t in self.preferred)))
+        )
+
+    @cached_property
     def key(self) -> Hashable:
         """Equal for pods that get the same answers on every node."""
         return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,13 @@ MOST_QUESTIONS = 200_000
 MOST_KINDS = 1_000
 """Of pods in one round: each costs about a millisecond."""
 
+LONG = 256
+"""Entries of all lists of a pod: one with more says much. The usual pod has some twenty."""
+MOST_LENGTH = 8_192
+"""Entries of the pods of a round that say much: some 0.3 s of preparation."""
+MANY_RELATIONS = 64
+"""Of a class: from here on those are left out of a round that cannot matter there."""
+
 Counts = Mapping[str, int]
 """Numbers of the counts that kinds of pods have in a round, by uid of their workload and by relation."""
 
@@ -61,6 +69,8 @@ class InputBuilder:
         self.worlds = WorldBuilder(cache)
         self._model = make_model(cache.configuration.cost_model)
         self._kept: KeptBetween | None = None
+        self._long_turn = False
+        """Whether the next round is that of pods that say much, where others wait as well."""
         self._careful: set[GroupRef] = set()
         """Gangs of which placements did not hold, until their next round."""
 
@@ -76,6 +86,7 @@ class InputBuilder:
         by_group: dict[GroupRef, list[PodEntry]] = {}
         entries = list(entries)
         for entry in entries:
+            self._cache.ask_again(entry)
             # A pod may declare a relation that counts one before it: all declare before any is read.
             self._cache.wants(entry)
         for entry in entries:
@@ -110,6 +121,22 @@ class InputBuilder:
                 blocked += [(e, message, frozenset({cause})) for e in sound]
         fit.sort(key=lambda e: (-e.priority, e.order))
         return fit, blocked
+
+    def turn(self, entries: Sequence[PodEntry]) -> tuple[list[PodEntry], list[PodEntry]]:
+        """Pods of a round, and those whose turn is later. Those that say much have rounds of their own between the others:
+        what they cost must not keep other pods waiting.
+        """
+        long = [entry for entry in entries if entry.length > LONG]
+        if not long:
+            return list(entries), []
+        short = [entry for entry in entries if entry.length <= LONG]
+        if short and not self._long_turn:
+            self._long_turn = True
+            return short, long
+        self._long_turn = False
+        reached = list(accumulate(entry.length for entry in long))
+        cut = max(1, sum(length <= MOST_LENGTH for length in reached))
+        return long[:cut], [*long[cut:], *short]
 
     def blocked(self, problem: str) -> tuple[str, frozenset[Cause]]:
         """Message and causes of a pod that no node can take."""
@@ -218,11 +245,12 @@ class InputBuilder:
             self._kept = KeptBetween(HostFactory(cache.catalogue))
         placed = {group_name(ref): self._gangs.placed(ref) for ref in refs}
         beside = () if model is not None else (*(s.name for s in world.services), *(r.task.name for r in world.running))
+        nominees = self.nominees()
         given = RoundInput(
             number=number,
             now_s=now,
             fleet=cache.fleet,
-            classes=tuple(classes),
+            classes=self._that_matter(classes, nominees),
             groups=tuple(self._gangs.task_group(ref) for ref in refs),
             group_members={name: len(uids) for name, uids in placed.items()},
             group_of={uid: name for name, uids in placed.items() for uid in uids},
@@ -232,7 +260,7 @@ class InputBuilder:
             cost_model=cache.configuration.cost_model,
             model=model,
             kept=self._kept,
-            nominated=self.nominees(),
+            nominated=nominees,
             held_node=held_node,
             titles={e.key.uid: str(e.key) for e in (*entries, *(cache.pods[uid] for uid in beside))},
             rounds_waited=rounds_waited or {},
@@ -240,6 +268,28 @@ class InputBuilder:
             keep_record=keep_record,
         )
         return given if at_once and given.only_reads else replace(given, fleet=cache.fleet.copy())
+
+    def _that_matter(self, classes: Sequence[ClassInput], nominees: Sequence[Nominee]) -> tuple[ClassInput, ...]:
+        """Classes that name many relations without those that cannot refuse anything: of a kind that only keeps pods apart,
+        with no pod on any node and no other one in the round.
+        """
+        if all(len(c.holds) + len(c.joins) <= MANY_RELATIONS for c in classes):
+            return tuple(classes)
+        fleet, named = self._cache.fleet, Counter[str]()
+        for holds, joins, pods in (
+            *((c.holds, c.joins, len(c.uids)) for c in classes),
+            *((n.holds, n.joins, 1) for n in nominees),
+        ):
+            for name in {*holds, *joins}:
+                named[name] += pods
+
+        def kept(names: Sequence[str]) -> tuple[str, ...]:
+            return tuple(name for name in names if named[name] > 1 or fleet.refuses(name))
+
+        return tuple(
+            replace(c, holds=kept(c.holds), joins=kept(c.joins)) if len(c.holds) + len(c.joins) > MANY_RELATIONS else c
+            for c in classes
+        )
 
     def topology(self, ref: GroupRef) -> GroupTopology | None:
         """In which domains the pods of a group may be; None for one that may be anywhere."""

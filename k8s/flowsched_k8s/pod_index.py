@@ -1,15 +1,20 @@
-"""Pods by what they have in common, waiting ones included: their namespace, the claims that they name, their workload."""
+"""Pods by what they have in common, waiting ones included: labels, claims and exclusions that they name, their workload."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from flowsched_k8s.affinity import PodTest
+from flowsched_k8s.exclusions import exclusions
 from flowsched_k8s.objects import Pod
 from flowsched_k8s.spreading import workload_of
 from flowsched_k8s.volumes import ClaimKey, claim_keys
 
 _Key = tuple[str, object]
-_NAMESPACE, _CLAIM, _WORKLOAD = "namespace", "claim", "workload"
+_Label = tuple[str, str | None]
+_CLAIM, _WORKLOAD, _EXCLUSION = "claim", "workload", "exclusion"
+_ALL: _Label = ("", None)
+"""Stands among labels for what all pods have."""
 
 
 class PodIndex:
@@ -18,23 +23,37 @@ class PodIndex:
     def __init__(self) -> None:
         """No pod is known."""
         self._uids: dict[_Key, set[str]] = {}
+        self._labelled: dict[_Label, dict[str, set[str]]] = {}
+        """By label, with its value and without, and by namespace."""
 
     def add(self, pod: Pod) -> None:
         """A pod is there."""
+        uid, namespace = pod.metadata.uid, pod.metadata.namespace
         for key in _keys(pod):
-            self._uids.setdefault(key, set()).add(pod.metadata.uid)
+            self._uids.setdefault(key, set()).add(uid)
+        for label in _labels(pod):
+            self._labelled.setdefault(label, {}).setdefault(namespace, set()).add(uid)
 
     def remove(self, pod: Pod) -> None:
         """A pod, as it was when it was added, is gone."""
+        uid, namespace = pod.metadata.uid, pod.metadata.namespace
         for key in _keys(pod):
             there = self._uids.get(key, set())
-            there.discard(pod.metadata.uid)
+            there.discard(uid)
             if not there:
                 self._uids.pop(key, None)
+        for label in _labels(pod):
+            by_namespace = self._labelled.get(label, {})
+            there = by_namespace.get(namespace, set())
+            there.discard(uid)
+            if not there:
+                by_namespace.pop(namespace, None)
+            if not by_namespace:
+                self._labelled.pop(label, None)
 
     def in_namespace(self, namespace: str) -> Collection[str]:
         """Pods of a namespace."""
-        return self._uids.get((_NAMESPACE, namespace), ())
+        return self._labelled.get(_ALL, {}).get(namespace, ())
 
     def naming(self, claim: ClaimKey) -> Collection[str]:
         """Pods that name a claim."""
@@ -44,11 +63,51 @@ class PodIndex:
         """Pods of the controller of that uid, as far as Kubernetes spreads them by default."""
         return self._uids.get((_WORKLOAD, workload), ())
 
+    def excluded_by(self, relation: str) -> Collection[str]:
+        """Pods that join an exclusion."""
+        return self._uids.get((_EXCLUSION, relation), ())
+
+    def candidates(self, test: PodTest) -> tuple[bool, list[Collection[str]]]:
+        """Sets of pods with all that a test means: those with the label of it that the fewest pods have.
+
+        And whether it names any label that pods must have.
+        """
+        if test.labels is None:
+            return True, []
+        options = []
+        for expression in test.labels.expressions:
+            if expression.operator == "In":
+                options.append(self._with([(expression.key, value) for value in expression.values], test))
+            elif expression.operator == "Exists":
+                options.append(self._with([(expression.key, None)], test))
+        if not options:
+            return False, self._with([_ALL], test)
+        return True, min(options, key=lambda sets: sum(map(len, sets)))
+
+    def _with(self, labels: Collection[_Label], test: PodTest) -> list[Collection[str]]:
+        """Pods with one of some labels in the namespaces of a test, or in all where it tells them by their labels."""
+        found: list[Collection[str]] = []
+        for label in labels:
+            by_namespace = self._labelled.get(label, {})
+            if test.namespace_labels is None:
+                found += [by_namespace[name] for name in test.namespaces if name in by_namespace]
+            else:
+                found += by_namespace.values()
+        return found
+
 
 def _keys(pod: Pod) -> Iterator[_Key]:
-    yield _NAMESPACE, pod.metadata.namespace
     for claim in claim_keys(pod):
         yield _CLAIM, claim
     workload = workload_of(pod)
     if workload is not None:
         yield _WORKLOAD, workload
+    for relation in exclusions(pod).joins:
+        yield _EXCLUSION, relation
+
+
+def _labels(pod: Pod) -> Iterator[_Label]:
+    yield _ALL
+    for key, value in (pod.metadata.labels or {}).items():
+        yield key, None
+        yield key, value

@@ -6,15 +6,16 @@ What the API server should never have accepted (an operator that does not exist,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from flowsched_k8s.objects import LabelSelector, Node, NodeSelector, NodeSelectorTerm, Requirement
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _INT64 = 1 << 63
 _NAME_FIELD = "metadata.name"
+_FEW = 8
 
 
 @dataclass(frozen=True, order=True)
@@ -30,9 +31,9 @@ class Expression:
         found = labels.get(self.key)
         match self.operator:
             case "In":
-                return found is not None and found in self.values
+                return found is not None and found in self._among
             case "NotIn":
-                return found is None or found not in self.values
+                return found is None or found not in self._among
             case "Exists":
                 return found is not None
             case "DoesNotExist":
@@ -42,6 +43,11 @@ class Expression:
             case "Lt":
                 return _compared(found, self.values[0]) < 0
         return False
+
+    @cached_property
+    def _among(self) -> Collection[str]:
+        """The values; as a set where looking at one after the other would take longer."""
+        return frozenset(self.values) if len(self.values) > _FEW else self.values
 
 
 @dataclass(frozen=True, order=True)
@@ -66,6 +72,11 @@ class NodeTerm:
     labels: tuple[Expression, ...] = ()
     is_named: tuple[str, ...] = ()
     not_named: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Of how many parts it is made."""
+        return len(self.labels) + len(self.is_named) + len(self.not_named)
 
     def matches(self, node: Node) -> bool:
         """Whether a node meets it."""

@@ -456,6 +456,9 @@ class SchedulerState:
         taken = [e for key in keys if (e := self.cache.pods.get(key.uid)) is not None and e.key == key]
         taken = [e for e in taken if not e.place]
         taken, told = self._held_back(taken, now)
+        taken, late = self.inputs.turn(taken)
+        for entry in late:
+            self.queue.put_back(entry.key)
         self.rounds += 1
         out: list[Instruction] = [*told, *(said for entry in taken for said in self.notices.advise_of(entry, now))]
         fit, blocked = self.inputs.sort(taken, self.queue, now)

@@ -34,6 +34,8 @@ _LEAST = 1_250
 """Work of a plan, however few nodes there are."""
 _ASKED = 5
 """Asking one node by itself is so many times the work of looking at it among all."""
+_RELATIONS = 16
+"""Relations of a pod that one node is asked about in that time."""
 _NEVER = float("inf")
 
 
@@ -153,12 +155,14 @@ class Victims:
         nodes = [str(fleet.names[row]) for row in rows.tolist()]
         free = fleet.free()[rows]
         closed = np.full(len(rows), bool(users)) | ~fleet.permits(wants.holds, wants.joins, eligible)[rows]
+        # Every question costs the relations of the pod, of which most have a few.
+        often = 1 + (len(wants.holds) + len(wants.joins)) // _RELATIONS
         if len(rows) and self._occupants.may_make_room(entry.priority):
-            self.work += max(_LEAST, len(rows))
+            self.work += often * max(_LEAST, len(rows))
 
         def fits(node: str, without: AbstractSet[PodKey]) -> bool:
             """Whether ports, affinities, spreads and claims would let the pod in, were these pods gone."""
-            self.work += _ASKED
+            self.work += often * _ASKED
             gone = {pod.uid for pod in without}
             return users <= gone and fleet.permits_on(wants.holds, wants.joins, node, eligible, gone)
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -33,8 +33,13 @@ WEB = selector(app="web")
 NAMESPACES = {"default": {"team": "a"}, "other": {"team": "b"}, "third": {"team": "b"}}
 
 
-def declared(owner: Pod, index: RelationIndex | None = None) -> PodRelations:
-    return (index or RelationIndex()).declare(owner, NAMESPACES)
+def declared(
+    owner: Pod, index: RelationIndex | None = None, namespaces: Mapping[str, Mapping[str, str]] = NAMESPACES
+) -> PodRelations:
+    index = index or RelationIndex()
+    found = index.demands(owner)
+    index.declare(found, namespaces)
+    return found
 
 
 def only(relations: PodRelations) -> Relation:
@@ -78,8 +83,6 @@ def test_a_demand_becomes_a_relation_over_the_label_it_names(spec: Any, kind: Re
     assert found.soft == ()
     assert index.joins(web()) == found.holds
     assert index.joins(pod()) == ()
-    assert index.matches(found.holds[0], web())
-    assert not index.matches(found.holds[0], pod())
 
 
 def test_the_host_name_is_a_label_like_any_other() -> None:
@@ -165,13 +168,12 @@ def test_which_namespaces_a_term_means(where: Any, meant: set[str]) -> None:
     (name,) = declared(pod(affinity=apart(pod_term(ZONE, WEB, **where))), index).holds
     for namespace in (*NAMESPACES, "unknown"):
         assert (index.joins(web("w", namespace)) == (name,)) == (namespace in meant)
-        assert index.matches(name, web("w", namespace)) == (namespace in meant)
 
 
 def test_labels_of_namespaces_count_as_they_are_now() -> None:
     labels = {"other": {"team": "a"}}
     index = RelationIndex()
-    index.declare(pod(affinity=apart(pod_term(ZONE, WEB, namespace_selector=selector(team="b")))), labels)
+    declared(pod(affinity=apart(pod_term(ZONE, WEB, namespace_selector=selector(team="b")))), index, labels)
     assert not index.joins(web("w", "other"))
     labels["other"] = {"team": "b"}
     assert index.joins(web("w", "other"))
@@ -180,16 +182,16 @@ def test_labels_of_namespaces_count_as_they_are_now() -> None:
 def test_without_the_feature_selectors_of_namespaces_are_refused_by_field() -> None:
     index = RelationIndex(namespace_selector=False)
     term = pod_term(ZONE, WEB, namespace_selector=selector(team="b"))
-    found = index.declare(pod(affinity=affinity(near=[pod_term(ZONE, WEB), term])), {})
+    found = declared(pod(affinity=affinity(near=[pod_term(ZONE, WEB), term])), index, {})
     assert found.unsupported is not None
     assert found.unsupported.startswith(
         "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[1].namespaceSelector is not supported"
     )
     assert found.holds == () and not index.joins(web())
-    liked = index.declare(pod(affinity=affinity(dislikes=[(5, term)])), {})
+    liked = declared(pod(affinity=affinity(dislikes=[(5, term)])), index, {})
     assert "podAntiAffinity.preferredDuring" in (liked.unsupported or "")
     everywhere = pod_term(ZONE, WEB, namespace_selector={})
-    assert index.declare(pod(affinity=apart(everywhere)), {}).unsupported is None
+    assert declared(pod(affinity=apart(everywhere)), index, {}).unsupported is None
 
 
 # Labels of the pod itself
@@ -301,7 +303,7 @@ def test_the_index_finds_exactly_the_pods_that_are_meant(demands: list[Any], oth
     owned: dict[str, list[tuple[Any, Pod]]] = {}
     for number, (namespace, term, anti) in enumerate(demands):
         owner = pod(f"o{number}", namespace, affinity=apart(term) if anti else near(term))
-        (name,) = index.declare(owner, NAMESPACES).holds
+        (name,) = declared(owner, index).holds
         owned.setdefault(name, []).append((term, owner))
     for number, (namespace, labels) in enumerate(others):
         other = pod(f"p{number}", namespace, labels=labels)
@@ -309,7 +311,7 @@ def test_the_index_finds_exactly_the_pods_that_are_meant(demands: list[Any], oth
         assert list(found) == sorted(set(found))
         for name, wanted in owned.items():
             for term, owner in wanted:
-                assert (name in found) == meant(term, owner, other) == index.matches(name, other)
+                assert (name in found) == meant(term, owner, other)
 
 
 def test_what_is_not_needed_any_more_is_forgotten() -> None:
@@ -318,7 +320,6 @@ def test_what_is_not_needed_any_more_is_forgotten() -> None:
     gone = declared(pod(affinity=near(pod_term(ZONE, WEB, namespace_selector={}))), index).holds
     assert index.retain(kept) == gone
     assert index.joins(web()) == kept
-    assert not index.matches(gone[0], web())
     assert declared(pod(affinity=near(pod_term(ZONE, WEB, namespace_selector={}))), index).holds == gone
     assert index.joins(web()) == tuple(sorted((*kept, *gone)))
     assert set(index.retain(())) == {*kept, *gone}
@@ -383,11 +384,6 @@ def test_host_ports_conflict_exactly_as_in_kubernetes(wanted: list[list[Any]]) -
     pods = [ported(f"p{i}", *own) for i, own in enumerate(wanted)]
     clash = any(conflict(a, b) for i, x in enumerate(wanted) for y in wanted[i + 1 :] for a in x for b in y)
     assert allows(pods) == (not clash)
-    index = RelationIndex()
-    for p in pods:
-        _, joins, all_declared = exclusions(p)
-        for relation in all_declared:
-            assert index.matches(relation.name, p) == (relation.name in joins)
 
 
 def test_only_ports_of_the_host_for_as_long_as_the_pod_runs() -> None:

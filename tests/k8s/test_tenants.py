@@ -9,8 +9,11 @@ import pytest
 from model_scheduler import ModelScheduler
 from model_server import ModelServer
 
-from flowsched_k8s import names
+from flowsched_k8s import cache, names
+from flowsched_k8s.affinity import MOST_KEYS, MOST_WISHES
+from flowsched_k8s.cache import MOST_COMPARED, MOST_EXCLUSIONS
 from flowsched_k8s.configuration import Configuration, CostModelChoice, Features
+from flowsched_k8s.inputs import LONG
 
 HUGE = ("999999999", "9999999999Gi", "100000000000000000000")
 
@@ -84,3 +87,113 @@ def test_a_pod_that_is_overdue_for_what_no_node_has_had_waits_on() -> None:
     running.server.now += 1000.0
     running.settle(within=5.0)
     assert said(running, "asks") == "0/3 nodes are available: 3 Insufficient example.com/x."
+
+
+# What pods say of others
+
+
+def apart(count: int, **more: Any) -> Any:
+    return b.affinity(apart=[b.pod_term(names.HOSTNAME, b.selector(app=f"w{i}", **more)) for i in range(count)])
+
+
+def test_many_terms_of_anti_affinity_keep_the_same_pods_apart_as_few_do() -> None:
+    running = scheduler(nodes=4)
+    running.create(*(b.pod(f"w{i}", node=f"n{i}", labels={"app": f"w{i * 50}"}) for i in range(3)))
+    running.create(b.pod("evil", affinity=apart(120)))
+    running.settle(within=5.0)
+    assert running.where()["evil"] == "n3", "w0, w50 and w100 are on the others"
+    pinned = {"nodeSelector": {names.HOSTNAME: "n3"}}
+    running.create(
+        b.pod("kept-out", labels={"app": "w119"}, **pinned), b.pod("let-in", labels={"app": "w120"}, **pinned)
+    )
+    running.settle(within=5.0)
+    assert "let-in" in running.where()
+    assert names.EXISTING_ANTI_AFFINITY in said(running, "kept-out")
+
+
+def test_many_host_ports_keep_out_pods_with_one_of_them_and_no_others() -> None:
+    def ported(name: str, *numbers: int) -> Any:
+        return b.pod(name, containers=[b.container(ports=[b.host_port(n) for n in numbers])])
+
+    running = scheduler(nodes=1)
+    running.create(ported("evil", *range(1, 400)))
+    running.settle(within=5.0)
+    running.create(ported("same", 399), ported("other", 400))
+    running.settle(within=5.0)
+    assert running.where().keys() == {"evil", "other"}
+    assert said(running, "same") == f"0/1 nodes are available: 1 {names.PORTS}."
+    running.create(ported("many", *range(399, 799)))
+    running.settle(within=5.0)
+    assert said(running, "many") == f"0/1 nodes are available: 1 {names.PORTS}."
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        (
+            {"affinity": b.affinity(likes=[(1, b.pod_term(names.ZONE, b.selector(app="x")))] * (MOST_WISHES + 1))},
+            "spec.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution",
+        ),
+        (
+            {"affinity": b.affinity(apart=[b.pod_term(f"k{i}", b.selector(app="x")) for i in range(MOST_KEYS + 1)])},
+            "spec.affinity.podAntiAffinity: topologyKey",
+        ),
+        (
+            {"topologySpreadConstraints": [b.spread(f"k{i}", b.selector(app="x")) for i in range(MOST_KEYS + 1)]},
+            "spec.topologySpreadConstraints: topologyKey",
+        ),
+        (
+            {"containers": [b.container(ports=[b.host_port(1 + i) for i in range(MOST_EXCLUSIONS // 2 + 1)])]},
+            "spec.containers: expected at most 4096 host ports, got 4097",
+        ),
+        (
+            {
+                "affinity": b.affinity(
+                    apart=[
+                        b.pod_term(names.ZONE, b.selector(b.requirement("x", "NotIn", f"v{i}")))
+                        for i in range(MOST_COMPARED // 1_000)
+                    ]
+                )
+            },
+            "spec.affinity.podAntiAffinity: the pods that its terms may mean",
+        ),
+        (
+            {"affinity": b.affinity(nodes=b.node_terms(*([b.requirement("x", "In", f"v{i}")] for i in range(11))))},
+            "spec.affinity.nodeAffinity and spec.tolerations",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_pod_that_costs_too_much_waits_alone_and_hears_which_field_it_is(
+    spec: Any, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "MOST_ASKED", 30)
+    running = scheduler()
+    running.create(b.pod("evil", **spec), b.pod("usual", "shop", labels={"app": "x"}))
+    running.settle(within=5.0)
+    assert running.where().keys() == {"usual"}
+    assert field in said(running, "evil") and len(said(running, "evil")) < 1000
+
+
+def test_a_pod_that_cost_too_much_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "MOST_COMPARED", 300)
+    running = scheduler()
+    running.create(*(b.pod(f"web-{i}", labels={"app": "web"}, cpu="1m") for i in range(30)))
+    running.settle(within=5.0)
+    terms = [b.selector(b.requirement("x", "NotIn", f"v{i}"), app="web") for i in range(20)]
+    running.create(b.pod("evil", affinity=b.affinity(apart=[b.pod_term("nowhere", term) for term in terms])))
+    running.settle(within=5.0)
+    assert "podAntiAffinity" in said(running, "evil")
+    for i in range(20):
+        running.server.remove(running.server.pods["default", f"web-{i}"])
+    running.deliver()
+    running.settle(within=400.0)
+    assert "evil" in running.where()
+
+
+def test_pods_that_say_much_have_rounds_of_their_own_between_others() -> None:
+    running = scheduler()
+    long = {"tolerations": [b.toleration(f"t{i}", "Exists") for i in range(LONG + 1)]}
+    running.create(*(b.pod(f"long-{i}", cpu="10m", priority=9, **long) for i in range(2)), b.pod("short", cpu="10m"))
+    assert [[bind.pod.name for bind in running.round()] for _ in range(2)] == [["short"], ["long-0", "long-1"]]
+    assert not running.begin()

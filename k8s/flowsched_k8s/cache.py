@@ -573,12 +573,10 @@ class Cache:
         claims = self.volumes.exclusive(pod)
         service = self.services.wish_of(entry)
         intent = entry.intent
-        key = (
+        kind = (
             entry.priority,
             found.key,
             tuple(sorted(entry.needs.items())),
-            holds,
-            joins,
             demanded.soft,
             group,
             intent.profile,
@@ -610,7 +608,7 @@ class Cache:
             shared,
             workload,
             images,
-            key,
+            kind,
             too_much is not None,
         )
 

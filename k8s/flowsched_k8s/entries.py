@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from flowsched_k8s.affinity import PodRelations, SoftTerm
 from flowsched_k8s.attached_volumes import Attached
@@ -37,9 +38,15 @@ class Wants:
     """uid of the controller whose pods Kubernetes spreads by default, where that is for this pod. Not part of its class."""
     images: tuple[str, ...]
     """Images that it runs. Not part of its class either."""
-    class_key: Hashable
+    kind: Hashable
+    """All else that is the same in a class."""
     costs: bool = False
     """Whether the problem is the time that it would take, which other pods and the nodes may change."""
+
+    @cached_property
+    def class_key(self) -> Hashable:
+        """Equal for pods of one class."""
+        return self.kind, self.holds, self.joins
 
 
 @dataclass

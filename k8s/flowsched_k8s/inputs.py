@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -41,7 +41,11 @@ LONG = 256
 MOST_LENGTH = 8_192
 """Entries of the pods of a round that say much: some 0.3 s of preparation."""
 MANY_RELATIONS = 64
-"""Of a class: from here on those are left out of a round that cannot matter there."""
+"""Of a pod: from here on those are left out of a round that cannot matter there;"""
+MANY_KINDS = 64
+"""and with more kinds of pods than these."""
+Roles = tuple[tuple[str, ...], tuple[str, ...]]
+"""Relations that pods hold, and those that they join."""
 
 Counts = Mapping[str, int]
 """Numbers of the counts that kinds of pods have in a round, by uid of their workload and by relation."""
@@ -209,14 +213,17 @@ class InputBuilder:
         anything changes, so it needs no copy of the fleet.
         """
         cache = self._cache
-        by_class: dict[tuple[object, bool, frozenset[str]], list[PodEntry]] = {}
+        nominees = self.nominees()
+        by_class: dict[tuple[object, Roles, bool, frozenset[str]], list[PodEntry]] = {}
+        roles_of = self._roles(entries, nominees)
         due_age_s = cache.configuration.engine.due_age_s
         nowhere: frozenset[str] = frozenset()
         for entry in entries:
             # Once it is due, a pod takes what it would not take before.
             due = entry.intent.min_utility is not None and now - entry.waits_since_s > due_age_s
             over = passed_over.get(entry.key.uid, nowhere) if passed_over else nowhere
-            by_class.setdefault((cache.wants(entry).class_key, due, over), []).append(entry)
+            wants = cache.wants(entry)
+            by_class.setdefault((wants.kind, roles_of(wants), due, over), []).append(entry)
         group_priority: dict[GroupRef, int] = {}
         for entry in entries:
             ref = cache.wants(entry).group
@@ -225,7 +232,10 @@ class InputBuilder:
         specs = {ref: spec for ref in group_priority if isinstance(spec := self._gangs.spec(ref), GroupSpec)}
         group_priority |= {ref: spec.priority for ref, spec in specs.items() if spec.priority is not None}
         forecast = self._forecast_groups(entries) if group_priority else frozenset()
-        wholes = [self._class(members, group_priority, forecast, over) for (_, _, over), members in by_class.items()]
+        wholes = [
+            self._class(members, group_priority, forecast, over, roles)
+            for (_, roles, _, over), members in by_class.items()
+        ]
         self._careful -= group_priority.keys()
         topologies = {group_name(ref): found for ref in specs if (found := self.topology(ref)) is not None}
         if topologies:
@@ -245,12 +255,11 @@ class InputBuilder:
             self._kept = KeptBetween(HostFactory(cache.catalogue))
         placed = {group_name(ref): self._gangs.placed(ref) for ref in refs}
         beside = () if model is not None else (*(s.name for s in world.services), *(r.task.name for r in world.running))
-        nominees = self.nominees()
         given = RoundInput(
             number=number,
             now_s=now,
             fleet=cache.fleet,
-            classes=self._that_matter(classes, nominees),
+            classes=tuple(classes),
             groups=tuple(self._gangs.task_group(ref) for ref in refs),
             group_members={name: len(uids) for name, uids in placed.items()},
             group_of={uid: name for name, uids in placed.items() for uid in uids},
@@ -269,27 +278,30 @@ class InputBuilder:
         )
         return given if at_once and given.only_reads else replace(given, fleet=cache.fleet.copy())
 
-    def _that_matter(self, classes: Sequence[ClassInput], nominees: Sequence[Nominee]) -> tuple[ClassInput, ...]:
-        """Classes that name many relations without those that cannot refuse anything: of a kind that only keeps pods apart,
-        with no pod on any node and no other one in the round.
+    def _roles(self, entries: Sequence[PodEntry], nominees: Sequence[Nominee]) -> Callable[[Wants], Roles]:
+        """What pods hold and join in a round.
+
+        Where one of them names many relations, or there are many kinds of them, those are left out that cannot refuse
+        anything: of a kind that only keeps pods apart, with no pod on any node and no other one in the round. Pods that
+        differ in nothing else are one class then.
         """
-        if all(len(c.holds) + len(c.joins) <= MANY_RELATIONS for c in classes):
-            return tuple(classes)
+        wanted = [self._cache.wants(entry) for entry in entries]
+        many = any(len(w.holds) + len(w.joins) > MANY_RELATIONS for w in wanted)
+        if not many and len({w.class_key for w in wanted}) <= MANY_KINDS:
+            return lambda wants: (wants.holds, wants.joins)
         fleet, named = self._cache.fleet, Counter[str]()
-        for holds, joins, pods in (
-            *((c.holds, c.joins, len(c.uids)) for c in classes),
-            *((n.holds, n.joins, 1) for n in nominees),
-        ):
-            for name in {*holds, *joins}:
-                named[name] += pods
+        for names in (*((w.holds, w.joins) for w in wanted), *((n.holds, n.joins) for n in nominees)):
+            named.update({*names[0], *names[1]})
 
-        def kept(names: Sequence[str]) -> tuple[str, ...]:
-            return tuple(name for name in names if named[name] > 1 or fleet.refuses(name))
+        def roles_of(wants: Wants) -> Roles:
+            wished = {term.relation for term in wants.soft}
 
-        return tuple(
-            replace(c, holds=kept(c.holds), joins=kept(c.joins)) if len(c.holds) + len(c.joins) > MANY_RELATIONS else c
-            for c in classes
-        )
+            def left(names: tuple[str, ...]) -> tuple[str, ...]:
+                return tuple(name for name in names if named[name] > 1 or name in wished or fleet.refuses(name))
+
+            return left(wants.holds), left(wants.joins)
+
+        return roles_of
 
     def topology(self, ref: GroupRef) -> GroupTopology | None:
         """In which domains the pods of a group may be; None for one that may be anywhere."""
@@ -319,6 +331,7 @@ class InputBuilder:
         group_priority: Mapping[GroupRef, int],
         forecast: Collection[GroupRef],
         passed_over: frozenset[str],
+        roles: Roles,
     ) -> ClassInput:
         cache = self._cache
         first = members[0]
@@ -367,8 +380,8 @@ class InputBuilder:
             slowness=self._slowness(first) if measured else None,
             sensitivity=sensitivity,
             pressure=pressure,
-            holds=wants.holds,
-            joins=wants.joins,
+            holds=roles[0],
+            joins=roles[1],
             group=group_name(wants.group) if wants.group is not None else None,
             task=task,
             measured=measured,

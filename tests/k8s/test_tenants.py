@@ -13,7 +13,7 @@ from flowsched_k8s import cache, names
 from flowsched_k8s.affinity import MOST_KEYS, MOST_WISHES
 from flowsched_k8s.cache import MOST_COMPARED, MOST_EXCLUSIONS
 from flowsched_k8s.configuration import Configuration, CostModelChoice, Features
-from flowsched_k8s.inputs import LONG
+from flowsched_k8s.inputs import LONG, MANY_KINDS
 
 HUGE = ("999999999", "9999999999Gi", "100000000000000000000")
 
@@ -197,3 +197,21 @@ def test_pods_that_say_much_have_rounds_of_their_own_between_others() -> None:
     running.create(*(b.pod(f"long-{i}", cpu="10m", priority=9, **long) for i in range(2)), b.pod("short", cpu="10m"))
     assert [[bind.pod.name for bind in running.round()] for _ in range(2)] == [["short"], ["long-0", "long-1"]]
     assert not running.begin()
+
+
+def test_pods_that_only_keep_apart_from_themselves_are_one_class_where_they_are_many() -> None:
+    def alone(name: str, app: str) -> Any:
+        own = [b.pod_term(names.HOSTNAME, b.selector(app=app))]
+        return b.pod(name, labels={"app": app}, affinity=b.affinity(apart=own), cpu="10m")
+
+    running = scheduler(nodes=4)
+    running.create(b.pod("there", node="n0", labels={"app": "w0"}))
+    running.create(*(alone(f"w{i}", f"w{i}") for i in range(MANY_KINDS)), *(alone(f"x{i}", "x") for i in range(4)))
+    assert running.begin() and running.given is not None
+    assert sorted(len(c.uids) for c in running.given.classes) == [1, 4, MANY_KINDS - 1]
+    running.plan()
+    running.end()
+    running.settle(within=5.0)
+    where = running.where()
+    assert len(where) == MANY_KINDS + 5 and where["w0"] != "n0"
+    assert len({where[f"x{i}"] for i in range(4)}) == 4

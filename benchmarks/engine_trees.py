@@ -22,12 +22,15 @@ SOURCE_ROOTS = (".", "models", "simulator", "k8s")
 class Tree:
     """A process that runs the code of one checkout. Use it as a context, so that the process ends."""
 
-    def __init__(self, root: Path = HERE) -> None:
-        """Start it. Raises :class:`click.ClickException` for a folder that holds no flowsched."""
+    def __init__(self, root: Path = HERE, worker: Path = WORKER) -> None:
+        """Start it. ``worker``: the program that answers jobs.
+
+        Raises :class:`click.ClickException` for a folder that holds no flowsched.
+        """
         self.root = root.resolve()
         paths = os.pathsep.join(str(self.root / part) for part in SOURCE_ROOTS)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(WORKER)],
+            [sys.executable, "-P", str(worker)],
             env={**os.environ, "PYTHONPATH": paths},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -48,15 +51,18 @@ class Tree:
 
     def run_variants(self, scenario: Path, scheduler: str, variant: str | None = None) -> list[dict[str, Any]] | None:
         """Figures of all variants of a scheduler, or of one; None if the checkout has no such scheduler."""
-        job = {"scenario": str(scenario), "scheduler": scheduler, "variant": variant}
+        found = self.ask({"scenario": str(scenario), "scheduler": scheduler, "variant": variant})
+        return None if "unknown" in found else list(found["variants"])
+
+    def ask(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the worker answers to a job."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(job) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             pass  # the process has ended; reading says with which exit code
-        found = self._read()
-        return None if "unknown" in found else list(found["variants"])
+        return self._read()
 
     def close(self) -> None:
         """End the process."""

@@ -6,11 +6,13 @@ that must hold. No API server stands behind the scheduler's state machine.
 
     python -m benchmarks.k8s_spread
     python -m benchmarks.k8s_spread --times 10
+    python -m benchmarks.k8s_spread --before ../flowsched-before --repeats 15
 
-With `--large` 1,000 pods wait on 5,000 nodes with 30,000 of 1,000 workloads. With `--live` the first mix waits on a real
-control plane, for flowsched and for kube-scheduler in turn. `--one-by-one N` compares N random clusters, 70 to 95 % full,
-with the same pods in the same order, a round each: it counts the workloads that have two more replicas on some node, and
-those of these of which the round places more.
+With `--before` and a checkout of another commit rounds of both alternate, in a process for each. With `--large` 1,000 pods
+wait on 5,000 nodes with 30,000 of 1,000 workloads. With `--live` the first mix waits on a real control plane, for flowsched
+and for kube-scheduler in turn. `--one-by-one N` compares N random clusters, 70 to 95 % full, with the same pods in the same
+order, a round each: it counts the workloads that have two more replicas on some node, and those of these of which the round
+places more.
 """
 
 from __future__ import annotations
@@ -19,11 +21,9 @@ import asyncio
 import json
 import random
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,22 +31,18 @@ from typing import Any
 import click
 import msgspec
 
+from benchmarks.engine_trees import HERE, Tree
+from benchmarks.k8s_round_worker import CREATED, Json, Thing, one_round, parts, read_node, read_pod, read_things
 from benchmarks.k8s_throughput import RESULTS, Api, node_named, running_flowsched, running_plane
 from benchmarks.machine import describe_machine, measured_on
-from flowsched.round.scheduler import FlowScheduler
-from flowsched.solvers import Solver, make_solver
-from flowsched_k8s import names, objects
+from flowsched_k8s import names
 from flowsched_k8s.cache import seconds
 from flowsched_k8s.changes import Seen
 from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.planning import make_engine, plan_round
+from flowsched_k8s.planning import plan_round
 from flowsched_k8s.state import SchedulerState
-from flowsched_models.catalogue import Catalogue
-from flowsched_models.profiles import load_catalogue
 from flowsched_models.text_table import text_table
 
-Json = dict[str, Any]
-CREATED = "2026-01-01T00:00:00Z"
 HOSTNAME, ZONE, GPU = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "nvidia.com/gpu"
 SIZES = ((16, 30, 0), (8, 6, 0), (32, 4, 4))
 """Cores, nodes and GPUs of each."""
@@ -63,6 +59,8 @@ HARD = {
     ]
 }
 SPACE = "spread"
+WORKER = Path(__file__).resolve().with_name("k8s_round_worker.py")
+STAGES = ("begin", "plan")
 PATIENCE_S = 120.0
 
 
@@ -157,47 +155,9 @@ def make_node(name: str, cores: int, zone: str, gpus: int = 0) -> Json:
 # Without an API server
 
 
-@cache
-def _parts() -> tuple[Catalogue, Solver, FlowScheduler]:
-    solver = make_solver("ortools")
-    return load_catalogue(), solver, make_engine(Configuration().engine, solver)
-
-
-def read_node(plain: Json) -> objects.Node:
-    """As the watch shows it."""
-    named = {"uid": plain["metadata"]["name"], "creationTimestamp": CREATED, **plain["metadata"]}
-    return msgspec.convert({"spec": {}, **plain, "metadata": named}, objects.Node)
-
-
-def read_pod(plain: Json, node: str | None = None) -> objects.Pod:
-    """As the watch shows it; ``node``: where it runs."""
-    meta = {"namespace": "default", "uid": plain["metadata"]["name"], "creationTimestamp": CREATED, **plain["metadata"]}
-    spec = {**plain["spec"], **({"nodeName": node} if node else {})}
-    status = {"phase": "Running", "startTime": CREATED} if node else {"phase": "Pending"}
-    return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, objects.Pod)
-
-
-def one_round(things: Iterable[objects.Node | objects.Pod]) -> tuple[dict[str, str], dict[str, float]]:
-    """Node of each pod that one round places, and CPU seconds of its stages."""
-    catalogue, solver, engine = _parts()
-    state = SchedulerState(Configuration(), catalogue)
-    now_s = seconds(CREATED) + 1.0
-    state.observe([Seen(thing) for thing in things], now_s)
-    state.activate()
-    began = time.process_time()
-    given, _ = state.begin_round(now_s)
-    if given is None:
-        raise RuntimeError("no pod takes part in the round")
-    own = replace(given, fleet=given.fleet.copy())
-    planned = time.process_time()
-    result = plan_round(own, solver, engine)
-    ended = time.process_time()
-    return {c.uid: c.node for c in result.chosen}, {"begin": planned - began, "plan": ended - planned}
-
-
-def each_alone(things: Sequence[objects.Node | objects.Pod], waiting: Sequence[Json]) -> dict[str, str]:
+def each_alone(things: Sequence[Thing], waiting: Sequence[Json]) -> dict[str, str]:
     """Node of each pod if each comes when the one before is bound."""
-    catalogue, solver, engine = _parts()
+    catalogue, solver, engine = parts()
     state = SchedulerState(Configuration(), catalogue)
     now_s = seconds(CREATED) + 1.0
     state.observe([Seen(thing) for thing in things], now_s)
@@ -230,60 +190,102 @@ def most_of(placed: Mapping[str, str], pods: Iterable[Json]) -> dict[str, int]:
     return {name: max(on.values(), default=0) for name, on in there.items()}
 
 
-def measure(times: int, repeats: int) -> list[Json]:
-    """A row for each mix; CPU seconds are medians."""
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes, what runs there and what waits, as the API server takes them."""
+
+    mix: str
+    nodes: Sequence[Json]
+    waiting: Sequence[Json]
+    running: Sequence[tuple[Json, str]] = ()
+    """Pods with their nodes."""
+    asked: float | None = None
+    """CPU that waiting pods ask for, of all there is."""
+
+
+def clusters_of_mixes(times: int) -> list[Cluster]:
+    """One for each mix."""
     nodes = make_nodes(times)
     cores = sum(cores * count for cores, count, _ in SIZES) * times
-    rows = []
-    for name, workloads in mixes(times).items():
-        pods = [plain for workload in workloads for plain in workload.make()]
-        things = [*map(read_node, nodes), *map(read_pod, pods)]
-        one_round(things)  # loads what is compiled
-        done = [one_round(things) for _ in range(repeats)]
-        placed = done[0][0]
-        rows.append(
-            {
-                "mix": name,
-                "nodes": len(nodes),
-                "asked": sum(w.pods * w.cpu_milli for w in workloads) / 1000 / cores,
-                "pods": len(pods),
-                "placed": len(placed),
-                "most": max(most_of(placed, pods).values()),
-                **{f"{stage}_s": median(taken[stage] for _, taken in done) for stage in ("begin", "plan")},
-            }
+    return [
+        Cluster(
+            name,
+            nodes,
+            [plain for workload in workloads for plain in workload.make()],
+            asked=sum(w.pods * w.cpu_milli for w in workloads) / 1000 / cores,
         )
-    return rows
+        for name, workloads in mixes(times).items()
+    ]
 
 
-def measure_large(repeats: int) -> list[Json]:
-    """One row: 1,000 of 31,000 pods of 1,000 workloads wait on 5,000 nodes."""
+def large_cluster() -> Cluster:
+    """1,000 of 31,000 pods of 1,000 workloads wait on 5,000 nodes."""
     draw = random.Random(1)
     nodes = [make_node(f"n{k:05d}", (8, 16, 32)[k % 3], "abcde"[k % 5]) for k in range(5000)]
     sets = [Workload(f"w{k:04d}", "ReplicaSet", 31, draw.choice((100, 250, 500, 1000))) for k in range(1000)]
     pods = [plain for workload in sets for plain in workload.make()]
     draw.shuffle(pods)
-    running = [read_pod(plain, f"n{draw.randrange(5000):05d}") for plain in pods[1000:]]
-    things = [*map(read_node, nodes), *running, *map(read_pod, pods[:1000])]
+    running = [(plain, f"n{draw.randrange(5000):05d}") for plain in pods[1000:]]
+    return Cluster("1,000 workloads", nodes, pods[:1000], running)
+
+
+def measure(cluster: Cluster, repeats: int) -> Json:
+    """A row; CPU seconds are medians."""
+    things = read_things(asdict(cluster))
+    one_round(things)  # loads what is compiled
     done = [one_round(things) for _ in range(repeats)]
-    row: Json = {"mix": "1,000 workloads", "nodes": 5000, "asked": None, "pods": 1000, "placed": len(done[0][0])}
-    row["most"] = max(most_of(done[0][0], pods).values())
-    return [row | {f"{stage}_s": median(taken[stage] for _, taken in done) for stage in ("begin", "plan")}]
+    return _row(cluster, done[0][0]) | _medians([taken for _, taken in done])
+
+
+def measure_pairs(cluster: Cluster, repeats: int, trees: Sequence[Tree]) -> Json:
+    """The same by this tree and, in pairs of rounds of which the first alternates, by another: ``before``. ``of_before``:
+    medians of the ratios of the pairs.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cluster.json"
+        path.write_text(json.dumps(asdict(cluster)), encoding="utf-8")
+        job = {"cluster": str(path)}
+        placed = [tree.ask(job)["placed"] for tree in trees]  # loads what is compiled
+        taken: list[list[dict[str, float]]] = [[], []]
+        for pair in range(repeats):
+            for which in (0, 1) if pair % 2 else (1, 0):
+                taken[which].append(trees[which].ask(job)["taken"])
+    now, before = ([{**t, "both": sum(t.values())} for t in mine] for mine in taken)
+    ratios = {stage: median(a[stage] / b[stage] for a, b in zip(now, before, strict=True)) for stage in now[0]}
+    rows = [_row(cluster, p) | _medians(t) for p, t in zip(placed, taken, strict=True)]
+    return rows[0] | {"before": rows[1], "of_before": ratios}
+
+
+def _row(cluster: Cluster, placed: Mapping[str, str]) -> Json:
+    pods = [*(plain for plain, _ in cluster.running), *cluster.waiting]
+    return {
+        "mix": cluster.mix,
+        "nodes": len(cluster.nodes),
+        "asked": cluster.asked,
+        "pods": len(cluster.waiting),
+        "placed": len(placed),
+        "most": max(most_of(placed, pods).values()),
+    }
+
+
+def _medians(taken: Sequence[Mapping[str, float]]) -> Json:
+    return {f"{stage}_s": median(each[stage] for each in taken) for stage in STAGES}
 
 
 # Random clusters
 
 
-def random_cluster(seed: int) -> tuple[list[objects.Node | objects.Pod], list[Json]]:
+def random_cluster(seed: int) -> tuple[list[Thing], list[Json]]:
     """Nodes of three sizes with what runs there, and pods of several workloads that wait; a quarter have a profile."""
     draw = random.Random(seed)
-    profiles = sorted(_parts()[0].jobs)
+    profiles = sorted(parts()[0].jobs)
     sizes = draw.choice([(16, 8, 32), (4, 8, 16), (8, 16, 64), (32, 16, 96)])
     weights = [draw.random() + 0.1 for _ in sizes]
     which = [*range(3), *(draw.choices(range(3), weights)[0] for _ in range(draw.randint(7, 37)))]
     nodes = [make_node(f"n{k:02d}", sizes[s], "abc"[k % 3], 4 * (seed % 2) * (s == 2)) for k, s in enumerate(which)]
     free = {plain["metadata"]["name"]: 1000 * int(plain["status"]["allocatable"]["cpu"]) for plain in nodes}
     full = draw.uniform(0.7, 0.95) * sum(free.values())
-    there: list[objects.Node | objects.Pod] = list(map(read_node, nodes))
+    there: list[Thing] = list(map(read_node, nodes))
     used, before = 0, draw.choice([0, 0, 0.3, 0.6]) * full
     while used < before:
         cpu_milli = draw.choice([500, 1000, 2000, 4000])
@@ -413,20 +415,28 @@ def table(rows: Sequence[Json], columns: Mapping[str, Callable[[Json], str]]) ->
     )
 
 
-def _of_mixes(rows: Sequence[Json]) -> str:
-    return table(
-        rows,
-        {
-            "waiting": lambda r: str(r["mix"]),
-            "nodes": lambda r: f"{r['nodes']:,}",
-            "CPU asked": lambda r: "" if r["asked"] is None else f"{r['asked']:.0%}",
-            "pods": lambda r: f"{r['pods']:,}",
-            "placed": lambda r: f"{r['placed']:,}",
-            "most on a node": lambda r: str(r["most"]),
-            "begin_round ms": lambda r: f"{1e3 * r['begin_s']:.0f}",
-            "plan ms": lambda r: f"{1e3 * r['plan_s']:.0f}",
-        },
-    )
+def of_mixes(rows: Sequence[Json]) -> str:
+    """A line for each mix, and what it cost another tree where there is one."""
+    columns: dict[str, Callable[[Json], str]] = {
+        "waiting": lambda r: str(r["mix"]),
+        "nodes": lambda r: f"{r['nodes']:,}",
+        "CPU asked": lambda r: "" if r["asked"] is None else f"{r['asked']:.0%}",
+        "pods": lambda r: f"{r['pods']:,}",
+        "placed": lambda r: f"{r['placed']:,}",
+        "most on a node": lambda r: str(r["most"]),
+        "begin_round ms": lambda r: f"{1e3 * r['begin_s']:.0f}",
+        "plan ms": lambda r: f"{1e3 * r['plan_s']:.0f}",
+    }
+    if "before" in rows[0]:
+        columns |= {
+            "before: placed": lambda r: f"{r['before']['placed']:,}",
+            "most": lambda r: str(r["before"]["most"]),
+            "begin_round": lambda r: f"{1e3 * r['before']['begin_s']:.0f}",
+            "plan": lambda r: f"{1e3 * r['before']['plan_s']:.0f}",
+            "now of before: plan": lambda r: f"{r['of_before']['plan']:.2f}",
+            "both": lambda r: f"{r['of_before']['both']:.2f}",
+        }
+    return table(rows, columns)
 
 
 def _of_clusters(rows: Sequence[Json]) -> str:
@@ -446,9 +456,16 @@ def _of_clusters(rows: Sequence[Json]) -> str:
 @click.option("--live", is_flag=True, help="The first mix on a real control plane instead.")
 @click.option("--one-by-one", "clusters", default=0, type=click.IntRange(0), help="So many random clusters instead.")
 @click.option("--first", default=0, show_default=True, type=click.IntRange(0), help="Seed of the first random cluster.")
+@click.option(
+    "--before",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Compare CPU times with a checkout of another commit, whose rounds alternate with this tree's.",
+)
 @click.option("--repeats", default=5, show_default=True, type=click.IntRange(1), help="Rounds; CPU times are medians.")
 @click.option("--keep", is_flag=True, help="Keep the result under benchmarks/results.")
-def main(times: int, large: bool, live: bool, clusters: int, first: int, repeats: int, keep: bool) -> None:
+def main(
+    times: int, large: bool, live: bool, clusters: int, first: int, before: Path | None, repeats: int, keep: bool
+) -> None:
     """Measure and print a table."""
     if live:
         name, rows = "live", measure_live()
@@ -459,8 +476,14 @@ def main(times: int, large: bool, live: bool, clusters: int, first: int, repeats
         text = _of_clusters(rows)
     else:
         name = "large" if large else f"{40 * times}-nodes"
-        rows = measure_large(repeats) if large else measure(times, repeats)
-        text = _of_mixes(rows)
+        found = [large_cluster()] if large else clusters_of_mixes(times)
+        if before is None:
+            rows = [measure(cluster, repeats) for cluster in found]
+        else:
+            name += "-before"
+            with Tree(HERE, WORKER) as here, Tree(before, WORKER) as there:
+                rows = [measure_pairs(cluster, repeats, (here, there)) for cluster in found]
+        text = of_mixes(rows)
     machine = describe_machine()
     click.echo(f"{text}\n\n{measured_on(machine)}")
     if keep:

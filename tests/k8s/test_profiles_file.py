@@ -115,7 +115,7 @@ def test_a_bad_change_is_refused_once_with_all_its_mistakes(mount: Mount) -> Non
     assert "did you mean 'smt_gain'?" in text
     assert "a.yaml:6" in text
     assert file.poll() is None
-    mount.turn(a="a: [")
+    mount.turn(a="apiVersion: flowsched/v1\nkind: Profiles\na: [")
     assert "not valid YAML" in refusal(file.poll())
 
 

@@ -175,7 +175,7 @@ class PodRelations:
     """By name, relations whose domains are those of some nodes only."""
 
 
-_NONE = PodRelations()
+NO_RELATIONS = PodRelations()
 _Related = tuple[Relation, _Counted]
 
 
@@ -251,7 +251,7 @@ class RelationIndex:
         """What the pod demands of others, without host ports: a matter of its spec and its labels."""
         affinity, spreads = pod.spec.affinity, pod.spec.topology_spread_constraints
         if not spreads and (affinity is None or not (affinity.pod_affinity or affinity.pod_anti_affinity)):
-            return _NONE
+            return NO_RELATIONS
         unsupported = next(self._unsupported(pod), None)
         if unsupported is not None:
             return PodRelations(unsupported=unsupported)

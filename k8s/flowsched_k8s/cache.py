@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.snapshot import MILLI
 from flowsched.relations.relation import Relation, RelationKind
-from flowsched_k8s.affinity import PodRelations, RelationIndex, field_of, selector_of_namespaces
+from flowsched_k8s.affinity import NO_RELATIONS, PodRelations, RelationIndex, field_of, selector_of_namespaces
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.cost_model import heeded
 from flowsched_k8s.entries import NodeEntry, PodEntry, PodTemplate, Wants
@@ -328,7 +328,7 @@ class Cache:
             entry.needs = pod_requests(pod)
         if renamed or relabelled:
             entry.intent = self._intent(pod)
-        if reshaped or renamed or relabelled:
+        if (reshaped or renamed or relabelled) and not pod.spec.node_name:
             entry.length = pod_length(pod)
         if placed or reshaped or renamed or relabelled:
             entry.wants = entry.template = None
@@ -545,11 +545,10 @@ class Cache:
         return entry.wants
 
     def ask_again(self, entry: PodEntry) -> None:
-        """What a pod was refused for its costs may be less by now."""
-        if entry.wants is not None and entry.wants.costs:
-            entry.wants = None
-            if entry.template is not None:
-                entry.template.version = -1
+        """A pod was refused for what it costs, which may be less by now."""
+        entry.wants = None
+        if entry.template is not None:
+            entry.template.version = -1
 
     def _wants(self, entry: PodEntry) -> Wants:
         pod = entry.pod
@@ -560,7 +559,7 @@ class Cache:
         demanded, alone = self._demands(entry), exclusions(pod)
         too_much = self._too_much(found, demanded, alone)
         if too_much is not None:
-            found, demanded, alone = StaticFilter(too_much), PodRelations(), Exclusions()
+            found, demanded, alone = StaticFilter(too_much), NO_RELATIONS, Exclusions()
         self._declare(demanded, alone)
         holds = (*demanded.holds, *alone.holds)
         # A pod cannot be the first of its kind where another one is already, though where no node of the pool is.
@@ -609,6 +608,7 @@ class Cache:
             workload,
             images,
             kind,
+            (kind, holds, joins),
             too_much is not None,
         )
 
@@ -638,12 +638,12 @@ class Cache:
 
     def _bound_relations(self, entry: PodEntry) -> tuple[tuple[str, ...], tuple[str, ...]]:
         pod = entry.pod
-        demanded, alone = PodRelations(), exclusions(pod)
+        demanded, alone = NO_RELATIONS, exclusions(pod)
         if pod.spec.affinity is not None and pod.spec.affinity.pod_anti_affinity is not None:
             demanded = self._demands(entry)
             if self._compared(demanded)[0] > _BOUND * self._most_compared:
                 LOG.warning("anti-affinity of a bound pod costs too much and is left out", extra={"pod": entry.key})
-                demanded = PodRelations()
+                demanded = NO_RELATIONS
         self._declare(demanded, alone)
         return (*demanded.holds, *alone.holds), (*self.relations.joins(pod), *alone.joins)
 
@@ -695,6 +695,8 @@ class Cache:
 
     def _declare(self, demanded: PodRelations, alone: Exclusions) -> None:
         """Make relations known: who is bound and counts is counted, who waits and counts is looked at again."""
+        if not (demanded.declared or alone.declared):
+            return
         self.relations.declare(demanded, self.namespaces)
         for relation, counted in zip(demanded.declared, demanded.counted, strict=True):
             if relation.name in self._declared:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from flowsched_k8s.affinity import PodRelations, SoftTerm
 from flowsched_k8s.attached_volumes import Attached
@@ -40,13 +39,9 @@ class Wants:
     """Images that it runs. Not part of its class either."""
     kind: Hashable
     """All else that is the same in a class."""
+    class_key: Hashable
     costs: bool = False
     """Whether the problem is the time that it would take, which other pods and the nodes may change."""
-
-    @cached_property
-    def class_key(self) -> Hashable:
-        """Equal for pods of one class."""
-        return self.kind, self.holds, self.joins
 
 
 @dataclass

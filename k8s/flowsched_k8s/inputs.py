@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -90,7 +90,8 @@ class InputBuilder:
         by_group: dict[GroupRef, list[PodEntry]] = {}
         entries = list(entries)
         for entry in entries:
-            self._cache.ask_again(entry)
+            if entry.wants is not None and entry.wants.costs:
+                self._cache.ask_again(entry)
             # A pod may declare a relation that counts one before it: all declare before any is read.
             self._cache.wants(entry)
         for entry in entries:
@@ -130,9 +131,9 @@ class InputBuilder:
         """Pods of a round, and those whose turn is later. Those that say much have rounds of their own between the others:
         what they cost must not keep other pods waiting.
         """
-        long = [entry for entry in entries if entry.length > LONG]
-        if not long:
+        if all(entry.length <= LONG for entry in entries):
             return list(entries), []
+        long = [entry for entry in entries if entry.length > LONG]
         short = [entry for entry in entries if entry.length <= LONG]
         if short and not self._long_turn:
             self._long_turn = True
@@ -214,27 +215,37 @@ class InputBuilder:
         """
         cache = self._cache
         nominees = self.nominees()
-        by_class: dict[tuple[object, Roles, bool, frozenset[str]], list[PodEntry]] = {}
-        roles_of = self._roles(entries, nominees)
+        wanted = [cache.wants(entry) for entry in entries]
+        keys: dict[Hashable, int] = {}
+        alike: list[Wants] = []
+        number_of: dict[int, int] = {}
+        for wants in wanted:
+            # Pods of a template share what they want.
+            if id(wants) not in number_of:
+                number = number_of[id(wants)] = keys.setdefault(wants.class_key, len(keys))
+                if number == len(alike):
+                    alike.append(wants)
+        roles = self._roles(wanted, alike, nominees)
+        first: dict[tuple[Hashable, Roles], int] = {}
+        same = [first.setdefault((w.kind, r), i) for i, (w, r) in enumerate(zip(alike, roles, strict=True))]
+        by_class: dict[tuple[int, bool, frozenset[str]], list[PodEntry]] = {}
         due_age_s = cache.configuration.engine.due_age_s
-        nowhere: frozenset[str] = frozenset()
-        for entry in entries:
+        none = frozenset[str]()
+        group_priority: dict[GroupRef, int] = {}
+        for entry, wants in zip(entries, wanted, strict=True):
             # Once it is due, a pod takes what it would not take before.
             due = entry.intent.min_utility is not None and now - entry.waits_since_s > due_age_s
-            over = passed_over.get(entry.key.uid, nowhere) if passed_over else nowhere
-            wants = cache.wants(entry)
-            by_class.setdefault((wants.kind, roles_of(wants), due, over), []).append(entry)
-        group_priority: dict[GroupRef, int] = {}
-        for entry in entries:
-            ref = cache.wants(entry).group
+            over = passed_over.get(entry.key.uid, none) if passed_over else none
+            by_class.setdefault((same[number_of[id(wants)]], due, over), []).append(entry)
+            ref = wants.group
             if ref is not None:
                 group_priority[ref] = max(group_priority.get(ref, entry.priority), entry.priority)
         specs = {ref: spec for ref in group_priority if isinstance(spec := self._gangs.spec(ref), GroupSpec)}
         group_priority |= {ref: spec.priority for ref, spec in specs.items() if spec.priority is not None}
         forecast = self._forecast_groups(entries) if group_priority else frozenset()
         wholes = [
-            self._class(members, group_priority, forecast, over, roles)
-            for (_, roles, _, over), members in by_class.items()
+            self._class(members, group_priority, forecast, over, roles[number])
+            for (number, _, over), members in by_class.items()
         ]
         self._careful -= group_priority.keys()
         topologies = {group_name(ref): found for ref in specs if (found := self.topology(ref)) is not None}
@@ -278,30 +289,25 @@ class InputBuilder:
         )
         return given if at_once and given.only_reads else replace(given, fleet=cache.fleet.copy())
 
-    def _roles(self, entries: Sequence[PodEntry], nominees: Sequence[Nominee]) -> Callable[[Wants], Roles]:
-        """What pods hold and join in a round.
+    def _roles(self, wanted: Sequence[Wants], kinds: Sequence[Wants], nominees: Sequence[Nominee]) -> list[Roles]:
+        """What pods hold and join in a round, by kind. ``wanted`` by pod.
 
         Where one of them names many relations, or there are many kinds of them, those are left out that cannot refuse
         anything: of a kind that only keeps pods apart, with no pod on any node and no other one in the round. Pods that
         differ in nothing else are one class then.
         """
-        wanted = [self._cache.wants(entry) for entry in entries]
-        many = any(len(w.holds) + len(w.joins) > MANY_RELATIONS for w in wanted)
-        if not many and len({w.class_key for w in wanted}) <= MANY_KINDS:
-            return lambda wants: (wants.holds, wants.joins)
+        many = any(len(w.holds) + len(w.joins) > MANY_RELATIONS for w in kinds)
+        if not many and len(kinds) <= MANY_KINDS:
+            return [(w.holds, w.joins) for w in kinds]
         fleet, named = self._cache.fleet, Counter[str]()
-        for names in (*((w.holds, w.joins) for w in wanted), *((n.holds, n.joins) for n in nominees)):
-            named.update({*names[0], *names[1]})
+        for holds, joins in (*((w.holds, w.joins) for w in wanted), *((n.holds, n.joins) for n in nominees)):
+            named.update({*holds, *joins})
 
-        def roles_of(wants: Wants) -> Roles:
-            wished = {term.relation for term in wants.soft}
+        def left(names: Sequence[str], wished: Collection[str]) -> tuple[str, ...]:
+            return tuple(name for name in names if named[name] > 1 or name in wished or fleet.refuses(name))
 
-            def left(names: tuple[str, ...]) -> tuple[str, ...]:
-                return tuple(name for name in names if named[name] > 1 or name in wished or fleet.refuses(name))
-
-            return left(wants.holds), left(wants.joins)
-
-        return roles_of
+        wishes = [{term.relation for term in w.soft} for w in kinds]
+        return [(left(w.holds, own), left(w.joins, own)) for w, own in zip(kinds, wishes, strict=True)]
 
     def topology(self, ref: GroupRef) -> GroupTopology | None:
         """In which domains the pods of a group may be; None for one that may be anywhere."""

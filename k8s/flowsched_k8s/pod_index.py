@@ -12,6 +12,8 @@ from flowsched_k8s.volumes import ClaimKey, claim_keys
 
 _Key = tuple[str, object]
 _Label = tuple[str, str | None]
+_Labels = tuple[str, frozenset[tuple[str, str]]]
+"""A namespace and all labels of some of its pods: those of a workload mostly share them."""
 _CLAIM, _WORKLOAD, _EXCLUSION = "claim", "workload", "exclusion"
 _ALL: _Label = ("", None)
 """Stands among labels for what all pods have."""
@@ -23,37 +25,47 @@ class PodIndex:
     def __init__(self) -> None:
         """No pod is known."""
         self._uids: dict[_Key, set[str]] = {}
-        self._labelled: dict[_Label, dict[str, set[str]]] = {}
-        """By label, with its value and without, and by namespace."""
+        self._alike: dict[_Labels, set[str]] = {}
+        self._labelled: dict[_Label, dict[str, dict[_Labels, None]]] = {}
+        """By label, with its value and without, and by namespace: those who have it."""
 
     def add(self, pod: Pod) -> None:
         """A pod is there."""
-        uid, namespace = pod.metadata.uid, pod.metadata.namespace
+        uid = pod.metadata.uid
         for key in _keys(pod):
             self._uids.setdefault(key, set()).add(uid)
-        for label in _labels(pod):
-            self._labelled.setdefault(label, {}).setdefault(namespace, set()).add(uid)
+        labels = _labels(pod)
+        alike = self._alike.get(labels)
+        if alike is None:
+            alike = self._alike[labels] = set()
+            for label in _each(labels):
+                self._labelled.setdefault(label, {}).setdefault(labels[0], {})[labels] = None
+        alike.add(uid)
 
     def remove(self, pod: Pod) -> None:
         """A pod, as it was when it was added, is gone."""
-        uid, namespace = pod.metadata.uid, pod.metadata.namespace
+        uid = pod.metadata.uid
         for key in _keys(pod):
             there = self._uids.get(key, set())
             there.discard(uid)
             if not there:
                 self._uids.pop(key, None)
-        for label in _labels(pod):
-            by_namespace = self._labelled.get(label, {})
-            there = by_namespace.get(namespace, set())
-            there.discard(uid)
-            if not there:
-                by_namespace.pop(namespace, None)
+        labels = _labels(pod)
+        alike = self._alike.get(labels, set())
+        alike.discard(uid)
+        if alike or self._alike.pop(labels, None) is None:
+            return
+        for label in _each(labels):
+            by_namespace = self._labelled[label]
+            del by_namespace[labels[0]][labels]
+            if not by_namespace[labels[0]]:
+                del by_namespace[labels[0]]
             if not by_namespace:
-                self._labelled.pop(label, None)
+                del self._labelled[label]
 
     def in_namespace(self, namespace: str) -> Collection[str]:
         """Pods of a namespace."""
-        return self._labelled.get(_ALL, {}).get(namespace, ())
+        return [uid for labels in self._labelled.get(_ALL, {}).get(namespace, ()) for uid in self._alike[labels]]
 
     def naming(self, claim: ClaimKey) -> Collection[str]:
         """Pods that name a claim."""
@@ -90,9 +102,10 @@ class PodIndex:
         for label in labels:
             by_namespace = self._labelled.get(label, {})
             if test.namespace_labels is None:
-                found += [by_namespace[name] for name in test.namespaces if name in by_namespace]
+                there = [by_namespace[name] for name in test.namespaces if name in by_namespace]
             else:
-                found += by_namespace.values()
+                there = list(by_namespace.values())
+            found += [self._alike[alike] for those in there for alike in those]
         return found
 
 
@@ -106,8 +119,12 @@ def _keys(pod: Pod) -> Iterator[_Key]:
         yield _EXCLUSION, relation
 
 
-def _labels(pod: Pod) -> Iterator[_Label]:
+def _labels(pod: Pod) -> _Labels:
+    return pod.metadata.namespace, frozenset((pod.metadata.labels or {}).items())
+
+
+def _each(labels: _Labels) -> Iterator[_Label]:
     yield _ALL
-    for key, value in (pod.metadata.labels or {}).items():
+    for key, value in sorted(labels[1]):
         yield key, None
         yield key, value

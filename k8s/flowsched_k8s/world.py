@@ -12,6 +12,7 @@ from typing import Any
 
 from flowsched.cluster.cluster_state import service_load
 from flowsched.cluster.snapshot import MILLI, PlannedStart, Reservation, Running, Service, Task
+from flowsched.scale.cluster_checks import MOST_MILLI
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.entries import PodEntry
 from flowsched_k8s.latency import choose_curve
@@ -255,6 +256,10 @@ def _running(entry: PodEntry, node: str, open_cores: tuple[int, ...], started_s:
     if task.endless:
         threads = min(threads, len(cores))
     width = max(entry.width_milli, task.request_milli)
+    if width > MOST_MILLI:
+        # A pod can be on a node whatever it asks for; that much no forecast can count.
+        width = MOST_MILLI
+        task = replace(task, request_milli=width, widths_milli=(width,))
     return Running(task, node, width, threads, cores, started_s, started_s)
 
 

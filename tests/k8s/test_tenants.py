@@ -49,6 +49,16 @@ def test_a_request_larger_than_any_node_is_insufficient_cpu(cpu: str, profile: s
     assert said(running, "huge") == "0/3 nodes are available: 3 Insufficient cpu."
 
 
+@pytest.mark.parametrize("model", ["flow", "trivial"])
+def test_a_pod_that_is_on_a_node_may_ask_for_more_than_any_has(model: str) -> None:
+    running = scheduler(configuration=Configuration(cost_model=CostModelChoice(model)))
+    measured = {names.PROFILE: "canneal"}
+    running.create(b.pod("huge", node="n1", cpu="9E", annotations=measured))
+    running.create(b.pod("usual", "shop", cpu="1", annotations=measured))
+    running.settle(within=5.0)
+    assert running.where()["usual"] in ("n0", "n2")
+
+
 # Resources that no node has
 
 

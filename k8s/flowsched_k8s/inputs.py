@@ -218,12 +218,12 @@ class InputBuilder:
         wanted = [cache.wants(entry) for entry in entries]
         keys: dict[Hashable, int] = {}
         alike: list[Wants] = []
-        number_of: dict[int, int] = {}
+        kind_of: dict[int, int] = {}
         for wants in wanted:
             # Pods of a template share what they want.
-            if id(wants) not in number_of:
-                number = number_of[id(wants)] = keys.setdefault(wants.class_key, len(keys))
-                if number == len(alike):
+            if id(wants) not in kind_of:
+                kind = kind_of[id(wants)] = keys.setdefault(wants.class_key, len(keys))
+                if kind == len(alike):
                     alike.append(wants)
         roles = self._roles(wanted, alike, nominees)
         first: dict[tuple[Hashable, Roles], int] = {}
@@ -236,7 +236,7 @@ class InputBuilder:
             # Once it is due, a pod takes what it would not take before.
             due = entry.intent.min_utility is not None and now - entry.waits_since_s > due_age_s
             over = passed_over.get(entry.key.uid, none) if passed_over else none
-            by_class.setdefault((same[number_of[id(wants)]], due, over), []).append(entry)
+            by_class.setdefault((same[kind_of[id(wants)]], due, over), []).append(entry)
             ref = wants.group
             if ref is not None:
                 group_priority[ref] = max(group_priority.get(ref, entry.priority), entry.priority)
@@ -244,8 +244,8 @@ class InputBuilder:
         group_priority |= {ref: spec.priority for ref, spec in specs.items() if spec.priority is not None}
         forecast = self._forecast_groups(entries) if group_priority else frozenset()
         wholes = [
-            self._class(members, group_priority, forecast, over, roles[number])
-            for (number, _, over), members in by_class.items()
+            self._class(members, group_priority, forecast, over, roles[kind])
+            for (kind, _, over), members in by_class.items()
         ]
         self._careful -= group_priority.keys()
         topologies = {group_name(ref): found for ref in specs if (found := self.topology(ref)) is not None}

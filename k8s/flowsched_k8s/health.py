@@ -60,11 +60,12 @@ class Health:
         missing = {name: r.reason for name in NEEDED if not (r := self._reflectors[name]).synced}
         return f"not filled yet: {without(missing)}" if missing else None
 
-    def notes(self) -> dict[str, Check]:
-        """What is wrong with lists and watches and makes no replica unready, as no other one need be better off."""
-        return {"lists": self._lists, **{name: self._age(name) for name in NEEDED}}
+    def ages(self) -> dict[str, Check]:
+        """That nothing is said about nodes or pods, by name."""
+        return {name: self._age(name) for name in NEEDED}
 
-    def _lists(self) -> str | None:
+    def lists(self) -> str | None:
+        """Lists without which only some pods can be placed: no replica is unready for that, as no other need have them."""
         missing = {name: why for name, why in self.failing().items() if name not in NEEDED}
         return f"not listed, pods that need them wait: {without(missing)}" if missing else None
 

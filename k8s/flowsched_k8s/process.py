@@ -703,7 +703,7 @@ class Process:
         return Answers(
             live={"loop": self.health.stalled, "election": self._election_check},
             ready={"caches": self.health.caches},
-            notes={**self.health.notes(), "rounds": self._pauses_note},
+            notes={"lists": self.health.lists, "rounds": self._pauses_note, **self.health.ages()},
             metrics=self._exposition,
             configuration=self.configuration.plain,
             state=self._dumped,

@@ -184,8 +184,8 @@ def test_a_wave_may_stand_in_a_file_beside(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "w.csv:1: there must be one column 'qps', in queries per second; the header has nothing"),
-        ("load\n5\n", "w.csv:1: there must be one column 'qps', in queries per second; the header has load"),
+        ("", "w.csv:1: there must be one column 'qps', in queries per second; the header has no such column"),
+        ("load\n5\n", "w.csv:1: there must be one column 'qps', in queries per second; the header has no such column"),
         ("qps\n", "w.csv: there is no load below the header"),
         ("qps\n5K\nmany\n", "w.csv:3: column 'qps': 'many' is not a load in queries per second"),
         ("qps,t_s\n5K\n", "w.csv:2: this line has 1 values, the header 2"),

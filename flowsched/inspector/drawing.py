@@ -48,6 +48,8 @@ def render_drawing(
         matplotlib.rcdefaults()
         matplotlib.rcParams["svg.hashsalt"] = "flowsched"
         matplotlib.rcParams["svg.fonttype"] = "path"
+        # Names are plain text: between two dollars they would be mathematics.
+        matplotlib.rcParams["text.parse_math"] = False
         layout = draw_up(recorded, part, graph, all_arcs)
         explained = _explained(recorded, graph, which, layout)
         wide = max(layout.width, _text_width(explained, NOTE) + 0.3)

@@ -37,7 +37,18 @@ from flowsched_models.document import InputError
 from flowsched_models.extras import install_extra
 from requirements_on_machine import needs
 
-ODD = ('quo"te', "back\\slash\\N", "<b>&amp;</b>", "line\nend", "bell\a\x00", "Umlaut-Ärger", "}; node", "%s", "")
+ODD = (
+    'quo"te',
+    "back\\slash\\N",
+    "<b>&amp;</b>",
+    "line\nend",
+    "bell\a\x00",
+    "Umlaut-Ärger",
+    "}; node",
+    "%s",
+    "$\\undefined{$",
+    "",
+)
 """Names that formats might trip over."""
 
 

@@ -390,6 +390,10 @@ class PodQueue:
         """Active pods whose turn is not put off."""
         return len(self._ordered[Place.ACTIVE])
 
+    def stops(self, like: Hashable) -> bool:
+        """Whether unschedulable pods that are alike in this wait for a change."""
+        return any(like in waiting for waiting in self._waiting.values())
+
     def kinds(self) -> set[Hashable]:
         """What the unschedulable pods are alike in."""
         return {like for alike in self._waiting.values() for like in alike}

@@ -56,8 +56,9 @@ _LONGEST_PAUSE_S = 0.25
 MOST_PODS = 5_000
 """Of a round; with a tenth of a millisecond for each before and after it on the event loop."""
 MOST_LATER = 500
-"""Of them those that found no room and are tried again with all others of which that is true, such as after five minutes:
-tens of thousands may wait for nodes that will never come, and others are decided between them.
+"""Of them those that found no room and are tried again with all others of which that is true, such as after five minutes,
+and those that come and are like pods that wait: tens of thousands may wait for nodes that will never come, and others are
+decided between them.
 """
 MOST_LATER_KINDS = 32
 """And so many kinds: each costs a millisecond, and several where pods may be evicted for it; for more of them a round would
@@ -454,11 +455,11 @@ class SchedulerState:
         self._first_active_s = None
         keys = self.queue.take(now, MOST_PODS, later=MOST_LATER, kinds=MOST_LATER_KINDS)
         taken = [e for key in keys if (e := self.cache.pods.get(key.uid)) is not None and e.key == key]
-        taken = [e for e in taken if not e.place]
-        taken, told = self._held_back(taken, now)
+        taken, told = self._held_back([e for e in taken if not e.place], now)
         taken, late = self.inputs.turn(taken)
         for entry in late:
             self.queue.put_back(entry.key)
+        taken = self._slice(taken)
         self.rounds += 1
         out: list[Instruction] = [*told, *(said for entry in taken for said in self.notices.advise_of(entry, now))]
         fit, blocked = self.inputs.sort(taken, self.queue, now)
@@ -478,6 +479,23 @@ class SchedulerState:
         if self.events is not None:
             self.events.begun(given)
         return given, out
+
+    def _slice(self, taken: list[PodEntry]) -> list[PodEntry]:
+        """Those of pods that a round looks at. New ones, where others of their kind wait in vain, have no better chance than
+        those: many are looked at in slices as well.
+        """
+        if len(taken) <= MOST_LATER:
+            return taken
+        now: list[PodEntry] = []
+        alike = 0
+        for entry in taken:
+            if self.queue.attempts(entry.key) == 1 and self.queue.stops(like := self.wakeups.kind_of(entry)):
+                alike += 1
+                if alike > MOST_LATER:
+                    self.queue.put_back(entry.key, later=True, like=like)
+                    continue
+            now.append(entry)
+        return now
 
     def _held_back(self, taken: list[PodEntry], now: float) -> tuple[list[PodEntry], list[Instruction]]:
         """Those of pods that a round may decide on, and what the others are told whose bindings would not be sent."""

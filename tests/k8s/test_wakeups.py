@@ -188,3 +188,14 @@ def test_thousands_without_hope_are_not_woken_by_departures_and_hold_up_no_round
         round_()
         rounds += 1
     assert rounds == count / state.MOST_LATER
+    # As many that are like them come, and one that is not.
+    running.observe([Seen(b.pod(f"more{i}", cpu="5", priority=9)) for i in range(count)], now)
+    running.observe([Seen(b.pod("other", cpu="2"))], now)
+    rounds = 0
+    while running.queue.next_wake(now) == now:
+        taken, chosen = round_()
+        assert (taken, len(chosen)) == (state.MOST_LATER + (not rounds), not rounds)
+        rounds += 1
+    assert rounds == count / state.MOST_LATER
+    assert running.queue.sizes()["unschedulable"] == 2 * count
+    assert all(running.queue.attempts(key) == 1 for key in running.queue if key.name.startswith("more"))

@@ -544,6 +544,12 @@ class Cache:
                 entry.wants = like.wants
         return entry.wants
 
+    def is_prepared(self, entry: PodEntry) -> bool:
+        """Whether :meth:`wants` need not be worked out, unless volumes of the pod have changed."""
+        like = entry.template
+        known = like is not None and like.wants is not None and like.version == self._wants_version
+        return entry.wants is not None or (known and not entry.pod.spec.volumes)
+
     def ask_again(self, entry: PodEntry) -> None:
         """A pod was refused for what it costs, which may be less by now."""
         entry.wants = None

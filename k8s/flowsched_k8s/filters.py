@@ -102,6 +102,13 @@ class StaticFilter:
             self.spread,
         )
 
+    @cached_property
+    def questions(self) -> int:
+        """About how many times as long a node is looked at as for a pod that says little."""
+        terms = (*(self.required.terms if self.required is not None else ()), *(term for _, term in self.preferred))
+        parts = len(self.selector) + len(self.tolerances) + sum(1 + term.size for term in terms)
+        return 1 + parts // 2
+
     def verdict(self, node: Node) -> str | None:
         """The first reason why the pod may not run there, in the order in which operators expect them; or None."""
         if node.spec.unschedulable and not self._tolerates(_CORDON):

@@ -1,11 +1,10 @@
-"""From the cache to a round's input: who takes part, folded into classes, with what every class may and would cost."""
+"""From the cache to a round's input: pods folded into classes, with what every class may and would cost."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +19,6 @@ from flowsched_k8s.group_domains import GroupTopology, within_domains
 from flowsched_k8s.latency import ServiceWish, choose_curve
 from flowsched_k8s.names import CLAIM_IN_USE, TOO_MANY_VOLUMES
 from flowsched_k8s.pod_groups import GroupRef, GroupSpec
-from flowsched_k8s.queue import Cause, PodQueue, causes_of
-from flowsched_k8s.recorder import histogram
 from flowsched_k8s.round_input import NO_WORLD, ClassInput, KeptBetween, Nominee, RoundInput
 from flowsched_k8s.spreading import HOST_SKEW, OF_FORECASTS, SpreadWish, counts_of, default_wishes, divided, per_pod
 from flowsched_k8s.verdicts import VerdictCache, Verdicts
@@ -30,16 +27,6 @@ from flowsched_models.machine import MachineType
 from flowsched_models.neutral import NEUTRAL
 from flowsched_models.runtime import HostFactory
 
-Blocked = tuple[PodEntry, str, frozenset[Cause]]
-MOST_QUESTIONS = 200_000
-"""Of a pod's static filters to a node, in one round; about a second's work."""
-MOST_KINDS = 1_000
-"""Of pods in one round: each costs about a millisecond."""
-
-LONG = 256
-"""Entries of all lists of a pod: one with more says much. The usual pod has some twenty."""
-MOST_LENGTH = 8_192
-"""Entries of the pods of a round that say much: some 0.3 s of preparation."""
 MANY_RELATIONS = 64
 """Of a pod: from here on those are left out of a round that cannot matter there;"""
 MANY_KINDS = 64
@@ -73,124 +60,8 @@ class InputBuilder:
         self.worlds = WorldBuilder(cache)
         self._model = make_model(cache.configuration.cost_model)
         self._kept: KeptBetween | None = None
-        self._long_turn = False
-        """Whether the next round is that of pods that say much, where others wait as well."""
         self._careful: set[GroupRef] = set()
         """Gangs of which placements did not hold, until their next round."""
-
-    # Who takes part
-
-    def sort(self, entries: Iterable[PodEntry], queue: PodQueue, now: float) -> tuple[list[PodEntry], list[Blocked]]:
-        """Pods that take part in a round, and those that no node could take, with the reason.
-
-        A group takes part whole: its members that waited elsewhere in the queue are fetched.
-        """
-        fit: list[PodEntry] = []
-        blocked: list[Blocked] = []
-        by_group: dict[GroupRef, list[PodEntry]] = {}
-        entries = list(entries)
-        for entry in entries:
-            if entry.wants is not None and entry.wants.costs:
-                self._cache.ask_again(entry)
-            # A pod may declare a relation that counts one before it: all declare before any is read.
-            self._cache.wants(entry)
-        for entry in entries:
-            wants = self._cache.wants(entry)
-            if wants.problem is not None:
-                blocked.append((entry, *self.blocked(wants.problem)))
-            elif wants.group is not None:
-                by_group.setdefault(wants.group, []).append(entry)
-            else:
-                fit.append(entry)
-        retry_s = self._cache.configuration.rounds.unschedulable_retry_s
-        for ref, members in by_group.items():
-            included = {e.key.uid: e for e in members}
-            for other in self._gangs.waiting(ref):
-                if other.key.uid not in included and queue.claim(other.key):
-                    included[other.key.uid] = other
-                    self._cache.wants(other)
-            sound = []
-            for entry in included.values():
-                wants = self._cache.wants(entry)
-                if wants.problem is not None:
-                    blocked.append((entry, *self.blocked(wants.problem)))
-                else:
-                    sound.append(entry)
-            why = self._gangs.blocked(ref, now, retry_s)
-            if why is None:
-                fit += sound
-            else:
-                # A gang that is not complete is no fault of the nodes.
-                message = histogram(len(self._cache.nodes), {}, more=why)
-                cause = Cause.GATES if self._gangs.gated(ref) else Cause.GROUP
-                blocked += [(e, message, frozenset({cause})) for e in sound]
-        fit.sort(key=lambda e: (-e.priority, e.order))
-        return fit, blocked
-
-    def turn(self, entries: Sequence[PodEntry]) -> tuple[list[PodEntry], list[PodEntry]]:
-        """Pods of a round, and those whose turn is later. Those that say much have rounds of their own between the others:
-        what they cost must not keep other pods waiting.
-        """
-        if all(entry.length <= LONG for entry in entries):
-            return list(entries), []
-        long = [entry for entry in entries if entry.length > LONG]
-        short = [entry for entry in entries if entry.length <= LONG]
-        if short and not self._long_turn:
-            self._long_turn = True
-            return short, long
-        self._long_turn = False
-        reached = list(accumulate(entry.length for entry in long))
-        cut = max(1, sum(length <= MOST_LENGTH for length in reached))
-        return long[:cut], [*long[cut:], *short]
-
-    def blocked(self, problem: str) -> tuple[str, frozenset[Cause]]:
-        """Message and causes of a pod that no node can take."""
-        causes, total = causes_of((problem,)), len(self._cache.nodes)
-        if problem == CLAIM_IN_USE:
-            return histogram(total, {problem: total}), causes
-        if Cause.OTHER in causes:
-            causes = (causes - {Cause.OTHER}) | {Cause.UNSUPPORTED, Cause.VOLUMES}
-        return histogram(total, {}, whole=problem), causes
-
-    def affordable(self, entries: Sequence[PodEntry]) -> tuple[list[PodEntry], list[PodEntry]]:
-        """Those that can be decided on at once, and those whose turn is later. Groups stay whole.
-
-        Asking their static filters holds up the event loop, and with it watches and bindings. The order in which pods are
-        served is kept.
-        """
-        if len(entries) == 1:
-            return list(entries), []
-        cache = self._cache
-        asked: set[Hashable] = set()
-        kinds: set[Hashable] = set()
-        last: Wants | None = None
-        cost = 0
-        cut = len(entries)
-        for i, entry in enumerate(entries):
-            wants = cache.wants(entry)
-            if wants is last:  # mostly pods of one template come together
-                continue
-            last, static = wants, wants.filter
-            kinds.add(wants.class_key)
-            if len(kinds) > MOST_KINDS:
-                cut = i
-                break
-            if static.key not in asked:
-                asked.add(static.key)
-                cost += self._verdicts.unasked(static, cache.versions, cache.version)
-                if cost > MOST_QUESTIONS and i:
-                    cut = i
-                    break
-        if cut == len(entries):
-            return list(entries), []
-        begun = {g for e in entries[:cut] if (g := cache.wants(e).group) is not None}
-        late = entries[cut:]
-        return (
-            [*entries[:cut], *(e for e in late if cache.wants(e).group in begun)],
-            [e for e in late if cache.wants(e).group not in begun],
-        )
-
-    # The input
 
     def build(
         self,
@@ -396,10 +267,14 @@ class InputBuilder:
             gpu_models=() if gpus is None else cache.gpus.models(first.pod, gpus),
         )
 
-    def verdicts(self, wants: Wants) -> Verdicts:
-        """What the static filters of a kind of pod say of every node."""
+    def verdicts(self, wants: Wants, most: int | None = None) -> Verdicts:
+        """What the static filters of a kind of pod say of every node; of ``most`` more of them if that is given."""
         cache = self._cache
-        return self._verdicts.ask(wants.filter, cache.nodes, cache.fleet.names, cache.versions, cache.version)
+        return self._verdicts.ask(wants.filter, cache.nodes, cache.fleet.names, cache.versions, cache.version, most)
+
+    def unasked(self, wants: Wants) -> int:
+        """How many nodes the static filters of a kind of pod would have to be asked about."""
+        return self._verdicts.unasked(wants.filter, self._cache.versions, self._cache.version)
 
     def too_many_volumes(self, entry: PodEntry) -> NDArray[np.bool_] | None:
         """Nodes that do not take the volumes that a pod adds; None if that does not depend on what they have already.

@@ -27,6 +27,7 @@ from flowsched_k8s.inputs import InputBuilder
 from flowsched_k8s.instructions import Bind, Instruction, PatchClaim, PodKey
 from flowsched_k8s.notices import Notices
 from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup, SucceededPod
+from flowsched_k8s.participants import Participants
 from flowsched_k8s.pod_groups import GroupRef, is_whole, ref_of
 from flowsched_k8s.queue import AttemptOutcome, Cause, Place, PodQueue, Wake
 from flowsched_k8s.rebalancing import Rebalancing
@@ -90,6 +91,7 @@ class SchedulerState:
         self.recorder = Recorder()
         self.gangs = Gangs(self.cache, lambda nodes: self.victims.read_again(nodes))
         self.inputs = InputBuilder(self.cache, self.gangs)
+        self.participants = Participants(self.cache, self.gangs, self.inputs)
         self.budgets = Budgets()
         self.victims = Victims(self.cache, self.inputs, self.gangs, self.budgets)
         self.bookings = Bookings(self.cache, self.gangs, self.queue, self.inputs)
@@ -456,19 +458,19 @@ class SchedulerState:
         keys = self.queue.take(now, MOST_PODS, later=MOST_LATER, kinds=MOST_LATER_KINDS)
         taken = [e for key in keys if (e := self.cache.pods.get(key.uid)) is not None and e.key == key]
         taken, told = self._held_back([e for e in taken if not e.place], now)
-        taken, late = self.inputs.turn(taken)
+        taken, late = self.participants.turn(taken)
         for entry in late:
             self.queue.put_back(entry.key)
         taken = self._slice(taken)
         self.rounds += 1
         out: list[Instruction] = [*told, *(said for entry in taken for said in self.notices.advise_of(entry, now))]
-        fit, blocked = self.inputs.sort(taken, self.queue, now)
+        fit, blocked = self.participants.sort(taken, self.queue, now)
         for entry, message, causes in blocked:
             self._attempted(entry, "unschedulable", 0.0)
             # Whatever leaves for it, no node takes it now. A group only waits for other members.
             over = self.cache.wants(entry).problem is not None and self.evictions.give_up(entry.key.uid, now)
             out += self._hold(entry, Fate.UNSCHEDULABLE, message, causes, now, "" if over else None)
-        fit, late = self.inputs.affordable(fit)
+        fit, late = self.participants.affordable(fit)
         for entry in late:
             self.queue.put_back(entry.key)
         if not fit:
@@ -551,7 +553,7 @@ class SchedulerState:
             late = self.cache.pods[uid]
             if why and late.key in self.queue:
                 self._attempted(late, "unschedulable", seconds_taken)
-                out += self._hold(late, Fate.UNSCHEDULABLE, *self.inputs.blocked(why), now)
+                out += self._hold(late, Fate.UNSCHEDULABLE, *self.participants.blocked(why), now)
             else:
                 self._attempted(late, "error", seconds_taken)
                 self.queue.requeue(late.key, now, AttemptOutcome.RETRY)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from flowsched_k8s.entries import NodeEntry
 from flowsched_k8s.filters import StaticFilter
 
-_REMEMBERED = 512
+REMEMBERED = 512
 """Distinct filters whose verdicts are kept: one per kind of pod, least recently used first to go."""
 
 
@@ -28,7 +28,7 @@ class Verdicts:
     preference: NDArray[np.float64]
     reasons: list[str]
     seen: NDArray[np.int64]
-    """Version of the node that each verdict is about; -1 for none."""
+    """Version of the node that each verdict is about; -1 for no node, -2 before the first."""
     latest: int = -1
     """Version of the latest change of a node when all verdicts were up to date."""
 
@@ -64,8 +64,12 @@ class VerdictCache:
         names: Sequence[str | None],
         versions: NDArray[np.int64],
         latest: int,
+        most: int | None = None,
     ) -> Verdicts:
-        """Verdicts on all nodes. By row: ``names``, and ``versions``, -1 where there is no node; the ``latest`` too."""
+        """Verdicts on all nodes. By row: ``names``, and ``versions``, -1 where there is no node; the ``latest`` too.
+
+        ``most``: no more nodes are asked about than that; the verdicts on others are not up to date.
+        """
         size = len(versions)
         if self._last is not None and self._last[0] is static:
             last = self._last[1]
@@ -78,16 +82,19 @@ class VerdictCache:
                 np.zeros(size, np.bool_),
                 np.zeros(size, np.float64),
                 [""],
-                np.full(size, -2, np.int64),
+                np.where(versions >= 0, -2, -1),
             )
         self._kept[static.key] = found
         self._kept.move_to_end(static.key)
-        while len(self._kept) > _REMEMBERED:
+        while len(self._kept) > REMEMBERED:
             self._kept.popitem(last=False)
         if found.latest != latest:
             stale = np.flatnonzero(found.seen != versions)
-            if len(stale):
-                found = self._kept[static.key] = _asked_again(found, static, stale, nodes, names, versions)
+            now = stale[:most]
+            if len(now):
+                found = self._kept[static.key] = _asked_again(found, static, now, nodes, names, versions)
+            if len(now) < len(stale):
+                return found
             found.latest = latest
         self._last = static, found
         return found
@@ -103,6 +110,8 @@ def _asked_again(
 ) -> Verdicts:
     """New arrays, so that a round that reads the old ones in another thread is not disturbed."""
     reason, eligible, preference = old.reason.copy(), old.eligible.copy(), old.preference.copy()
+    seen = old.seen.copy()
+    seen[stale] = versions[stale]
     reasons = list(old.reasons)
     known = {text: i for i, text in enumerate(reasons)}
     for row in stale.tolist():
@@ -118,4 +127,4 @@ def _asked_again(
         reason[row] = known[text]
         eligible[row] = static.affine(node)
         preference[row] = static.preference(node)
-    return Verdicts(reason, eligible, preference, reasons, versions.copy())
+    return Verdicts(reason, eligible, preference, reasons, seen)

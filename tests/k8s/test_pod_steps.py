@@ -18,7 +18,7 @@ from model_scheduler import ModelScheduler
 from model_server import ModelServer
 from wordy_pods import ROWS, Field, Said, wordy
 
-from flowsched_k8s import inputs, objects
+from flowsched_k8s import objects, participants
 
 LENGTH, PODS = 60, 60
 _OTHERWISE = 2_000
@@ -99,7 +99,7 @@ def least(pods: int) -> int:
 @pytest.fixture(autouse=True)
 def rounds_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods that say much have no rounds of their own: one round more or less is no matter of length."""
-    monkeypatch.setattr(inputs, "LONG", 0)
+    monkeypatch.setattr(participants, "LONG", 0)
 
 
 @pytest.mark.parametrize(("field", "row"), _CASES, ids=["-".join((*f, str(i))) for f, i in _CASES])

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from plane import Plane, Space, wait_for
 from running import Site, running_scheduler, site_of
 
-from flowsched_k8s import inputs, names
+from flowsched_k8s import names, participants
 from flowsched_k8s.api.writer import Result, WriteOutcome
 from flowsched_k8s.configuration import Configuration, Features
 from flowsched_k8s.instructions import Evict, PatchCondition, PodKey, Resize
@@ -410,7 +410,7 @@ def test_relations_that_are_not_named_any_more_leave_nothing() -> None:
 
 def test_a_round_asks_filters_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asking holds up the event loop, and with it the lease. No pod is passed over, and priorities stay in order."""
-    monkeypatch.setattr(inputs, "MOST_QUESTIONS", 12)
+    monkeypatch.setattr(participants, "MOST_QUESTIONS", 12)
     running = scheduler(*(b.node(f"n{i}", "2", labels={"kubernetes.io/hostname": f"n{i}"}) for i in range(4)))
     for i in range(8):
         where = {"kubernetes.io/hostname": f"n{i % 4}"}
@@ -428,10 +428,11 @@ def test_a_round_asks_filters_only_so_much(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_group_is_not_torn_by_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "MOST_QUESTIONS", 2)
+    monkeypatch.setattr(participants, "MOST_QUESTIONS", 2)
     running = scheduler(b.node("n1", labels={"a": "1"}), b.node("n2", labels={"a": "2"}))
     group = {"pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "2"}
     running.create(*(b.pod(f"g{i}", cpu="1", labels=group, nodeSelector={"a": str(i)}) for i in (1, 2)))
+    assert not running.round(), "what the second one asks for is asked in the next"
     assert {bind.pod.name: bind.node for bind in running.round()} == {"g1": "n1", "g2": "n2"}
 
 

@@ -8,12 +8,15 @@ import objects_builders as b
 import pytest
 from model_scheduler import ModelScheduler
 from model_server import ModelServer
+from wordy_pods import ROWS, Field, wordy
 
-from flowsched_k8s import cache, names
+from flowsched_k8s import cache, names, participants
 from flowsched_k8s.affinity import MOST_KEYS, MOST_WISHES
 from flowsched_k8s.cache import MOST_COMPARED, MOST_EXCLUSIONS
 from flowsched_k8s.configuration import Configuration, CostModelChoice, Features
-from flowsched_k8s.inputs import LONG, MANY_KINDS
+from flowsched_k8s.inputs import MANY_KINDS
+from flowsched_k8s.participants import LONG, MOST_LENGTH, MOST_QUESTIONS
+from flowsched_k8s.pod_length import pod_length
 
 HUGE = ("999999999", "9999999999Gi", "100000000000000000000")
 
@@ -207,6 +210,52 @@ def test_pods_that_say_much_have_rounds_of_their_own_between_others() -> None:
     running.create(*(b.pod(f"long-{i}", cpu="10m", priority=9, **long) for i in range(2)), b.pod("short", cpu="10m"))
     assert [[bind.pod.name for bind in running.round()] for _ in range(2)] == [["short"], ["long-0", "long-1"]]
     assert not running.begin()
+
+
+@pytest.mark.parametrize(("field", "row"), [(field, i) for field, rows in ROWS.items() for i in range(len(rows))])
+def test_every_list_counts_in_the_length_of_a_pod(field: Field, row: int) -> None:
+    few, many = (pod_length(wordy(ROWS[field][row](n))) for n in (100, 300))
+    assert many - few >= 200
+
+
+def on_disks(first: int, count: int) -> Any:
+    """A node with one of some disks, or with the one that there is."""
+    terms = [[b.requirement("disk", "In", f"v{first + i}")] for i in range(count)]
+    return b.affinity(nodes=b.node_terms(*terms, [b.requirement("disk", "In", "there")]))
+
+
+def test_a_group_that_says_much_is_prepared_in_slices_between_which_others_are_placed() -> None:
+    grouped = {"pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "7"}
+    running = scheduler(labels={"disk": "there"})
+    count = MOST_LENGTH // 5
+    long = [b.pod(f"long-{i}", cpu="10m", labels=grouped, affinity=on_disks(i * count, count)) for i in range(6)]
+    running.create(*long, b.pod("brief", cpu="10m", labels=grouped))
+
+    def prepared() -> int:
+        return sum(e.length > LONG and e.wants is not None for e in running.state.cache.pods.values())
+
+    slices: list[int] = []
+    bound: set[str] = set()
+    while not bound:
+        running.create(b.pod(f"usual-{len(slices)}", "shop", cpu="1m"))
+        assert [bind.pod.name for bind in running.round()] == [f"usual-{len(slices)}"]
+        before = prepared()
+        bound = {bind.pod.name for bind in running.round()}
+        slices.append(prepared() - before)
+    assert bound == {"brief", *(f"long-{i}" for i in range(6))}
+    assert sum(slices) == 6 and 1 <= max(slices) <= 2
+
+
+def test_terms_about_nodes_are_asked_of_them_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(participants, "MOST_QUESTIONS", MOST_QUESTIONS // 1_000)
+    running = scheduler(nodes=9, labels={"disk": "there"})
+    running.create(b.pod("long", cpu="10m", affinity=on_disks(0, LONG)))
+    rounds = 0
+    while not (bound := [bind.pod.name for bind in running.round()]):
+        running.create(b.pod(f"usual-{rounds}", "shop", cpu="1m"))
+        assert [bind.pod.name for bind in running.round()] == [f"usual-{rounds}"]
+        rounds += 1
+    assert bound == ["long"] and 5 <= rounds <= 9
 
 
 def test_pods_that_only_keep_apart_from_themselves_are_one_class_where_they_are_many() -> None:

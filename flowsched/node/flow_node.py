@@ -26,7 +26,9 @@ from flowsched.node.node import Node, NodeService, NodeTask, with_own_cores
 from flowsched.node.progress import ProgressBook
 from flowsched.node.reading import Reading, ServiceReading, TaskReading, TaskState
 from flowsched.node.search import search, without_cores
+from flowsched.node.service_error import deciding_about
 from flowsched.node.settings import NodeSettings
+from flowsched.node.task_waits import TaskWaits
 from flowsched.node.usual_loads import UsualLoads
 from flowsched.solvers import Solver, make_solver
 from flowsched_models.isolation.admission import Room
@@ -96,9 +98,7 @@ class FlowNode:
         self._prices = MakespanPrices({}, 0.0, (), True)
         self._usual = UsualLoads()
         self._planned_s = float("-inf")
-        self._waits_since: dict[str, float] = {}
-        self.due: frozenset[str] = frozenset()
-        """Tasks that waited for too long: they are not paused any more."""
+        self._waits = TaskWaits(self.settings.due_s)
         self._rates: dict[str, float] = {}
         self._last_s: float | None = None
         self._decided_for: object = None
@@ -111,6 +111,11 @@ class FlowNode:
     def period_s(self) -> float:
         """Seconds between two readings."""
         return self.settings.period_s
+
+    @property
+    def due(self) -> frozenset[str]:
+        """Tasks that waited for too long: they are not paused any more."""
+        return self._waits.due
 
     @property
     def makespan_s(self) -> float:
@@ -131,7 +136,11 @@ class FlowNode:
         return self._progress[task]
 
     def decide(self, reading: Reading) -> Allocation | None:
-        """The allocation from now on; None where nothing changes."""
+        """The allocation from now on; None where nothing changes.
+
+        Raises :class:`ServiceError` where one service's numbers are why there is none: the same reading without an answer
+        of that service may be decided at the same moment.
+        """
         self._note(reading)
         view = self._view(reading)
         self.refused = view.admission.refused
@@ -142,10 +151,12 @@ class FlowNode:
         key = (view.loads, due)
         if same_company and key == self._decided_for and not new_prices:
             return None
-        self._decided_for, self._company = key, company
+        # Nothing counts as decided until it is: a decision that fails is tried again at the next tick.
+        self._decided_for = None
         moment = self._moment_of(view, due)
         after = self._arrange(moment, self._present(reading, view))
         changed = not same_company or after != self.arrangement
+        self._decided_for, self._company = key, company
         self.moment, self.arrangement = moment, after
         rates = moment.rates(after)
         self._rates = {c.task.name: r for c, r in zip(moment.candidates, rates, strict=True)}
@@ -185,31 +196,28 @@ class FlowNode:
     def _note(self, reading: Reading) -> None:
         step = 0.0 if self._last_s is None else reading.t_s - self._last_s
         self._last_s = reading.t_s
-        for seen in reading.services:
-            name = seen.service.name
-            if name not in self._loads:
-                self._loads[name] = LoadTracker(self.settings.calm_s, self.settings.load_margin)
-            self._loads[name].read(reading.t_s, seen.queries)
-        self._usual.begin(tuple(s.service.name for s in reading.services))
-        if reading.services and all(self._loads[s.service.name].known for s in reading.services):
-            self._usual.add(reading.t_s, tuple(self._loads[s.service.name].level for s in reading.services))
         for entry in reading.tasks:
-            name = entry.task.name
             if entry.state is TaskState.RUNNING:
-                self._progress.add(name, self._rates.get(name, 0.0) * step)
-                self._waits_since.pop(name, None)
-            else:
-                since = entry.submitted_s if entry.state is TaskState.QUEUED else reading.t_s
-                self._waits_since.setdefault(name, since)
+                self._progress.add(entry.task.name, self._rates.get(entry.task.name, 0.0) * step)
+        self._progress.forget_but({t.task.name for t in reading.tasks})
+        self._waits.note(reading.t_s, ((t.task.name, t.state, t.submitted_s) for t in reading.tasks))
         there = {s.service.name for s in reading.services}
         self._loads = {k: v for k, v in self._loads.items() if k in there}
         self._steps = {k: v for k, v in self._steps.items() if k in there}
-        present = {t.task.name for t in reading.tasks}
-        self._progress.forget_but(present)
-        self._waits_since = {k: v for k, v in self._waits_since.items() if k in present}
-        # Who is due stays due: otherwise it would run for one tick and wait for as long again.
-        late = {k for k, since in self._waits_since.items() if reading.t_s - since >= self.settings.due_s}
-        self.due = (self.due & present) | late
+        # Last, as it may fail: of the tasks everything is noted by now.
+        for seen in reading.services:
+            self._track(reading.t_s, seen)
+        self._usual.begin(tuple(s.service.name for s in reading.services))
+        if reading.services and all(self._loads[s.service.name].known for s in reading.services):
+            self._usual.add(reading.t_s, tuple(self._loads[s.service.name].level for s in reading.services))
+
+    def _track(self, t_s: float, seen: ServiceReading) -> None:
+        name = seen.service.name
+        # What a reading spoils is not kept.
+        tracker = self._loads.pop(name, None) or LoadTracker(self.settings.calm_s, self.settings.load_margin)
+        with deciding_about(name):
+            tracker.read(t_s if seen.at_s is None else seen.at_s, seen.queries, seen.pid)
+        self._loads[name] = tracker
 
     def _view(self, reading: Reading) -> _View:
         admission = admit_deadlines([t.task for t in reading.tasks], self.room)
@@ -219,7 +227,7 @@ class FlowNode:
             tasks,
             tuple(self._progress.stage(t.task.name, t.task.profile) for t in tasks),
             tuple(self._load(s) for s in reading.services),
-            tuple(reading.t_s - self._waits_since.get(t.task.name, reading.t_s) for t in tasks),
+            tuple(self._waits.waited_s(t.task.name, reading.t_s) for t in tasks),
             admission,
             tuple(t.task for t in reading.tasks if t.task.deadline is not None),
             frozenset(s.service.name for s in reading.services if not s.there),
@@ -227,18 +235,20 @@ class FlowNode:
 
     def _load(self, seen: ServiceReading) -> float:
         """Load to be ready for; the most that its cores were ever seen to take where nothing is known."""
-        tracker = self._loads[seen.service.name]
-        if not tracker.known:
-            profile = self.node.catalogue.services[seen.service.profile]
-            curve = profile.curve_or_estimate(seen.service.threads, len(seen.service.cores))
-            return profile.highest_measured_load(curve, self.node.machine_type)
-        if tracker.qps <= 1.0:
+        with deciding_about(seen.service.name):
+            load = self._step_of(seen.service.name) if self._loads[seen.service.name].known else None
+        return self.node.highest_load(seen.service) if load is None else load
+
+    def _step_of(self, name: str) -> float:
+        """The load of a service that is known, rounded up to one of few."""
+        qps = self._loads[name].qps
+        if qps <= 1.0:
             return 0.0
-        exact = math.log(tracker.qps) / math.log(LOAD_STEP)
-        last = self._steps.get(seen.service.name, math.inf)
+        exact = math.log(qps) / math.log(LOAD_STEP)
+        last = self._steps.get(name, math.inf)
         # A load that scatters around a step must not decide anew at every tick.
         if not last - 1.5 < exact <= last:
-            last = self._steps[seen.service.name] = math.ceil(exact)
+            last = self._steps[name] = math.ceil(exact)
         return float(LOAD_STEP**last)
 
     def _plan(self, t_s: float, view: _View) -> None:

@@ -45,17 +45,22 @@ class LoadTracker:
         """Squares of differences between neighbouring counts, over what independent arrivals would have."""
         self._last_rate: float | None = None
         self._ramp = Ramp(ramp_s)
+        self._pid: int | None = None
         self.answers = False
         """Whether the last reading had a number."""
 
-    def read(self, t_s: float, queries: int | None) -> None:
-        """Take note of a reading. A counter that falls was started anew: what was before says nothing about after."""
+    def read(self, t_s: float, queries: int | None, pid: int | None = None) -> None:
+        """Take note of a reading. A counter that falls, or is another process's, was started anew: what was before says
+        nothing about after.
+        """
         self.answers = queries is not None
         if queries is None:
             return
         counts = self._counts
-        if counts and (queries < counts[-1][1] or t_s <= counts[-1][0] + _TINY):
-            if queries < counts[-1][1]:
+        anew = bool(counts) and (queries < counts[-1][1] or pid != self._pid)
+        self._pid = pid
+        if counts and (anew or t_s <= counts[-1][0] + _TINY):
+            if anew:
                 counts.clear()
                 counts.append((t_s, queries))
                 self._last_rate = None

@@ -9,6 +9,7 @@ from flowsched.node.allocation import DEFAULT_WEIGHT, LOWEST_WEIGHT
 from flowsched.node.apart import Apart
 from flowsched.node.arrangement import Arrangement, Cores
 from flowsched.node.node import Node, NodeService, NodeTask
+from flowsched.node.service_error import deciding_about
 from flowsched.node.settings import NodeSettings
 from flowsched.node.slo import SloPrice
 from flowsched_models.runtime import Host, HostFactory, Occupant, Rates, ServiceLoad, Stage
@@ -153,7 +154,8 @@ class Moment:
     def _goal_cost(self, service: int, cores: int, background: float) -> float:
         key = (service, cores, background)
         if key not in self._costs:
-            self._costs[key] = self.slo[service].cost(cores, self.qps[service], background)
+            with deciding_about(self.services[service].name):
+                self._costs[key] = self.slo[service].cost(cores, self.qps[service], background)
         return self._costs[key]
 
     def _together(self, arrangement: Arrangement) -> tuple[list[Occupant | None], Rates]:

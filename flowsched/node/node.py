@@ -50,6 +50,12 @@ class Node:
     cores: tuple[int, ...]
     """Virtual CPUs that may be allocated."""
 
+    def highest_load(self, service: NodeService) -> float:
+        """Queries per second that a service was measured at, at most, with all the cores that it may be given."""
+        profile = self.catalogue.services[service.profile]
+        curve = profile.curve_or_estimate(service.threads, len(service.cores))
+        return profile.highest_measured_load(curve, self.machine_type)
+
 
 def with_own_cores(services: tuple[NodeService, ...]) -> tuple[NodeService, ...]:
     """The services, each with a first core of its own where there are enough: the first core is always a service's."""

@@ -31,6 +31,8 @@ class ServiceReading:
     """Of its process, where there is one: another number means another process."""
     there: bool = True
     """Whether there is such a service at all: from one that is gone no task need keep off."""
+    at_s: float | None = None
+    """When it answered, on the clock of the readings, where that is known; otherwise with the whole reading."""
 
 
 @dataclass(frozen=True)

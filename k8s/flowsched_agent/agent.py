@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
 from flowsched.node import Allocation, Node, NodeController, Reading, ServiceGrant, TaskGrant
+from flowsched.node.service_error import ServiceError
+from flowsched.node.task_waits import TaskWaits
 from flowsched_agent.actuation_plan import Kind, plan
 from flowsched_agent.actuator import LinuxActuator
+from flowsched_agent.catalogue import settings_of
 from flowsched_agent.clock import SystemClock
 from flowsched_agent.configuration import Configuration
 from flowsched_agent.error_reporter import ErrorReporter
-from flowsched_agent.guard import Guarded, guarded
+from flowsched_agent.guard import Guarded, Overdue, guarded
 from flowsched_agent.managed_target import ManagedTarget, ManagedTask, has_of
 from flowsched_agent.publishing import Publishing
 from flowsched_agent.readings import Readings
@@ -63,7 +66,8 @@ class Agent:
         file = None if configuration.hands_off else state_file
         workloads = workloads or Workloads()
         self._targets = Targets(configuration, node, actuator, workloads, file, self._error_reporter, self._forget)
-        self._readings = Readings(self._targets, actuator, self._error_reporter)
+        self._readings = Readings(self._targets, actuator, clock, self._error_reporter)
+        self._waits = TaskWaits(settings_of(configuration.controller, configuration.period_s).due_s)
         self._publishing = Publishing(self._targets, node, self._error_reporter)
         self._wanted = Allocation()
         self._granted = Allocation()
@@ -143,8 +147,13 @@ class Agent:
         if second:
             self._looked_s = now
             self._targets.look(now)
-        reading = self._readings.read(now)
-        self._decide(reading)
+        self._waits.note(now, self._readings.waits())
+        try:
+            reading = self._readings.read(now)
+        except Exception:
+            self._carry_out()  # What is overdue runs, even where nothing can be read.
+            raise
+        reading = self._decide(reading)
         known = self._unweighed()
         self._carry_out()
         if new := self._unweighed() - known:
@@ -152,7 +161,7 @@ class Agent:
             for name in sorted(new):
                 sentence = f"{name} cannot be given a low weight, so it shares no core with a service"
                 self._error_reporter.once(f"shares {name}", sentence)
-            self._decide(self._readings.again(reading))
+            reading = self._decide(self._readings.again(reading))
             self._carry_out()
         self._publish(reading, self._clock.now() - now)
         if second and self._on_second is not None:
@@ -161,9 +170,19 @@ class Agent:
             except Exception as error:  # A report that fails must not stop the control.
                 self._error_reporter.fault("report", f"{type(error).__name__}: {error}")
 
-    def _decide(self, reading: Reading) -> None:
+    def _decide(self, reading: Reading) -> Reading:
+        """Decide; the reading that was decided for: without the answers of services because of which it failed."""
+        decided: Allocation | None = None
         try:
-            decided = self._controller.decide(reading)
+            while True:
+                try:
+                    decided = self._controller.decide(reading)
+                    break
+                except ServiceError as fault:
+                    if not any(s.service.name == fault.service and s.queries is not None for s in reading.services):
+                        raise
+                    LOG.debug(FAILED, exc_info=True)
+                    reading = self._readings.without(reading, fault.service, str(fault))
         except Exception as error:  # A fault of the controller must not leave the machine as it happens to be.
             self._error_reporter.fault("controller", f"{FAILED}: {type(error).__name__}: {error}")
             LOG.debug(FAILED, exc_info=True)
@@ -175,6 +194,7 @@ class Agent:
             self._wanted = Allocation(
                 {**self._wanted.services, **decided.services}, {**self._wanted.tasks, **decided.tasks}
             )
+        return reading
 
     def _forget(self, name: str) -> None:
         """What was decided for one is not for the next of its name."""
@@ -195,6 +215,7 @@ class Agent:
             self._targets.tasks,
             self._node.cores,
             self._unweighed(),
+            [*self._overdue()],
         )
         services = {n: one for n, one in self._targets.services.items() if one.control is not None}
         tasks = {
@@ -211,6 +232,15 @@ class Agent:
                 self._targets.start(one, act)
             else:
                 self._targets.on(one, partial(one.do, act, self._configuration.hands_off))
+
+    def _overdue(self) -> Iterator[Overdue]:
+        """Tasks that must run by now, with where they may."""
+        for name, one in self._targets.tasks.items():
+            # What is not decided about goes on as it is.
+            if name in self._waits.due and (name in self._wanted.tasks or not (one.has.started and one.has.run)):
+                workload = self._targets.workloads.get(name)
+                allowed = () if workload is None else workload.allowed
+                yield Overdue(name, allowed, self._waits.due_s, pinned=not one.owed)
 
     def _within_placement(self, wanted: Allocation) -> Allocation:
         """Tasks of the cluster keep to the cores that the cluster scheduler chose, where any of them is granted.

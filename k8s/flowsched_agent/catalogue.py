@@ -137,12 +137,17 @@ class Observer:
         del reading
 
 
+def settings_of(controller: Controller, period_s: float) -> NodeSettings:
+    """The settings of the configured controller."""
+    known = known_settings()
+    given: dict[str, Any] = {known[key]: value for key, value in controller.settings.items()}
+    return replace(_DEFAULTS, period_s=period_s, **given)
+
+
 def controller_of(controller: Controller, node: Node, period_s: float, room: Room) -> NodeController:
     """The configured controller of a node. ``room``: bandwidth that the kernel grants to deadlines."""
     if controller.name == "observe":
         return Observer(period_s)
     from flowsched.node.flow_node import FlowNode  # compiles what it needs
 
-    known = known_settings()
-    given: dict[str, Any] = {known[key]: value for key, value in controller.settings.items()}
-    return FlowNode(node, replace(_DEFAULTS, period_s=period_s, **given), room=room)
+    return FlowNode(node, settings_of(controller, period_s), room=room)

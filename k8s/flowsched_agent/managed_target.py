@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -118,7 +119,14 @@ class ManagedService(ManagedTarget):
     service: NodeService = field(kw_only=True)
     queries: int | None = None
     silent: bool = False
-    """It did not answer when it was last asked."""
+    """It did not answer when it was last asked, or what cannot be true."""
+    doubted_until_s: float = -math.inf
+    """Until then its answers count for nothing, because a decision about them failed."""
+    unanswered: bool = False
+    """There was no answer when it was last asked."""
+    silence_told: bool = False
+    silence_told_s: float = -math.inf
+    """Whether the log says so, and when it was last said."""
 
     @property
     def there(self) -> bool:

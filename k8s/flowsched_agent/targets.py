@@ -25,6 +25,8 @@ from flowsched_agent.workloads import Workload, Workloads
 
 LOG = logging.getLogger(__name__)
 
+BELIEVED = 2.0
+"""A load beyond so many times the highest that was ever measured on all cores of a service cannot be true."""
 NEUTRAL_JOB = "neutral"
 """Profile of jobs that were not measured."""
 
@@ -109,7 +111,8 @@ class Targets:
         service = service_of(self._node, spec)
         self.services[spec.name] = ManagedService(spec.name, spec=spec, service=service, has=has)
         self.stats[spec.name] = self._actuator.stats(spec, self._configuration.stats_timeout_s)
-        self.rates[spec.name] = Rate()
+        most = BELIEVED * self._node.highest_load(service)
+        self.rates[spec.name] = Rate(most_per_s=most, least_s=0.5 * self._configuration.period_s)
 
     def _meet_task(self, spec: TaskSpec, now: float) -> None:
         profile = spec.profile or NEUTRAL_JOB

@@ -130,6 +130,8 @@ class FakeActuator:
         self.log: list[str] = []
         self.controls: dict[str, FakeControl] = {}
         self.asked = FakeStats()
+        self.asked_of: dict[str, FakeStats] = {}
+        """Of services that do not answer as the others."""
 
     def add(self, name: str) -> FakeControl:
         self.controls[name] = FakeControl(name, self.log)
@@ -149,7 +151,7 @@ class FakeActuator:
         pass
 
     def stats(self, spec: ServiceSpec, timeout_s: float) -> FakeStats:
-        return self.asked
+        return self.asked_of.get(spec.name, self.asked)
 
     def core_busy_s(self) -> tuple[float, ...]:
         return ()
@@ -222,13 +224,22 @@ def bench(
     controller: str = "flow-node",
     dry_run: bool = False,
     make: Callable[[Node], NodeController] | None = None,
+    more_services: tuple[ServiceSpec, ...] = (),
+    settings: dict[str, float] | None = None,
 ) -> Bench:
-    """One service, which runs, and tasks, which do unless they are commands. ``make``: who decides instead of a script."""
+    """Services, which run, and tasks, which do unless they are commands. ``make``: a controller instead of a script;
+    ``settings``: of the controller.
+    """
     configuration = Configuration(
-        services=(service,), tasks=tasks, controller=Controller(name=controller), dry_run=dry_run, server=None
+        services=(service, *more_services),
+        tasks=tasks,
+        controller=Controller(name=controller, settings=settings or {}),
+        dry_run=dry_run,
+        server=None,
     )
     actuator, clock, scripted = FakeActuator(), FakeClock(), Scripted(*answers)
-    actuator.add(service.name)
+    for one in configuration.services:
+        actuator.add(one.name)
     for task in tasks:
         if task.command is None:
             actuator.add(task.name)

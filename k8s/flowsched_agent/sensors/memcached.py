@@ -14,6 +14,10 @@ LONGEST_WAIT_S = 5.0
 """Between attempts to connect: doubled after each that failed."""
 LARGEST = 64 * 1024
 """Bytes of one answer; 1.6.18 sends 92 lines in about 2.5 kB."""
+MOST_COUNTED = 2**64 - 1
+"""What a counter of memcached can hold, 64 bits without a sign."""
+_QUOTED = 60
+"""Characters of a wrong value that a message quotes."""
 _QUERIES = ("cmd_get", "cmd_set", "cmd_touch")
 """Commands that are counted. ``cmd_get`` counts keys, so a get of 200 keys is 200; misses count as well."""
 
@@ -136,7 +140,15 @@ def _counters(stats: Mapping[str, str]) -> MemcachedCounters:
     missing = [key for key in ("pid", "cmd_get", "cmd_set") if key not in stats]
     if missing:
         raise ValueError(f"its stats have no {', '.join(missing)}")
-    return MemcachedCounters(sum(int(stats.get(key, 0)) for key in _QUERIES), int(stats["pid"]))
+    return MemcachedCounters(sum(_counted(stats, key) for key in _QUERIES), _counted(stats, "pid"))
+
+
+def _counted(stats: Mapping[str, str], key: str) -> int:
+    text = stats.get(key, "0")
+    # The length first: int() also takes thousands of digits, which no float holds.
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST_COUNTED)) and int(text) <= MOST_COUNTED):
+        raise ValueError(f"its {key} is {text[:_QUOTED]!r}, which no counter of memcached can be")
+    return int(text)
 
 
 def _said(error: OSError | ValueError) -> str:

@@ -107,7 +107,7 @@ class StaticFilter:
         """About how many times as long a node is looked at as for a pod that says little."""
         terms = (*(self.required.terms if self.required is not None else ()), *(term for _, term in self.preferred))
         parts = len(self.selector) + len(self.tolerances) + sum(1 + term.size for term in terms)
-        return 1 + parts // 2
+        return 1 + max(0, parts - 8) // 2
 
     def verdict(self, node: Node) -> str | None:
         """The first reason why the pod may not run there, in the order in which operators expect them; or None."""

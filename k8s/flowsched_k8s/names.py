@@ -58,6 +58,10 @@ EMPTIED = f"{PREFIX}/emptied"
 AVOIDED = "PreferNoSchedule"
 """The effect of a taint that a pod gets over."""
 
+# On the lease.
+PREPARING = f"{PREFIX}/preparing"
+"""uids of pods whose places are being prepared: of those that a process leaves there, one may be why it ended."""
+
 # On nodes, written by the agent: ``name=value`` of each service, or plain words.
 SERVICE_LOAD = f"{PREFIX}/service-load"
 SERVICE_HEADROOM = f"{PREFIX}/service-headroom"

@@ -87,17 +87,17 @@ class Participants:
         fit.sort(key=lambda e: (-e.priority, e.order))
         return fit, blocked
 
-    def turn(self, entries: Sequence[PodEntry]) -> tuple[list[PodEntry], list[PodEntry]]:
+    def turn(self, entries: Sequence[PodEntry], queue: PodQueue) -> tuple[list[PodEntry], list[PodEntry]]:
         """Pods of a round, and those whose turn is later. Those that say much, or are in a group with one that does, have
-        rounds of their own between the others, and are prepared in slices: what they cost must not keep other pods waiting.
+        rounds of their own between the others; of such a group all members are fetched.
         """
-        groups: dict[GroupRef, list[PodEntry]] = {}
+        groups: dict[GroupRef, bool] = {}
         short: list[PodEntry] = []
         long: list[PodEntry] = []
         for entry in entries:
             ref = self._gangs.ref(entry)
             if ref is not None and ref not in groups:
-                groups[ref] = [e for e in self._gangs.waiting(ref) if e.length > LONG]
+                groups[ref] = any(e.length > LONG for e in self._gangs.waiting(ref))
             (long if entry.length > LONG or (ref is not None and groups[ref]) else short).append(entry)
         if not long:
             return short, []
@@ -105,24 +105,32 @@ class Participants:
             self._long_turn = True
             return short, long
         self._long_turn = False
-        spent, unready = 0, set[GroupRef | None]()
-        now: list[PodEntry] = []
-        late: list[PodEntry] = []
-        for entry in long:
-            ref = self._gangs.ref(entry)
+        for ref in (ref for ref, says_much in groups.items() if says_much):
+            long += [other for other in self._gangs.waiting(ref) if queue.claim(other.key)]
+        return long, short
+
+    def prepared(self, entries: Sequence[PodEntry]) -> tuple[list[PodEntry], list[PodEntry]]:
+        """Those that are prepared, and those whose turn is later, as many say much: groups stay whole."""
+        if all(entry.length <= LONG for entry in entries):
+            return list(entries), []
+        spent = 0
+        unready: set[GroupRef | None] = set()
+        late: set[str] = set()
+        for entry in entries:
+            ref, wants = self._gangs.ref(entry), entry.wants
             # Members that were refused for what they cost stay so here, as a group with one of them waits in any case.
-            costly = ref is None and entry.wants is not None and entry.wants.costs
-            for other in [entry] if ref is None else groups.pop(ref, ()):
-                if self._cache.is_prepared(other) and not costly:
-                    continue
-                if spent and spent + other.length > MOST_LENGTH:
+            costly = ref is None and wants is not None and wants.costs
+            if entry.length > LONG and (costly or not self._cache.is_prepared(entry)):
+                if spent and spent + entry.length > MOST_LENGTH:
                     spent = MOST_LENGTH
                     unready.add(ref)
-                    break
-                self._cache.wants(other)
-                spent += other.length
-            (late if ref in unready else now).append(entry)
-        return now, [*late, *short]
+                else:
+                    self._cache.wants(entry)
+                    spent += entry.length
+            if ref is None and None in unready:
+                late.add(entry.key.uid)
+        late |= {e.key.uid for e in entries if (ref := self._gangs.ref(e)) is not None and ref in unready}
+        return [e for e in entries if e.key.uid not in late], [e for e in entries if e.key.uid in late]
 
     def blocked(self, problem: str) -> tuple[str, frozenset[Cause]]:
         """Message and causes of a pod that no node can take."""

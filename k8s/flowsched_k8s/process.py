@@ -104,6 +104,8 @@ LISTED_WITHIN_S = 5.0
 """How long the first round waits for lists that only some pods need."""
 SAYING_S = 2.0
 """How long the end of the process waits for its last log line."""
+NAMED_WITHIN_S = 2.0
+"""How long pods wait for the lease to name them; then others come first, and it is tried again."""
 LOST_LEASE = 1
 """Exit code after the lease was lost."""
 
@@ -164,7 +166,9 @@ class Process:
             times=Times(lease.lease_duration_s, lease.renew_deadline_s, lease.retry_period_s),
             defers=self._defers,
             lives=lambda: self.health.lives(),
+            note=self.state.suspects.note,
         )
+        self._election_thread: ElectionThread | None = None
         self.leading = False
         self.writer = Writer(
             self.connection,
@@ -257,6 +261,8 @@ class Process:
                 # None of them ends by itself, not even without an exception.
                 fault = None if ended.cancelled() else ended.exception()
                 LOG.critical("stopped by a fault", exc_info=fault, extra={"part": str(ended.get_coro())})
+        else:
+            self.state.suspects.stop()
         self.state.active = False
         await self._finish_writes()
         tasks += [*self._binds.tasks, *self._patches.tasks, *self._others.tasks]
@@ -315,9 +321,11 @@ class Process:
 
             def begin() -> None:
                 self.leading = True
+                self.state.suspects.inherit(self.election.left)
                 started.set()
 
-            election = ElectionThread(self._lease_connection, self.election, begin, self._lost)
+            election = self._election_thread = ElectionThread(self._lease_connection, self.election, begin, self._lost)
+            self.state.suspects.noting = True
             election.start()
             try:
                 await started.wait()
@@ -354,6 +362,10 @@ class Process:
     async def _rounds(self) -> None:
         await self._know_the_present()
         self._dispatch(self.state.activate())
+        if suspects := self.state.suspects.activate():
+            more = f" and {len(suspects) - NAMED} more" if len(suspects) > NAMED else ""
+            said = "pods whose preparation an earlier process did not finish come last, each alone: %s%s"
+            LOG.warning(said, ", ".join(suspects[:NAMED]), more)
         LOG.info(
             "scheduling",
             extra={"nodes": len(self.state.cache.nodes), "pods": len(self.state.cache.pods)},
@@ -423,6 +435,7 @@ class Process:
         given, out = self.state.begin_round(now)
         self._dispatch(out)
         if given is None:
+            await self._name_suspects()
             return
         began = time.perf_counter()
         assert self._engine is not None, "rounds begin once it is made"
@@ -445,6 +458,12 @@ class Process:
         trace = result.trace
         if trace is not None:
             self.records.add(str(result.number), now, trace.record, pods=trace.pods, size_bytes=trace.size_bytes)
+
+    async def _name_suspects(self) -> None:
+        """Let the lease name pods that say much before they are prepared: the next leader must know, if this one ends."""
+        suspects, election = self.state.suspects, self._election_thread
+        if suspects.wanted and election is not None and await election.write(NAMED_WITHIN_S):
+            suspects.noted()
 
     async def _rebalance(self, now: float) -> None:
         """Look whether running pods should be elsewhere, and ask for their eviction."""

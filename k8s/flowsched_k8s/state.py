@@ -43,6 +43,7 @@ from flowsched_k8s.storage_objects import (
     StorageClass,
     VolumeAttachment,
 )
+from flowsched_k8s.suspects import Suspects
 from flowsched_k8s.tallies import Tallies
 from flowsched_k8s.victims import Victims
 from flowsched_k8s.volumes import ClaimKey
@@ -92,6 +93,7 @@ class SchedulerState:
         self.gangs = Gangs(self.cache, lambda nodes: self.victims.read_again(nodes))
         self.inputs = InputBuilder(self.cache, self.gangs)
         self.participants = Participants(self.cache, self.gangs, self.inputs)
+        self.suspects = Suspects(self.cache, self.gangs)
         self.budgets = Budgets()
         self.victims = Victims(self.cache, self.inputs, self.gangs, self.budgets)
         self.bookings = Bookings(self.cache, self.gangs, self.queue, self.inputs)
@@ -183,6 +185,7 @@ class SchedulerState:
         if entry.node:
             if not was[0]:
                 self.queue.remove(entry.key)
+                self.suspects.forget(uid)
                 self.bindings.forget(uid)
                 self.postponed.discard(uid)
                 self.held_node.let_go(uid, now)
@@ -269,6 +272,7 @@ class SchedulerState:
         if self.events is not None:
             self.events.task_gone(uid, now)
         self.queue.remove(entry.key)
+        self.suspects.forget(uid)
         self.recorder.forget(entry.key)
         group = self.gangs.ref(entry)
         self.gangs.forget(entry)
@@ -458,13 +462,18 @@ class SchedulerState:
         keys = self.queue.take(now, MOST_PODS, later=MOST_LATER, kinds=MOST_LATER_KINDS)
         taken = [e for key in keys if (e := self.cache.pods.get(key.uid)) is not None and e.key == key]
         taken, told = self._held_back([e for e in taken if not e.place], now)
-        taken, late = self.participants.turn(taken)
-        for entry in late:
+        taken, last = self.suspects.turn(taken, now)
+        taken, late = self.participants.turn(taken, self.queue)
+        taken, unnamed = self.suspects.named(taken)
+        self.suspects.begin(taken)
+        taken, unready = self.participants.prepared(taken)
+        for entry in (*last, *late, *unnamed, *unready):
             self.queue.put_back(entry.key)
         taken = self._slice(taken)
         self.rounds += 1
         out: list[Instruction] = [*told, *(said for entry in taken for said in self.notices.advise_of(entry, now))]
         fit, blocked = self.participants.sort(taken, self.queue, now)
+        self.suspects.begin([*fit, *(entry for entry, _, _ in blocked)])
         for entry, message, causes in blocked:
             self._attempted(entry, "unschedulable", 0.0)
             # Whatever leaves for it, no node takes it now. A group only waits for other members.
@@ -474,6 +483,7 @@ class SchedulerState:
         for entry in late:
             self.queue.put_back(entry.key)
         if not fit:
+            self.suspects.end()
             return None, out
         self.round_running = True
         self.evictions.round_begins(now)
@@ -582,6 +592,7 @@ class SchedulerState:
                 self.wakeups.room_on(chosen.node, now, frozenset((*chosen.holds, *chosen.joins)))
         out += self._group_statuses(result)
         out += preempted.instructions
+        self.suspects.end()
         return out
 
     def _was_taken_back(self, decided: Instruction) -> bool:
@@ -593,6 +604,7 @@ class SchedulerState:
     def round_failed(self, given: RoundInput, message: str, now: float) -> list[Instruction]:
         """A fault of ours: the round's pods are tried again after a backoff, and say so."""
         self.round_running = False
+        self.suspects.end()
         if self.events is not None:
             self.events.failed(given.number, message, now)
         out: list[Instruction] = []

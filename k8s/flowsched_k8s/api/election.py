@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from flowsched_k8s.api.client import ApiError, Connection, Reply, UnreachableError, decoded, path_of
+from flowsched_k8s.names import PREPARING
 from flowsched_k8s.objects import Struct
 
 _log = logging.getLogger(__name__)
@@ -97,6 +98,18 @@ class Election:
     """
     lives: Callable[[], bool] = lambda: True
     """Whether the process still does its work. The lease of one that does not is not renewed: it is lost at once."""
+    note: Callable[[str], str] = lambda left: left
+    """What the lease is to bear for the next leader, asked at each write; empty for nothing. It is given what the leader
+    before has left there.
+    """
+    on_written: Callable[[], None] = lambda: None
+    """Called after each write that was accepted."""
+    left: str = ""
+    """The note that was on the lease when this process took it."""
+    writes: int = 0
+    """Writes that have begun, each with the note of that moment."""
+    written: int = 0
+    """The last of them that was accepted."""
     leader: str = ""
     """Who leads, as far as is known."""
     _lease: dict[str, Any] | None = None
@@ -230,19 +243,25 @@ class Election:
         if spec.get("holderIdentity") != self.identity:
             spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + (lease is not None)
             spec["acquireTime"] = now
+            self.left = str(((lease or {}).get("metadata", {}).get("annotations") or {}).get(PREPARING, ""))
         spec["holderIdentity"] = self.identity
         spec["renewTime"] = now
         spec["leaseDurationSeconds"] = max(1, round(self.times.lease_duration))
         return await self._written(lease, spec, within, began)
 
     async def _written(self, lease: dict[str, Any] | None, spec: dict[str, Any], within: float, began: float) -> bool:
+        self.writes += 1
+        number = self.writes
+        metadata = dict((lease or {}).get("metadata") or {"name": self.name, "namespace": self.namespace})
+        notes = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != PREPARING}
+        note = self.note(self.left)
+        metadata["annotations"] = {**notes, PREPARING: note} if note else notes
         if lease is None:
-            metadata = {"name": self.name, "namespace": self.namespace}
             body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
             method, path = "POST", self._collection
         else:
             # As it was read, with its resourceVersion: a change in between is a conflict, and labels stay.
-            body = {**lease, "spec": spec}
+            body = {**lease, "metadata": metadata, "spec": spec}
             method, path = "PUT", self._path
         reply = await self.connection.request(method, path, body=body, timeout=within, urgent=True)
         if reply.status == 409:
@@ -252,6 +271,8 @@ class Election:
             raise ApiError.of(reply)
         self._observe(_lease_in(reply))
         self._renewed_at = began if spec["holderIdentity"] else None
+        self.written = number
+        self.on_written()
         return True
 
     async def _let_go(self) -> None:

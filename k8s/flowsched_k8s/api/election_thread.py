@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -30,12 +31,34 @@ class ElectionThread:
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
     _task: asyncio.Task[None] | None = None
     _stopped: bool = False
+    _woken: asyncio.Event = field(default_factory=asyncio.Event)
+    """Of the thread's loop: the lease is to be written before its time."""
+    _written: asyncio.Event = field(default_factory=asyncio.Event)
 
     def start(self) -> None:
         """Become a candidate."""
         main = asyncio.get_running_loop()
+        self.election.sleep = self._sleep
+        self.election.on_written = partial(self._tell, main)
         self._thread = Thread(target=self._run, args=(main,), name="election", daemon=True)
         self._thread.start()
+
+    async def write(self, within: float) -> bool:
+        """Write the lease now, with the note that it is to bear from now on; whether it was written ``within`` seconds."""
+        before = self.election.writes
+        loop = asyncio.get_running_loop()
+        until = loop.time() + within
+        try:
+            self._loop.call_soon_threadsafe(self._woken.set)
+        except RuntimeError:  # The election is over.
+            return False
+        while self.election.written <= before:
+            self._written.clear()
+            try:
+                await asyncio.wait_for(self._written.wait(), until - loop.time())
+            except TimeoutError:
+                return False
+        return True
 
     async def stop(self, within: float) -> None:
         """Be no candidate any more; a lease that is held is released. Returns after so many seconds at the latest."""
@@ -43,6 +66,16 @@ class ElectionThread:
         if self._thread is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._cancel)
             await asyncio.to_thread(self._thread.join, within)
+
+    async def _sleep(self, seconds: float) -> None:
+        """A pause of the election, shorter where the lease is to be written."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), seconds)
+        self._woken.clear()
+
+    def _tell(self, main: asyncio.AbstractEventLoop) -> None:
+        with contextlib.suppress(RuntimeError):  # The last write may come after the end of the main loop.
+            main.call_soon_threadsafe(self._written.set)
 
     def _cancel(self) -> None:
         if self._task is not None:

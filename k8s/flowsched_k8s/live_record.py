@@ -1,7 +1,7 @@
 """Records of a running scheduler, read through the API server with the rights of the caller; nothing is written.
 
-The lease says which pod leads, that pod's proxy reaches its ``/debug/records``, and the annotation of a placed pod names
-the round.
+The lease says which pod leads, a forwarded port reaches its ``/debug/records``, and the annotation of a placed pod names the
+round.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from flowsched.inspector.source import LiveRecord
 from flowsched.records.record_file import read_record
 from flowsched_k8s.api.access import Access, find_access
 from flowsched_k8s.api.client import ApiError, Connection, Reply, UnreachableError, path_of
+from flowsched_k8s.api.port_forward import NotForwardedError, SilentPortError, get_forwarded
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.configuration_file import load_configuration
 from flowsched_k8s.names import PLACEMENT, POD_SCHEDULED
@@ -62,14 +64,14 @@ def _pod(target: str, namespace: str) -> tuple[str, str]:
 async def _fetch(access: Access, configuration: Configuration, pod: tuple[str, str] | None) -> LiveRecord:
     async with Connection(access, timeout=TIMEOUT_S) as connection:
         if pod is None:
-            leader = await _Leader.find(connection, configuration)
+            leader = await _Leader.find(connection, access, configuration)
             reply = await leader.record("latest")
             if reply is None:
                 raise InputError.one(leader.title, "it has decided no round yet")
             return leader.live(reply, None)
         wanted = _Wanted(*pod, await _read_pod(connection, *pod))
         wanted.require_ours(configuration)
-        leader = await _Leader.find(connection, configuration)
+        leader = await _Leader.find(connection, access, configuration)
         round = wanted.round()
         return await leader.about(wanted) if round is None else await leader.round_of(wanted, round)
 
@@ -141,10 +143,10 @@ class _Wanted:
 
 
 class _Leader:
-    """The scheduler's pod that leads, behind the proxy of the API server."""
+    """The scheduler's pod that leads, reached by a port that the API server forwards."""
 
-    def __init__(self, connection: Connection, namespace: str, pod: str, port: int, lease: str) -> None:
-        self._connection = connection
+    def __init__(self, access: Access, namespace: str, pod: str, port: int, lease: str) -> None:
+        self._access = access
         self._namespace = namespace
         self._pod = pod
         self._port = port
@@ -152,7 +154,7 @@ class _Leader:
         self.title = f"scheduler {namespace}/{pod}"
 
     @classmethod
-    async def find(cls, connection: Connection, configuration: Configuration) -> _Leader:
+    async def find(cls, connection: Connection, access: Access, configuration: Configuration) -> _Leader:
         """Ask the lease."""
         election = configuration.leader_election
         namespace, name = election.resource_namespace, election.resource_name
@@ -169,7 +171,7 @@ class _Leader:
         holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
         if not holder:
             raise InputError.one(title, "no process leads at the moment", "try again in a few seconds")
-        return cls(connection, namespace, holder.partition("_")[0], configuration.server.metrics.port, title)
+        return cls(access, namespace, holder.partition("_")[0], configuration.server.metrics.port, title)
 
     async def about(self, wanted: _Wanted) -> LiveRecord:
         """The latest record that decided on a pod."""
@@ -177,14 +179,10 @@ class _Leader:
         if reply is None:
             raise wanted.no_record()
         live = self.live(reply, wanted.uid)
-        if wanted.is_in(live.record):
-            return live
-        # A scheduler of an older version does not look at the pod that it is asked about.
-        for kept in await self._listing():
-            reply = await self.record(kept)
-            if reply is not None and wanted.is_in((live := self.live(reply, wanted.uid)).record):
-                return live
-        raise wanted.no_record()
+        if not wanted.is_in(live.record):
+            # The round decided on an earlier pod of the same name.
+            raise wanted.no_record()
+        return live
 
     async def round_of(self, wanted: _Wanted, round: str) -> LiveRecord:
         """The record of the round that placed a pod."""
@@ -206,36 +204,40 @@ class _Leader:
         """A record as the leader gives it; None if it has no such one."""
         return await self._get(f"/debug/records/{round}", {**query, "format": "npz"})
 
-    async def _listing(self) -> list[str]:
-        reply = await self._get("/debug/records", {})
-        try:
-            return [] if reply is None else [str(kept["round"]) for kept in json.loads(reply.body)["records"]]
-        except (ValueError, LookupError, TypeError):
-            raise InputError.one(self.title, "the server there is not flowsched") from None
-
     async def _get(self, path: str, query: Mapping[str, str]) -> Reply | None:
         """An answer of the leader; None for its 404."""
-        place = path_of("/api/v1", "pods", self._namespace, self._pod)
-        text = f"{place}:{self._port}/proxy{path}" + (f"?{urlencode(query)}" if query else "")
-        reply = await self._connection.request("GET", text, accept=f"{ARCHIVE}, application/json", timeout=TIMEOUT_S)
+        text = path + (f"?{urlencode(query)}" if query else "")
+        accept = f"{ARCHIVE}, application/json"
+        try:
+            reply = await get_forwarded(self._access, self._namespace, self._pod, self._port, text, accept, TIMEOUT_S)
+        except NotForwardedError as refused:
+            raise self._not_reached(refused.reply) from None
+        except SilentPortError as error:
+            raise self._silent(str(error)) from None
         if reply.ok:
             return reply
-        refusal = ApiError.of(reply)
-        if reply.status == 404 and refusal.reason != "NotFound":
+        if reply.status == 404:
             return None
+        raise InputError.one(self.title, f"it answers with status {reply.status}: {_line(ApiError.of(reply).message)}")
+
+    def _not_reached(self, reply: Reply) -> InputError:
+        refusal = ApiError.of(reply)
         if reply.status == 404:
             message = (
                 f"its holder {self._pod} is no pod there: the scheduler runs outside of the cluster, or has just ended"
             )
-            raise InputError.one(self._lease, message, _OTHERS)
+            return InputError.one(self._lease, message, _OTHERS)
         if reply.status in (401, 403):
-            _decoded(reply, "get", "pods/proxy", self._namespace)
+            # Since Kubernetes 1.35 a port is forwarded only with both verbs.
+            found = re.search(r"cannot (\w+) resource", refusal.message)
+            return _refused(refusal, found[1] if found else "get", "pods/portforward", self._namespace)
         if reply.status >= 500:
-            message = f"it does not answer on port {self._port}: {_line(refusal.message)}"
-            raise InputError.one(
-                self.title, message, "server.metrics in its configuration (--config FILE) says the port"
-            )
-        raise InputError.one(self.title, f"the API server does not reach it: {_line(str(refusal))}")
+            return self._silent(refusal.message)
+        return InputError.one(self.title, f"the API server does not reach it: {_line(str(refusal))}")
+
+    def _silent(self, why: str) -> InputError:
+        message = f"it does not answer on port {self._port}: {_line(why)}"
+        return InputError.one(self.title, message, "server.metrics in its configuration (--config FILE) says the port")
 
 
 def _decoded(reply: Reply, verb: str, resource: str, namespace: str) -> dict[str, Any]:
@@ -246,13 +248,17 @@ def _decoded(reply: Reply, verb: str, resource: str, namespace: str) -> dict[str
             return found
         except ValueError:
             raise InputError.one(f"namespace {namespace}", "what came is no answer of an API server") from None
-    refusal = ApiError.of(reply)
-    if reply.status == 401:
-        raise InputError.one("kubeconfig", f"the API server does not accept its credentials: {_line(refusal.message)}")
-    if reply.status == 403:
+    raise _refused(ApiError.of(reply), verb, resource, namespace)
+
+
+def _refused(refusal: ApiError, verb: str, resource: str, namespace: str) -> InputError:
+    """Why the API server did not do it."""
+    if refusal.status == 401:
+        return InputError.one("kubeconfig", f"the API server does not accept its credentials: {_line(refusal.message)}")
+    if refusal.status == 403:
         message = f"you may not {verb} {resource} there: it needs a Role with this verb"
-        raise InputError.one(f"namespace {namespace}", message, _RIGHTS)
-    raise InputError.one(f"namespace {namespace}", f"cannot {verb} {resource}: {_line(str(refusal))}")
+        return InputError.one(f"namespace {namespace}", message, _RIGHTS)
+    return InputError.one(f"namespace {namespace}", f"cannot {verb} {resource}: {_line(str(refusal))}")
 
 
 def _line(text: str) -> str:

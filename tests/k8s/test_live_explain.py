@@ -1,4 +1,4 @@
-"""Records of a running scheduler, fetched as a user does: with a user's rights, through the API server's proxy of a pod."""
+"""Records of a running scheduler, fetched as a user does: with a user's rights, by a port that the API server forwards."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import contextlib
 import json
 import re
 import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from certificates import Authority
 from click.testing import CliRunner
 from plane import Object, Plane, Space
+from port_forwarding import kubelet
 from running import MANIFESTS, Running, Site, running_scheduler, site_of
 
 from flowsched.cli import flowsched as commands
@@ -24,7 +27,6 @@ from flowsched_k8s import names
 from flowsched_k8s.live_record import fetch
 from flowsched_models.document import InputError
 from ready_python import run_ready
-from requirements_on_machine import give_up
 
 ROLE = MANIFESTS.parent / "examples" / "explain-role.yaml"
 VIEW = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
@@ -32,34 +34,37 @@ VIEW = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
 MEASURED = {names.PROFILE: "canneal"}
 
 
-def own_address() -> str:
-    """An address of this machine that is no loopback: the API server proxies to no other. Nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked, contextlib.suppress(OSError):
-        asked.connect(("192.0.2.1", 9))
-        address = str(asked.getsockname()[0])
-        if not address.startswith("127."):
-            return address
-    give_up("this machine has no address but its loopback, and an API server proxies to no such one")
-    raise AssertionError
-
-
 def free_port() -> int:
-    with socket.create_server(("0.0.0.0", 0)) as found:
+    with socket.create_server(("127.0.0.1", 0)) as found:
         return int(found.getsockname()[1])
 
 
 @contextlib.contextmanager
 def reachable_scheduler(plane: Plane, folder: Path, **settings: Any) -> Iterator[Running]:
-    """Its lease names this machine, so a pod of that name stands for it, with the machine's address."""
-    address = own_address()
-    listens = {"health": "127.0.0.1:0", "metrics": f"0.0.0.0:{free_port()}"}
-    with running_scheduler(plane, folder, start=False, listens=listens, **settings) as scheduler:
+    """Its lease names this machine, so a pod of that name, on a node with a kubelet of its own, stands for it."""
+    listens = {"health": "127.0.0.1:0", "metrics": f"127.0.0.1:{free_port()}"}
+    with (
+        kubelet(tls_of_a_kubelet(folder), "127.0.0.1") as port,
+        running_scheduler(plane, folder, start=False, listens=listens, **settings) as scheduler,
+    ):
         home = scheduler.home
-        home.make_pod(socket.gethostname(), scheduler="another-scheduler")
-        status = {"status": {"podIP": address, "podIPs": [{"ip": address}], "phase": "Running"}}
-        plane.admin.patch(f"{home.pods_path}/{socket.gethostname()}/status", status, "strategic-merge-patch")
+        (node,) = home.make_nodes(1, prefix="kubelet", kwok=False)
+        status = {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+        }
+        plane.admin.patch(f"/api/v1/nodes/{node}/status", {"status": status}, "strategic-merge-patch")
+        home.make_pod(socket.gethostname(), scheduler="another-scheduler", nodeName=node)
         scheduler.start()
         yield scheduler
+
+
+def tls_of_a_kubelet(folder: Path) -> ssl.SSLContext:
+    place = folder / "kubelet"
+    place.mkdir()
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(*Authority(place).issue("kubelet"))
+    return tls
 
 
 @pytest.fixture(scope="module")
@@ -279,13 +284,15 @@ def test_rights_that_are_missing_are_named(site: Site) -> None:
     site.node()
     site.pod("pod")
     site.bound("pod")
-    lease, proxy = rules_of_the_example()
+    lease, forward, look = rules_of_the_example()
     home, target = scheduler.home.name, f"pod/{site.name}/pod"
     grants = "k8s/examples/explain-role.yaml grants what this needs"
-    assert said(kubeconfig_of(scheduler, lease), scheduler, target) == (
-        f"namespace {home}: you may not get pods/proxy there: it needs a Role with this verb; {grants}"
-    )
-    assert said(kubeconfig_of(scheduler, proxy), scheduler, target) == (
+    assert forward["resources"] == ["pods/portforward"]
+    for rules in ([], [{**forward, "verbs": ["create"]}]):
+        assert said(kubeconfig_of(scheduler, lease, *rules), scheduler, target) == (
+            f"namespace {home}: you may not get pods/portforward there: it needs a Role with this verb; {grants}"
+        )
+    assert said(kubeconfig_of(scheduler, forward, look), scheduler, target) == (
         f"namespace {home}: you may not get leases.coordination.k8s.io there: it needs a Role with this verb; {grants}"
     )
     nothing = scheduler.home.service_account_kubeconfig([], [])

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-import threading
+import shlex
+import socket
+import ssl
 from collections.abc import Callable, Iterator
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from aiohttp import web
+from certificates import Authority
+from port_forwarding import forwarded, served
 
 from builders import machines, snapshot, task
 from flowsched import solve
@@ -23,7 +26,8 @@ from flowsched_k8s.names import PLACEMENT
 from flowsched_models.document import InputError
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/flowsched-system/leases/flowsched"
-PROXY = "/api/v1/namespaces/flowsched-system/pods/flowsched-0:8443/proxy"
+FORWARD = "/api/v1/namespaces/flowsched-system/pods/flowsched-0/portforward"
+RECORDS = "/debug/records"
 Answer = tuple[int, bytes]
 
 
@@ -61,59 +65,70 @@ def pod(name: str, **spec: Any) -> Answer:
 
 
 class Api:
-    """Answers by path, whatever the query; it notes what it was asked."""
+    """An API server and, behind a forwarded port, the leader. Both answer by path, whatever the query."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {
             LEASE: (200, json.dumps({"spec": {"holderIdentity": "flowsched-0_7_ab"}}).encode()),
-            f"{PROXY}/debug/records": (200, json.dumps({"records": [{"round": "2"}, {"round": "1"}]}).encode()),
-            f"{PROXY}/debug/records/latest": (200, empty(2)),
-            f"{PROXY}/debug/records/2": (200, empty(2)),
-            f"{PROXY}/debug/records/1": (200, decided()),
+            FORWARD: (101, b""),
+            f"{RECORDS}/latest": (200, decided()),
+            f"{RECORDS}/1": (200, decided()),
             "/api/v1/namespaces/default/pods/placed": pod("placed", nodeName="node-b"),
             "/api/v1/namespaces/default/pods/large": pod("large"),
             "/api/v1/namespaces/default/pods/new": pod("new"),
         }
         self.asked: list[str] = []
+        self.shown: set[str] = set()
+        """What clients of the API server have shown: their tokens, or the names in their certificates."""
+        self.leader = 0
+        """The port that the leader really listens on."""
         self.kubeconfig = Path()
 
-    def handler(self) -> type[BaseHTTPRequestHandler]:
-        api = self
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Of the API server."""
+        self.shown.add(request.headers.get("Authorization") or common_name(request))
+        status, body = self.answered(request)
+        if status == 101:
+            return await forwarded(request, int(request.query["ports"]), self.leader)
+        return web.Response(status=status, body=body)
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                path = urlsplit(self.path).path
-                api.asked.append(path)
-                status, body = api.answers.get(path, refusal(404, "NotFound", f"{path} not found"))
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+    async def answer_of_leader(self, request: web.Request) -> web.StreamResponse:
+        assert request.headers["Host"] == "localhost:8443"
+        status, body = self.answered(request)
+        return web.Response(status=status, body=body)
 
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
+    def answered(self, request: web.Request) -> Answer:
+        self.asked.append(request.path)
+        return self.answers.get(request.path, refusal(404, "NotFound", f"{request.path} not found"))
 
-        return Handler
+    def write_kubeconfig(self, server: str, user: dict[str, Any], cluster: dict[str, Any]) -> None:
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "default"}}],
+            "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+            "users": [{"name": "u", "user": user}],
+        }
+        self.kubeconfig.write_text(yaml.safe_dump(config), encoding="utf-8")
+
+
+def common_name(request: web.Request) -> str:
+    assert request.transport is not None
+    certificate = request.transport.get_extra_info("peercert")
+    return str(dict(part[0] for part in certificate["subject"])["commonName"])
 
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Api]:
     made = Api()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), made.handler())
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "default"}}],
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_address[1]}"}}],
-        "users": [{"name": "u", "user": {"token": "secret"}}],
-    }
+    apps = web.Application(), web.Application()
+    for app, answer in zip(apps, (made.answer, made.answer_of_leader), strict=True):
+        app.router.add_get("/{path:.*}", answer)
     made.kubeconfig = tmp_path / "kubeconfig"
-    made.kubeconfig.write_text(yaml.safe_dump(config), encoding="utf-8")
-    yield made
-    server.shutdown()
-    server.server_close()
+    with served(apps[0]) as port, served(apps[1]) as made.leader:
+        made.write_kubeconfig(f"http://127.0.0.1:{port}", {"token": "secret"}, {})
+        yield made
 
 
 def said(api: Api, target: str | None) -> str:
@@ -125,41 +140,39 @@ def said(api: Api, target: str | None) -> str:
 
 
 @pytest.mark.parametrize("target", ["pod/default/placed", "pod/default/large", "default/large", "pod/large", "large"])
-def test_a_leader_that_gives_its_latest_record_whichever_pod_it_is_asked_about(api: Api, target: str) -> None:
-    """It gives JSON."""
+def test_a_leader_that_gives_json(api: Api, target: str) -> None:
     live = fetch(target, api.kubeconfig)
     assert live.source == "scheduler flowsched-system/flowsched-0, round 1"
     assert live.task == f"uid-default-{target.rpartition('/')[2]}"
     recorded = RecordView(live.record, live.source)
     assert recorded.plain["apiVersion"] == "flowsched/v3"
     assert [[p.task for p in part.placements] for part in recorded.parts] == [["uid-default-placed"]]
+    assert api.shown == {"Bearer secret"}
+
+
+def test_a_record_of_many_megabytes_comes_whole(api: Api) -> None:
+    plain = json.loads(decided())
+    api.answers[f"{RECORDS}/latest"] = (200, json.dumps({**plain, "zeros": "0" * 20_000_000}).encode())
+    assert len(fetch(None, api.kubeconfig).record["zeros"]) == 20_000_000
 
 
 def test_a_record_of_a_leader_of_another_version_is_refused(api: Api) -> None:
     for version in ("flowsched/v2", "flowsched/v4"):
         old = json.dumps({**json.loads(decided()), "apiVersion": version}).encode()
-        api.answers[f"{PROXY}/debug/records/latest"] = (200, old)
+        api.answers[f"{RECORDS}/latest"] = (200, old)
         assert f"is a record of version {version}; this flowsched reads only flowsched/v3" in said(api, None)
 
 
-def test_records_are_asked_for_one_by_one_only_where_a_leader_does_not_know_pods(api: Api) -> None:
-    api.answers[f"{PROXY}/debug/records/latest"] = (200, decided())
-    fetch("pod/default/large", api.kubeconfig)
-    assert api.asked[-1] == f"{PROXY}/debug/records/latest"
-    api.answers[f"{PROXY}/debug/records/latest"] = (404, b"no round that decided on pod 'default/large' is kept\n")
-    assert said(api, "large").startswith("pod default/large: no round has decided on it yet, or none that is kept; ")
-    assert f"{PROXY}/debug/records" not in api.asked
-
-
-def test_a_pod_that_no_record_of_such_a_leader_knows(api: Api) -> None:
-    assert said(api, "new").startswith(
-        "pod default/new: no round has decided on it yet, or none that is kept; records."
-    )
+def test_a_pod_that_no_kept_record_knows(api: Api) -> None:
+    text = "pod default/new: no round has decided on it yet, or none that is kept; records."
+    assert said(api, "new").startswith(text)
+    api.answers[f"{RECORDS}/latest"] = (404, b"no round that decided on pod 'default/new' is kept\n")
+    assert said(api, "new").startswith(text)
 
 
 def test_another_leader_that_counts_anew(api: Api) -> None:
     """Its round 1 is not the one in which the pod was placed."""
-    api.answers[f"{PROXY}/debug/records/1"] = (200, empty(1))
+    api.answers[f"{RECORDS}/1"] = (200, empty(1))
     text = said(api, "placed")
     assert text.startswith(
         "pod default/placed: it was placed in round 1, whose record flowsched-0 does not keep any more"
@@ -188,31 +201,85 @@ def test_an_annotation_that_was_changed(api: Api, note: str) -> None:
             "leases.coordination.k8s.io: 502: <html> bad",
         ),
         (lambda a: a.update({LEASE: (200, b"<html>")}), "is no answer of an API server"),
-        (lambda a: a.update({f"{PROXY}/debug/records/latest": (200, b"<html>")}), "is neither JSON nor an archive"),
-        (lambda a: a.update({f"{PROXY}/debug/records/latest": (200, b"PK\x03")}), "is damaged or truncated"),
+        (lambda a: a.update({f"{RECORDS}/latest": (200, b"<html>")}), "is neither JSON nor an archive"),
+        (lambda a: a.update({f"{RECORDS}/latest": (200, b"PK\x03")}), "is damaged or truncated"),
         (
-            lambda a: a.update(
-                {f"{PROXY}/debug/records/latest": (200, b'{"kind":"Record","apiVersion":"flowsched/v9"}')}
-            ),
+            lambda a: a.update({f"{RECORDS}/latest": (200, b'{"kind":"Record","apiVersion":"flowsched/v9"}')}),
             "is a record of version flowsched/v9; this flowsched reads",
         ),
         (
-            lambda a: a.update({f"{PROXY}/debug/records/latest": (404, b"there is no record")}),
+            lambda a: a.update({f"{RECORDS}/latest": (404, b"there is no record")}),
             "has decided no round yet",
         ),
         (
-            lambda a: a.update({f"{PROXY}/debug/records/latest": refusal(400, "BadRequest", "address not allowed")}),
-            "the API server does not reach it: 400 BadRequest: address not allowed",
+            lambda a: a.update({f"{RECORDS}/latest": (500, b"the answer failed\n")}),
+            "answers with status 500: the answer",
+        ),
+        (
+            lambda a: a.update({FORWARD: refusal(400, "BadRequest", "pod does not have a host assigned")}),
+            "the API server does not reach it: 400 BadRequest: pod does not have a host assigned",
+        ),
+        (
+            lambda a: a.update({FORWARD: refusal(502, "BadGateway", "error dialing backend: refused")}),
+            "it does not answer on port 8443: error dialing backend: refused; server.metrics in its configuration",
         ),
         (
             lambda a: a.update(
-                {f"{PROXY}/debug/records/latest": refusal(503, "ServiceUnavailable", "dial tcp: refused")}
+                {FORWARD: refusal(403, "Forbidden", 'User "u" cannot create resource "pods/portforward" in API')}
             ),
-            "it does not answer on port 8443: dial tcp: refused; server.metrics in its configuration",
+            "may not create pods/portforward there: it needs a Role with this verb; k8s/examples/explain-role.yaml",
         ),
-        (lambda a: a.pop(f"{PROXY}/debug/records/latest"), "its holder flowsched-0 is no pod there"),
+        (lambda a: a.pop(FORWARD), "its holder flowsched-0 is no pod there"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(api: Api, change: Callable[[dict[str, Answer]], None], expected: str) -> None:
     change(api.answers)
     assert expected in said(api, None)
+
+
+def test_a_port_on_which_nothing_answers(api: Api) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    api.leader = port
+    assert "it does not answer on port 8443: error forwarding port 8443 to pod: Connect call failed" in said(api, None)
+
+
+@pytest.mark.parametrize("way", ["token", "plug-in", "plug-in with a certificate", "certificate"])
+def test_each_way_to_prove_who_asks_reaches_the_port(api: Api, tmp_path: Path, way: str) -> None:
+    authority = Authority(tmp_path)
+    server = authority.issue("127.0.0.1")
+    shown = authority.issue("ann")
+    app = web.Application()
+    app.router.add_get("/{path:.*}", api.answer)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.file))
+    tls.load_cert_chain(*server)
+    tls.verify_mode = ssl.CERT_OPTIONAL
+    certificate, key = map(str, shown)
+    status = {
+        "plug-in": {"token": "from-the-plug-in"},
+        "plug-in with a certificate": {
+            "clientCertificateData": shown[0].read_text(),
+            "clientKeyData": shown[1].read_text(),
+        },
+    }
+    user: dict[str, Any] = {"token": "secret"}
+    if way == "certificate":
+        user = {"client-certificate": certificate, "client-key": key}
+    elif way in status:
+        credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status[way]}
+        given = tmp_path / "credential.json"
+        given.write_text(json.dumps(credential))
+        user = {
+            "exec": {
+                "apiVersion": "client.authentication.k8s.io/v1",
+                "command": "sh",
+                "args": ["-c", f"cat {shlex.quote(str(given))}"],
+                "interactiveMode": "Never",
+            }
+        }
+    with served(app, tls=tls) as port:
+        api.write_kubeconfig(f"https://127.0.0.1:{port}", user, {"certificate-authority": str(authority.file)})
+        assert fetch("large", api.kubeconfig).task == "uid-default-large"
+    bearers = {"token": {"Bearer secret"}, "plug-in": {"Bearer from-the-plug-in"}}
+    assert api.shown == bearers.get(way, {"ann"})
+    assert api.asked[-2:] == [FORWARD, f"{RECORDS}/latest"]

@@ -362,7 +362,7 @@ def running_flowsched(folder: Path, qps: int, python: str = sys.executable, **mo
                 "kind": "FlowSchedulerConfiguration",
                 "clientConnection": {"qps": qps, "burst": qps},
                 "leaderElection": {"leaderElect": True, "resourceNamespace": "flowsched-system"},
-                "server": {"health": "127.0.0.1:0", "metrics": "127.0.0.1:0"},
+                "server": dict.fromkeys(("health", "metrics", "loopback"), "127.0.0.1:0"),
                 **more,
             }
         )

@@ -21,6 +21,34 @@ class Address:
         """As in a file: ``:8081``, ``127.0.0.1:8081``, ``[::1]:8081``."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine, or the pod, reaches it."""
+        return is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is ``localhost`` or an address of it. No other name is looked up."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def overlap(first: Address, second: Address) -> bool:
+    """Whether only one of two addresses can be had."""
+    same = first.host == second.host or "" in (first.host, second.host)
+    return same and first.port == second.port != 0
+
+
+def loopback_only(address: Address) -> Address:
+    """The address as it is. Raises :class:`QuantityError` unless it is on loopback."""
+    if not address.is_loopback:
+        raise QuantityError(f"{address} is not on loopback", f'write it as "127.0.0.1:{address.port}"')
+    return address
+
 
 def parse_address(value: Any, usual_port: int, besides: str = "") -> Address:
     """Where to listen. Raises :class:`QuantityError`, whose help has examples with the usual port.

@@ -13,7 +13,7 @@ from pydantic_core import PydanticKnownError
 
 from flowsched.cluster.settings import Settings
 from flowsched.support import configuration
-from flowsched.support.address import Address, parse_address
+from flowsched.support.address import Address, loopback_only, parse_address
 from flowsched.support.configuration import Filled, Section, Several, key, written
 from flowsched_k8s.duration import format_duration_s, parse_duration_s
 from flowsched_k8s.engine_form import (
@@ -31,6 +31,7 @@ from flowsched_models.quantity import QuantityError, format_memory, parse_memory
 DEFAULT_NAMESPACE = f"{COMPONENT}-system"
 """Where flowsched runs, if nothing says otherwise."""
 HEALTH_PORT = 8081
+LOOPBACK_PORT = 8444
 LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED = re.compile(rf"(?:{SUBDOMAIN.pattern}/)?{LABEL_NAME.pattern}")
@@ -234,10 +235,13 @@ class Events(Section):
 
 
 class ServerSettings(Section):
-    """Where health, metrics and debugging are served; both may be the same."""
+    """Where health, metrics and debugging are served."""
 
     health: Listen = key("address of `/livez`, `/readyz` and `/healthz`", Address("", HEALTH_PORT))
-    metrics: Listen = key("address of `/metrics`, `/configz` and `/debug`; may be the same", Address("", 8443))
+    metrics: Listen = key("address of `/metrics`", Address("", 8443))
+    loopback: Annotated[Listen, AfterValidator(loopback_only)] = key(
+        "address on loopback of these, `/configz` and `/debug`", Address("127.0.0.1", LOOPBACK_PORT)
+    )
 
 
 class Logging(Section):

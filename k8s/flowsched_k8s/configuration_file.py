@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from flowsched.support.address import overlap
 from flowsched_k8s.api.access import without_password
 from flowsched_k8s.configuration import (
     DEFAULT_NAMESPACE,
@@ -16,6 +18,7 @@ from flowsched_k8s.configuration import (
     Configuration,
     LeaderElection,
     LoadSettings,
+    ServerSettings,
 )
 from flowsched_k8s.duration import format_duration_s
 from flowsched_k8s.engine_form import cost_model_conflicts
@@ -83,11 +86,14 @@ def _conflicts(document: Document, form: Configuration) -> Iterator[Problem]:
     twice = [g for i, g in enumerate(form.features.pod_groups) if g in form.features.pod_groups[:i]]
     for group in dict.fromkeys(twice):
         yield document.problem(("features", "podGroups"), f"'{group}' stands twice")
-    health, metrics = form.server.health, form.server.metrics
-    if health.port == metrics.port != 0 and health.host != metrics.host and "" in (health.host, metrics.host):
-        yield document.problem(
-            ("server", "metrics"), f"{metrics} and {health} overlap", "give both the same address or different ports"
-        )
+    yield from _server_conflicts(document, form.server)
+
+
+def _server_conflicts(document: Document, form: ServerSettings) -> Iterator[Problem]:
+    named = {name: getattr(form, name) for name in ("health", "metrics", "loopback")}
+    for (_, first), (name, second) in itertools.combinations(named.items(), 2):
+        if overlap(first, second):
+            yield document.problem(("server", name), f"{second} and {first} overlap", "give each a port of its own")
 
 
 def _election_conflicts(document: Document, form: LeaderElection) -> Iterator[Problem]:

@@ -171,7 +171,7 @@ class _Leader:
         holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
         if not holder:
             raise InputError.one(title, "no process leads at the moment", "try again in a few seconds")
-        return cls(access, namespace, holder.partition("_")[0], configuration.server.metrics.port, title)
+        return cls(access, namespace, holder.partition("_")[0], configuration.server.loopback.port, title)
 
     async def about(self, wanted: _Wanted) -> LiveRecord:
         """The latest record that decided on a pod."""
@@ -237,7 +237,7 @@ class _Leader:
 
     def _silent(self, why: str) -> InputError:
         message = f"it does not answer on port {self._port}: {_line(why)}"
-        return InputError.one(self.title, message, "server.metrics in its configuration (--config FILE) says the port")
+        return InputError.one(self.title, message, "server.loopback in its configuration (--config FILE) says the port")
 
 
 def _decoded(reply: Reply, verb: str, resource: str, namespace: str) -> dict[str, Any]:

@@ -246,8 +246,9 @@ class Process:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
         loop.add_signal_handler(signal.SIGUSR2, lambda: self._dumps.append(loop.create_task(self._dump())))
-        health, metrics = await self.server.start()
-        LOG.info("listening", extra={"health": str(health), "metrics": str(metrics)})
+        bound = await self.server.start()
+        addresses = {name: str(getattr(bound, name)) for name in ("health", "metrics", "loopback")}
+        LOG.info("listening", extra=addresses)
         jobs: list[Coroutine[Any, Any, object]] = [r.run() for r in self.reflectors.values()]
         jobs += [self.writer.run_events(), self._tick(), self._lead(), self._load_reader.run()]
         jobs += [self._stopping.wait()]

@@ -1,7 +1,7 @@
 """What flowsched answers over HTTP: is it alive and ready, its metrics, its configuration, its state and its records.
 
-Everything is read only. Addresses may be one or two; the one for metrics also answers what the one for health does, so
-that nothing is lost when only it is reached.
+Everything is read only. What tells names, requests and rounds of all tenants is on loopback only. The address there answers
+everything, so that nothing is lost when only it is reached.
 """
 
 from __future__ import annotations
@@ -52,17 +52,15 @@ class Server:
         self._addresses = addresses
         self._runners: list[web.AppRunner] = []
 
-    async def start(self) -> tuple[Address, Address]:
-        """Listen; the addresses for health and for metrics, with the ports that were found free.
+    async def start(self) -> ServerSettings:
+        """Listen; the addresses with the ports that were found free.
 
         Raises :class:`InputError` if an address cannot be had.
         """
-        health, metrics = self._addresses.health, self._addresses.metrics
+        apps = {"health": health_only, "metrics": metrics_only, "loopback": everything}
         try:
-            apart = health != metrics
-            first = await self._listen(health_only(self._answers), "health", health) if apart else None
-            bound = await self._listen(everything(self._answers), "metrics", metrics)
-            return first or bound, bound
+            bound = {n: await self._listen(make(self._answers), n) for n, make in apps.items()}
+            return self._addresses.model_copy(update=bound)
         except BaseException:
             await self.stop()
             raise
@@ -73,8 +71,8 @@ class Server:
             await runner.cleanup()
         self._runners.clear()
 
-    async def _listen(self, app: web.Application, name: str, address: Address) -> Address:
-        runner, bound = await listen(app, f"server.{name}", address)
+    async def _listen(self, app: web.Application, name: str) -> Address:
+        runner, bound = await listen(app, f"server.{name}", getattr(self._addresses, name))
         self._runners.append(runner)
         return bound
 
@@ -84,8 +82,13 @@ def health_only(answers: Answers) -> web.Application:
     return application(_health_paths(answers))
 
 
+def metrics_only(answers: Answers) -> web.Application:
+    """``/metrics``."""
+    return application({"/metrics": scraped(answers.metrics)})
+
+
 def everything(answers: Answers) -> web.Application:
-    """All paths."""
+    """All paths, for requests to loopback."""
 
     def listing() -> dict[str, Any]:
         return {"records": [asdict(kept) for kept in answers.records.listing()]}
@@ -110,7 +113,8 @@ def everything(answers: Answers) -> web.Application:
             "/debug/state": _state(answers.state),
             "/debug/records": _json(listing),
             "/debug/records/{round}": record,
-        }
+        },
+        local=True,
     )
 
 

@@ -1,4 +1,8 @@
-"""Answers over HTTP, whatever they say: only to GET, compressed where it is worth it, and never with a fault's details."""
+"""Answers over HTTP, whatever they say: only to GET, compressed where it is worth it, and never with a fault's details.
+
+Answers without login are given on loopback, where any page in a browser reaches them too by a name of its own that it lets
+point there (DNS rebinding). So there the ``Host`` of a request must be loopback.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,8 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from flowsched.support.address import Address
+from flowsched.support.address import Address, is_loopback
+from flowsched_k8s.connections import SENT_WITHIN_S, LimitedSite, serving
 from flowsched_models.document import InputError
 
 LOG = logging.getLogger(__name__)
@@ -29,10 +34,10 @@ async def listen(app: web.Application, key: str, address: Address) -> tuple[web.
 
     Raises :class:`InputError`, which names the configuration's key, if the address cannot be had.
     """
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=0.9 * SENT_WITHIN_S)
     await runner.setup()
     try:
-        await web.TCPSite(runner, address.host or None, address.port).start()
+        await LimitedSite(runner, address.host or None, address.port).start()
     except OSError as error:
         await runner.cleanup()
         reason = (error.strerror or str(error)).lower()
@@ -40,12 +45,22 @@ async def listen(app: web.Application, key: str, address: Address) -> tuple[web.
     return runner, Address(address.host, runner.addresses[0][1])
 
 
-def application(paths: Mapping[str, Handler]) -> web.Application:
-    """Answers each path by its handler, and says of any other what there is."""
+def application(paths: Mapping[str, Handler], *, local: bool = False) -> web.Application:
+    """Answers each path by its handler, and says of any other what there is.
+
+    ``local``: it listens on loopback, and answers only requests whose ``Host`` is.
+    """
 
     @web.middleware
     async def friendly(request: web.Request, handler: Handler) -> web.StreamResponse:
         """Say what there is to those who ask for what is not, and hide faults from the outside."""
+        with serving(request):
+            return await answer(request, handler)
+
+    async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if local and not _is_local(request):
+            text = f"only requests to localhost are answered here, not to {_hosts(request)}\n"
+            return web.Response(status=403, text=text)
         if request.method != "GET":
             return web.Response(status=405, text="only GET is answered here\n", headers={"Allow": "GET"})
         try:
@@ -65,6 +80,16 @@ def application(paths: Mapping[str, Handler]) -> web.Application:
     for path, handler in paths.items():
         app.router.add_get(path, handler, allow_head=False)
     return app
+
+
+def _is_local(request: web.Request) -> bool:
+    named = request.headers.getall("Host", [])
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+))(?::[0-9]{1,5})?", named[0]) if len(named) == 1 else None
+    return match is not None and is_loopback(match[1] or match[2])
+
+
+def _hosts(request: web.Request) -> str:
+    return " and ".join(f"'{printable(host)}'" for host in request.headers.getall("Host", [""])[:2])
 
 
 async def compressed(request: web.Request, body: bytes, content_type: str) -> web.Response:

@@ -130,7 +130,7 @@ class Running:
             "nodeSelector": self.pool,
             "podInitialBackoffSeconds": 0.1,
             "podMaxBackoffSeconds": 1,
-            "server": {"health": "127.0.0.1:0", "metrics": "127.0.0.1:0"},
+            "server": dict.fromkeys(("health", "metrics", "loopback"), "127.0.0.1:0"),
             "logging": {"format": "json"},
         }
         for key, value in settings.items():
@@ -184,7 +184,7 @@ class Running:
     def _listens(self) -> str:
         assert self._process is not None
         assert self._process.poll() is None, f"flowsched ended with {self._process.returncode}: {self.text()}"
-        return next((str(line["metrics"]) for line in self.log() if line["msg"] == "listening"), "")
+        return next((str(line["loopback"]) for line in self.log() if line["msg"] == "listening"), "")
 
     # What it says
 

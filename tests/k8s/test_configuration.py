@@ -70,7 +70,7 @@ def test_defaults_are_those_of_the_contract() -> None:
         preemption=False,
         resize=False,
     )
-    assert (c.server.health.port, c.server.metrics.port) == (8081, 8443)
+    assert [str(a) for a in vars(c.server).values()] == [":8081", ":8443", "127.0.0.1:8444"]
 
 
 def test_every_key_is_read(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ loadSource:
   {kind: prometheus, url: "https://prometheus:9090/", query: 'rate(queries_total{pod="$pod"}[1m])',
    interval: 30s, staleAfter: 2m, timeout: 3s}
 records: {keep: 7, directory: records}
-server: {health: "127.0.0.1:1", metrics: "[::1]:2"}
+server: {health: "127.0.0.1:1", metrics: "[::1]:2", loopback: "localhost:3"}
 logging: {format: json, verbosity: 4}
 dryRun: true
 """
@@ -150,7 +150,9 @@ dryRun: true
             timeout_s=3,
         ),
         records=RecordSettings(keep=7, directory=tmp_path / "records"),
-        server=ServerSettings(health=Address("127.0.0.1", 1), metrics=Address("::1", 2)),
+        server=ServerSettings(
+            health=Address("127.0.0.1", 1), metrics=Address("::1", 2), loopback=Address("localhost", 3)
+        ),
         logging=Logging(format="json", verbosity=4),
         dry_run=True,
     )
@@ -253,7 +255,12 @@ def test_the_lease_is_in_our_own_namespace(tmp_path: Path) -> None:
         ("server: {health: 8081}", "server.health: 8081 is not an address to listen on; write it as"),
         ("server: {metrics: ':70000'}", "there is no port 70000"),
         ("server: {metrics: '[1.2.3]:1'}", "'1.2.3' is not an IPv6 address"),
-        ("server: {health: ':1', metrics: '127.0.0.1:1'}", "127.0.0.1:1 and :1 overlap"),
+        ("server: {health: ':1', metrics: '127.0.0.1:1'}", "server.metrics: 127.0.0.1:1 and :1 overlap; give each a"),
+        ("server: {health: ':1', metrics: ':1'}", "server.metrics: :1 and :1 overlap"),
+        ("server: {health: ':8444'}", "server.loopback: 127.0.0.1:8444 and :8444 overlap"),
+        ("server: {loopback: ':1'}", 'server.loopback: :1 is not on loopback; write it as "127.0.0.1:1"'),
+        ("server: {loopback: '10.0.0.1:1'}", "10.0.0.1:1 is not on loopback"),
+        ("server: {loopback: 'localhost.example:1'}", "localhost.example:1 is not on loopback"),
         ("logging: {format: xml}", "logging.format: must be one of text, json, but is 'xml'"),
         ("dryRun: yes", "dryRun: must be true or false, but is 'yes'"),
         ("dryRun: true\ndryRun: true", "F:4: dryRun: the key stands twice"),

@@ -42,7 +42,7 @@ def free_port() -> int:
 @contextlib.contextmanager
 def reachable_scheduler(plane: Plane, folder: Path, **settings: Any) -> Iterator[Running]:
     """Its lease names this machine, so a pod of that name, on a node with a kubelet of its own, stands for it."""
-    listens = {"health": "127.0.0.1:0", "metrics": f"127.0.0.1:{free_port()}"}
+    listens = {"loopback": f"127.0.0.1:{free_port()}"}
     with (
         kubelet(tls_of_a_kubelet(folder), "127.0.0.1") as port,
         running_scheduler(plane, folder, start=False, listens=listens, **settings) as scheduler,
@@ -322,7 +322,7 @@ def test_a_scheduler_that_cannot_be_found(site: Site, user: Path, tmp_path: Path
         "lease flowsched-system/flowsched: there is no such lease, so no scheduler runs there; "
         "--config FILE gives a configuration that names another lease"
     )
-    other = changed(scheduler, tmp_path / "port.yaml", server={"metrics": ":1"})
+    other = changed(scheduler, tmp_path / "port.yaml", server={"loopback": "127.0.0.1:1"})
     assert f"scheduler {home.name}/{socket.gethostname()}: it does not answer on port 1: " in told(other)
     assert "without leader election" in told(
         changed(scheduler, tmp_path / "alone.yaml", leaderElection={"leaderElect": False})

@@ -93,7 +93,7 @@ class Api:
         return web.Response(status=status, body=body)
 
     async def answer_of_leader(self, request: web.Request) -> web.StreamResponse:
-        assert request.headers["Host"] == "localhost:8443"
+        assert request.headers["Host"] == "localhost:8444"
         status, body = self.answered(request)
         return web.Response(status=status, body=body)
 
@@ -221,7 +221,7 @@ def test_an_annotation_that_was_changed(api: Api, note: str) -> None:
         ),
         (
             lambda a: a.update({FORWARD: refusal(502, "BadGateway", "error dialing backend: refused")}),
-            "it does not answer on port 8443: error dialing backend: refused; server.metrics in its configuration",
+            "it does not answer on port 8444: error dialing backend: refused; server.loopback in its configuration",
         ),
         (
             lambda a: a.update(
@@ -241,7 +241,7 @@ def test_a_port_on_which_nothing_answers(api: Api) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     api.leader = port
-    assert "it does not answer on port 8443: error forwarding port 8443 to pod: Connect call failed" in said(api, None)
+    assert "it does not answer on port 8444: error forwarding port 8444 to pod: Connect call failed" in said(api, None)
 
 
 @pytest.mark.parametrize("way", ["token", "plug-in", "plug-in with a certificate", "certificate"])

@@ -17,12 +17,13 @@ from flowsched.records.record_file import read_record
 from flowsched_k8s.configuration import Address, Configuration, ServerSettings
 from flowsched_k8s.metrics import Metrics
 from flowsched_k8s.records import Records
-from flowsched_k8s.server import Answers, Server, everything, health_only
+from flowsched_k8s.server import Answers, Server, everything, health_only, metrics_only
 from flowsched_k8s.state_dump import MOST
 from flowsched_models.document import InputError
 
 T = TypeVar("T")
 HOST = "127.0.0.1"
+LISTENERS = ("health", "metrics", "loopback")
 
 
 class Wrong:
@@ -82,7 +83,7 @@ class Got:
     raw: bytes
 
 
-def get(setup: Setup, path: str, *, method: str = "GET", which: str = "all", **headers: str) -> Got:
+def get(setup: Setup, path: str, *, method: str = "GET", which: str = "loopback", **headers: str) -> Got:
     async def ask(session: aiohttp.ClientSession, base: str) -> Got:
         async with session.request(method, base + path, headers=headers) as answer:
             raw = await answer.read()
@@ -93,21 +94,20 @@ def get(setup: Setup, path: str, *, method: str = "GET", which: str = "all", **h
     return served(setup, ask, which)
 
 
-def served(setup: Setup, ask: Callable[[aiohttp.ClientSession, str], Awaitable[T]], which: str = "all") -> T:
+def served(setup: Setup, ask: Callable[[aiohttp.ClientSession, str], Awaitable[T]], which: str = "loopback") -> T:
     async def run() -> T:
-        server = Server(setup.answers, ServerSettings(health=Address(HOST, 0), metrics=Address("localhost", 0)))
-        health, metrics = await server.start()
-        address = health if which == "health" else Address(HOST, metrics.port)
+        server = Server(setup.answers, ServerSettings(**dict.fromkeys(LISTENERS, Address(HOST, 0))))
+        bound = await server.start()
         try:
             async with aiohttp.ClientSession(auto_decompress=False) as session:
-                return await ask(session, f"http://{address}")
+                return await ask(session, f"http://{getattr(bound, which)}")
         finally:
             await server.stop()
 
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("which", ["all", "health"])
+@pytest.mark.parametrize("which", ["loopback", "health"])
 @pytest.mark.parametrize("path", ["/livez", "/healthz", "/readyz"])
 def test_what_is_well_says_ok(setup: Setup, path: str, which: str) -> None:
     got = get(setup, path, which=which)
@@ -252,9 +252,39 @@ def test_an_unknown_path_lists_those_there_are(setup: Setup) -> None:
         assert f"\n{path}\n" in got.text
 
 
-def test_health_has_nothing_else(setup: Setup) -> None:
-    for path in ("/metrics", "/debug/state", "/configz"):
-        assert get(setup, path, which="health").status == 404
+@pytest.mark.parametrize(("which", "paths"), [("health", {"/livez", "/readyz", "/healthz"}), ("metrics", {"/metrics"})])
+def test_the_network_gets_nothing_else(setup: Setup, which: str, paths: set[str]) -> None:
+    every = {"/livez", "/readyz", "/healthz", "/metrics", "/configz", "/debug/state", "/debug/records"}
+    assert {path for path in every if get(setup, path, which=which).status != 404} == paths
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LocalHost:80", "127.0.0.1", "127.0.0.1:8444", "127.1.2.3", "[::1]", "[::1]:8444"]
+)
+def test_loopback_answers_requests_to_loopback(setup: Setup, host: str) -> None:
+    assert get(setup, "/configz", Host=host).status == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("example.com", "localhost.example.com:8444", "127.0.0.1.example.com", "10.0.0.1", "0.0.0.0", "[::]"),
+        *("[fe80::1]:8444", "", "localhost:", "127.0.0.1:8444@example.com", "user@localhost", "localhost, localhost"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/livez", "/metrics", "/configz", "/debug/state", "/nothing"])
+def test_a_name_that_points_to_loopback_is_refused(setup: Setup, host: str, path: str) -> None:
+    """Of a page in a browser: rebinding."""
+    got = get(setup, path, Host=host)
+    assert (got.status, got.text[:57]) == (
+        403,
+        "only requests to localhost are answered here, not to '" + got.text[54:57],
+    )
+
+
+def test_other_addresses_answer_whatever_the_name(setup: Setup) -> None:
+    for which, path in (("health", "/livez"), ("metrics", "/metrics")):
+        assert get(setup, path, which=which, Host="flowsched-metrics.flowsched-system.svc").status == 200
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
@@ -275,24 +305,10 @@ def test_a_fault_is_an_answer_and_a_log_line(setup: Setup, caplog: pytest.LogCap
     assert "inner detail" in caplog.text
 
 
-def test_both_addresses_may_be_one(setup: Setup) -> None:
-    async def run() -> set[int]:
-        server = Server(setup.answers, ServerSettings(health=Address(HOST, 0), metrics=Address(HOST, 0)))
-        health, metrics = await server.start()
-        try:
-            assert health == metrics
-            async with aiohttp.ClientSession() as session:
-                paths = ("/livez", "/metrics", "/debug/records")
-                return {(await session.get(f"http://{health}{path}")).status for path in paths}
-        finally:
-            await server.stop()
-
-    assert asyncio.run(run()) == {200}
-
-
 def test_a_taken_port_is_a_sentence_and_leaves_nothing_open(setup: Setup) -> None:
     async def run(port: int) -> str:
-        server = Server(setup.answers, ServerSettings(health=Address(HOST, 0), metrics=Address(HOST, port)))
+        taken = ServerSettings(health=Address(HOST, 0), metrics=Address(HOST, port), loopback=Address(HOST, 0))
+        server = Server(setup.answers, taken)
         with pytest.raises(InputError) as caught:
             await server.start()
         return str(caught.value)
@@ -303,8 +319,9 @@ def test_a_taken_port_is_a_sentence_and_leaves_nothing_open(setup: Setup) -> Non
     assert f"server.metrics: cannot listen on {HOST}:{port}: " in text
 
 
-def test_the_paths_of_both_listeners_are_what_the_contract_names(setup: Setup) -> None:
+def test_the_paths_of_the_listeners_are_what_the_contract_names(setup: Setup) -> None:
     health = {r.resource.canonical for r in health_only(setup.answers).router.routes() if r.resource}
     every = {r.resource.canonical for r in everything(setup.answers).router.routes() if r.resource}
-    assert health == {"/livez", "/readyz", "/healthz"}
-    assert every > health
+    metrics = {r.resource.canonical for r in metrics_only(setup.answers).router.routes() if r.resource}
+    assert (health, metrics) == ({"/livez", "/readyz", "/healthz"}, {"/metrics"})
+    assert every > health | metrics

@@ -1,0 +1,182 @@
+"""Connections to one address: how many there may be, and how long a client may take to send a request or read an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import cast
+
+from aiohttp import web
+
+MOST = 200
+"""Connections to one address; one more ends that which has been without a request for longest."""
+SENT_WITHIN_S = 10.0
+"""A connection ends that has sent no whole head of a request so long after it was opened, or after the last answer."""
+READ_WITHIN_S = 30.0
+"""So does an answer of which nothing more is read for so long."""
+AT_A_TIME = 64
+"""Connections that are accepted before requests are looked at; so few that one whose request came with it is not ended."""
+
+
+class LimitedSite(web.BaseSite):
+    """Listens on one address."""
+
+    def __init__(self, runner: web.AppRunner, host: str | None, port: int) -> None:
+        super().__init__(runner)
+        self._host, self._port = host, port
+        self._all: dict[_Connection, None] = {}
+        self._turns = count()
+
+    def __len__(self) -> int:
+        """Connections that are open."""
+        return len(self._all)
+
+    @property
+    def name(self) -> str:
+        """Of what listens, as URL."""
+        return f"http://{self._host or ''}:{self._port}"
+
+    async def start(self) -> None:
+        """Listen. Raises :class:`OSError`."""
+        await super().start()
+        server = self._runner.server
+        assert server is not None, "the runner is set up"
+        loop = asyncio.get_running_loop()
+        made = cast(Callable[[], asyncio.Protocol], server)
+        self._server = await loop.create_server(
+            lambda: _Connection(self, made()), self._host, self._port, backlog=AT_A_TIME
+        )
+
+    def opened(self, connection: _Connection) -> None:
+        """Count a connection in, and end another one if there are too many."""
+        if len(self._all) >= MOST:
+            # Not the oldest of all: a client that sends its request at once, as a kubelet does, is served meanwhile.
+            min(self._all, key=lambda other: (other.served, other.turn)).end()
+        self._all[connection] = None
+        connection.turn = self.next_turn()
+
+    def next_turn(self) -> int:
+        """Larger each time."""
+        return next(self._turns)
+
+    def closed(self, connection: _Connection) -> None:
+        """Count a connection out."""
+        self._all.pop(connection, None)
+
+
+@contextmanager
+def serving(request: web.Request) -> Iterator[None]:
+    """Around the answer to a request whose head has come whole."""
+    connection = request.transport.get_protocol() if request.transport is not None else None
+    if not isinstance(connection, _Connection):
+        yield
+        return
+    connection.begin()
+    try:
+        yield
+    finally:
+        connection.finish()
+
+
+class _Connection(asyncio.Protocol):
+    """Passes everything on to what answers, and ends what takes too long."""
+
+    def __init__(self, site: LimitedSite, inner: asyncio.Protocol) -> None:
+        self._site = site
+        self._inner = inner
+        self._transport: asyncio.Transport | None = None
+        self._late: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+        self._answers = 0
+        self.turn = 0
+        """When it was opened, or its last request came."""
+
+    @property
+    def served(self) -> bool:
+        """Whether an answer is made or sent."""
+        return self._answers > 0 or self._unread is not None
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._site.opened(self)
+        self._expect()
+        self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._watch()
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._cancel_watch()
+        self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._site.closed(self)
+        self._cancel_expectation()
+        self._cancel_watch()
+        self._inner.connection_lost(exc)
+
+    # Requests
+
+    def begin(self) -> None:
+        """The head of a request has come whole."""
+        self._answers += 1
+        self.turn = self._site.next_turn()
+        self._cancel_expectation()
+
+    def finish(self) -> None:
+        """Its answer is made."""
+        self._answers -= 1
+        self._expect()
+
+    def end(self) -> None:
+        """At once, whatever is under way."""
+        self._site.closed(self)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _expect(self) -> None:
+        """The time of the next request begins."""
+        if self._late is None and self._transport is not None and not self._transport.is_closing():
+            self._late = asyncio.get_running_loop().call_later(SENT_WITHIN_S, self._is_late)
+
+    def _is_late(self) -> None:
+        self._late = None
+        if self.served:
+            self._expect()
+        else:
+            self.end()
+
+    def _cancel_expectation(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    # Answers
+
+    def _watch(self) -> None:
+        assert self._transport is not None
+        left = self._transport.get_write_buffer_size()
+        self._unread = asyncio.get_running_loop().call_later(READ_WITHIN_S, self._look, left)
+
+    def _look(self, left: int) -> None:
+        assert self._transport is not None
+        if self._transport.get_write_buffer_size() >= left:
+            self.end()
+        else:
+            self._watch()
+
+    def _cancel_watch(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None

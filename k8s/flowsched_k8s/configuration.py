@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, field_serializer
@@ -238,10 +239,28 @@ class ServerSettings(Section):
     """Where health, metrics and debugging are served."""
 
     health: Listen = key("address of `/livez`, `/readyz` and `/healthz`", Address("", HEALTH_PORT))
-    metrics: Listen = key("address of `/metrics`", Address("", 8443))
+    metrics: Listen = key("address of `/metrics`, by TLS", Address("", 8443))
     loopback: Annotated[Listen, AfterValidator(loopback_only)] = key(
-        "address on loopback of these, `/configz` and `/debug`", Address("127.0.0.1", LOOPBACK_PORT)
+        "address on loopback of these, `/configz` and `/debug`, without TLS and login",
+        Address("127.0.0.1", LOOPBACK_PORT),
     )
+    authentication: Literal["kubernetes", "none"] = key(
+        "`kubernetes`: callers of `metrics` show a token, and the API server says whether its user may `get` `/metrics`; "
+        "`none`: every caller is answered",
+        "kubernetes",
+    )
+    certificate_file: Place | None = key(
+        "certificate of `metrics` in PEM, with those that signed it; read again when it changes. Default: one that "
+        "flowsched signs itself"
+    )
+    key_file: Place | None = key("private key of that certificate")
+
+    @property
+    def certificate(self) -> tuple[Path, Path] | None:
+        """Files of certificate and key."""
+        if self.certificate_file is None or self.key_file is None:
+            return None
+        return self.certificate_file, self.key_file
 
 
 class Logging(Section):

@@ -94,6 +94,10 @@ def _server_conflicts(document: Document, form: ServerSettings) -> Iterator[Prob
     for (_, first), (name, second) in itertools.combinations(named.items(), 2):
         if overlap(first, second):
             yield document.problem(("server", name), f"{second} and {first} overlap", "give each a port of its own")
+    files = {"certificateFile": form.certificate_file, "keyFile": form.key_file}
+    if sum(file is None for file in files.values()) == 1:
+        lacks, has = sorted(files, key=lambda name: files[name] is not None)
+        yield document.problem(("server", lacks), f"is missing, and {has} is given", "name both, or neither")
 
 
 def _election_conflicts(document: Document, form: LeaderElection) -> Iterator[Problem]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ssl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import count
 from typing import cast
 
@@ -23,9 +24,13 @@ AT_A_TIME = 64
 class LimitedSite(web.BaseSite):
     """Listens on one address."""
 
-    def __init__(self, runner: web.AppRunner, host: str | None, port: int) -> None:
+    def __init__(
+        self, runner: web.AppRunner, host: str | None, port: int, tls: Callable[[], ssl.SSLContext] | None = None
+    ) -> None:
+        """``tls``: what a new connection is served with; None for plain HTTP."""
         super().__init__(runner)
         self._host, self._port = host, port
+        self.tls = tls
         self._all: dict[_Connection, None] = {}
         self._turns = count()
 
@@ -36,7 +41,7 @@ class LimitedSite(web.BaseSite):
     @property
     def name(self) -> str:
         """Of what listens, as URL."""
-        return f"http://{self._host or ''}:{self._port}"
+        return f"http{'' if self.tls is None else 's'}://{self._host or ''}:{self._port}"
 
     async def start(self) -> None:
         """Listen. Raises :class:`OSError`."""
@@ -66,7 +71,7 @@ class LimitedSite(web.BaseSite):
         self._all.pop(connection, None)
 
 
-@contextmanager
+@contextlib.contextmanager
 def serving(request: web.Request) -> Iterator[None]:
     """Around the answer to a request whose head has come whole."""
     connection = request.transport.get_protocol() if request.transport is not None else None
@@ -87,6 +92,12 @@ class _Connection(asyncio.Protocol):
         self._site = site
         self._inner = inner
         self._transport: asyncio.Transport | None = None
+        """Of the socket, whether or not TLS goes over it."""
+        self._over: asyncio.Transport | None = None
+        """What requests come by; None before."""
+        self._early = b""
+        """What came before that was told."""
+        self._handshake: asyncio.Task[None] | None = None
         self._late: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
         self._answers = 0
@@ -104,13 +115,37 @@ class _Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._site.opened(self)
         self._expect()
-        self._inner.connection_made(transport)
+        if self._site.tls is None:
+            self._open(self._transport)
+        else:
+            self._transport.pause_reading()
+            self._handshake = asyncio.get_running_loop().create_task(self._secure(self._transport, self._site.tls()))
+
+    async def _secure(self, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
+        loop = asyncio.get_running_loop()
+        over = None
+        with contextlib.suppress(OSError):
+            over = await loop.start_tls(transport, self, tls, server_side=True, ssl_handshake_timeout=SENT_WITHIN_S)
+        if over is None or over.is_closing():
+            self.end()
+        else:
+            self._open(over)
+
+    def _open(self, over: asyncio.Transport) -> None:
+        self._over = over
+        self._inner.connection_made(over)
+        if self._early:
+            early, self._early = self._early, b""
+            self._inner.data_received(early)
 
     def data_received(self, data: bytes) -> None:
-        self._inner.data_received(data)
+        if self._over is None:
+            self._early += data
+        else:
+            self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        return self._inner.eof_received()
+        return None if self._over is None else self._inner.eof_received()
 
     def pause_writing(self) -> None:
         self._watch()
@@ -124,7 +159,8 @@ class _Connection(asyncio.Protocol):
         self._site.closed(self)
         self._cancel_expectation()
         self._cancel_watch()
-        self._inner.connection_lost(exc)
+        if self._over is not None:
+            self._inner.connection_lost(exc)
 
     # Requests
 
@@ -142,6 +178,7 @@ class _Connection(asyncio.Protocol):
     def end(self) -> None:
         """At once, whatever is under way."""
         self._site.closed(self)
+        self._cancel_expectation()
         if self._transport is not None:
             self._transport.abort()
 
@@ -165,16 +202,19 @@ class _Connection(asyncio.Protocol):
     # Answers
 
     def _watch(self) -> None:
-        assert self._transport is not None
-        left = self._transport.get_write_buffer_size()
+        left = self._left()
         self._unread = asyncio.get_running_loop().call_later(READ_WITHIN_S, self._look, left)
 
     def _look(self, left: int) -> None:
-        assert self._transport is not None
-        if self._transport.get_write_buffer_size() >= left:
+        if self._left() >= left:
             self.end()
         else:
             self._watch()
+
+    def _left(self) -> int:
+        """Bytes that were not sent yet."""
+        of = {self._transport, self._over} - {None}
+        return sum(transport.get_write_buffer_size() for transport in of if transport is not None)
 
     def _cancel_watch(self) -> None:
         if self._unread is not None:

@@ -28,6 +28,7 @@ from typing import Any
 from flowsched.round.scheduler import FlowScheduler, prepare_gpus
 from flowsched.solvers import make_solver
 from flowsched_k8s import names
+from flowsched_k8s.api import login
 from flowsched_k8s.api.access import Access, one_line
 from flowsched_k8s.api.client import ApiError, Connection, UnreachableError
 from flowsched_k8s.api.election import Election, Times
@@ -197,7 +198,12 @@ class Process:
             for w in watched(configuration)
         }
         self.health = Health(self.reflectors, clock)
-        self.server = Server(self._answers(), configuration.server)
+        self._login_connection = connect(
+            connections=4, limit=RateLimit(login.PER_SECOND, login.BURST), timeout=login.ANSWER_WITHIN_S
+        )
+        checks = configuration.server.authentication != "none"
+        admits = login.Login(self._login_connection, "/metrics") if checks else None
+        self.server = Server(self._answers(), configuration.server, admits, given_clock or time.time)
         self._solver = make_solver("ortools")
         self.state.events = self._event_recorder()
         self._engine: FlowScheduler | None = None
@@ -246,6 +252,9 @@ class Process:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
         loop.add_signal_handler(signal.SIGUSR2, lambda: self._dumps.append(loop.create_task(self._dump())))
+        if self.configuration.server.authentication == "none":
+            extra = {"key": "server.authentication"}
+            LOG.warning("every caller that reaches the address of metrics is answered, without login", extra=extra)
         bound = await self.server.start()
         addresses = {name: str(getattr(bound, name)) for name in ("health", "metrics", "loopback")}
         LOG.info("listening", extra=addresses)
@@ -272,6 +281,7 @@ class Process:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.server.stop()
         await self.connection.close()
+        await self._login_connection.close()
         await asyncio.to_thread(self.records.close)
         if self.state.events is not None:
             await asyncio.to_thread(self.state.events.close)

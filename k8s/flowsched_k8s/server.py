@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
@@ -17,10 +18,22 @@ import msgspec
 from aiohttp import web
 
 from flowsched.support.address import Address
+from flowsched_k8s.api.login import Login
+from flowsched_k8s.certificate import ServedCertificate
 from flowsched_k8s.configuration import ServerSettings
 from flowsched_k8s.records import Records
 from flowsched_k8s.state_dump import MOST
-from flowsched_k8s.web_server import Check, Handler, application, compressed, headers_of, listen, printable, scraped
+from flowsched_k8s.web_server import (
+    Check,
+    Handler,
+    application,
+    compressed,
+    guarded,
+    headers_of,
+    listen,
+    printable,
+    scraped,
+)
 
 LOG = logging.getLogger(__name__)
 
@@ -47,20 +60,30 @@ class Answers:
 class Server:
     """Listens until stopped."""
 
-    def __init__(self, answers: Answers, addresses: ServerSettings) -> None:
+    def __init__(
+        self, answers: Answers, settings: ServerSettings, login: Login | None, clock: Callable[[], float]
+    ) -> None:
+        """``login``: of callers from the network; None answers them all. ``clock``: seconds since 1970."""
         self._answers = answers
-        self._addresses = addresses
+        self._settings = settings
+        self._login = login
+        self._clock = clock
         self._runners: list[web.AppRunner] = []
 
     async def start(self) -> ServerSettings:
         """Listen; the addresses with the ports that were found free.
 
-        Raises :class:`InputError` if an address cannot be had.
+        Raises :class:`InputError` if an address cannot be had, or a certificate cannot be used.
         """
-        apps = {"health": health_only, "metrics": metrics_only, "loopback": everything}
+        answers, settings = self._answers, self._settings
+        certificate = ServedCertificate(settings.certificate, self._clock)
         try:
-            bound = {n: await self._listen(make(self._answers), n) for n, make in apps.items()}
-            return self._addresses.model_copy(update=bound)
+            bound = {
+                "health": await self._listen(health_only(answers), "health"),
+                "metrics": await self._listen(metrics_only(answers, self._login), "metrics", certificate.context),
+                "loopback": await self._listen(everything(answers), "loopback"),
+            }
+            return settings.model_copy(update=bound)
         except BaseException:
             await self.stop()
             raise
@@ -71,8 +94,10 @@ class Server:
             await runner.cleanup()
         self._runners.clear()
 
-    async def _listen(self, app: web.Application, name: str) -> Address:
-        runner, bound = await listen(app, f"server.{name}", getattr(self._addresses, name))
+    async def _listen(
+        self, app: web.Application, name: str, tls: Callable[[], ssl.SSLContext] | None = None
+    ) -> Address:
+        runner, bound = await listen(app, f"server.{name}", getattr(self._settings, name), tls)
         self._runners.append(runner)
         return bound
 
@@ -82,9 +107,9 @@ def health_only(answers: Answers) -> web.Application:
     return application(_health_paths(answers))
 
 
-def metrics_only(answers: Answers) -> web.Application:
-    """``/metrics``."""
-    return application({"/metrics": scraped(answers.metrics)})
+def metrics_only(answers: Answers, login: Login | None) -> web.Application:
+    """``/metrics``, for callers that are admitted."""
+    return application({"/metrics": guarded(scraped(answers.metrics), login)})
 
 
 def everything(answers: Answers) -> web.Application:

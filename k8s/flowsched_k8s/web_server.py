@@ -10,12 +10,14 @@ import asyncio
 import gzip
 import logging
 import re
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import quote
 
 from aiohttp import web
 
 from flowsched.support.address import Address, is_loopback
+from flowsched_k8s.api.login import Login
 from flowsched_k8s.connections import SENT_WITHIN_S, LimitedSite, serving
 from flowsched_models.document import InputError
 
@@ -29,15 +31,19 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 """Answers one path."""
 
 
-async def listen(app: web.Application, key: str, address: Address) -> tuple[web.AppRunner, Address]:
+async def listen(
+    app: web.Application, key: str, address: Address, tls: Callable[[], ssl.SSLContext] | None = None
+) -> tuple[web.AppRunner, Address]:
     """Listen until the runner is cleaned up; the address has the port that was found free.
+
+    ``tls``: what a new connection is served with; None for plain HTTP.
 
     Raises :class:`InputError`, which names the configuration's key, if the address cannot be had.
     """
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=0.9 * SENT_WITHIN_S)
     await runner.setup()
     try:
-        await LimitedSite(runner, address.host or None, address.port).start()
+        await LimitedSite(runner, address.host or None, address.port, tls).start()
     except OSError as error:
         await runner.cleanup()
         reason = (error.strerror or str(error)).lower()
@@ -109,6 +115,21 @@ def scraped(metrics: Callable[[str], tuple[bytes, str]]) -> Handler:
     async def answer(request: web.Request) -> web.Response:
         body, content_type = metrics(request.headers.get("Accept", ""))
         return await compressed(request, body, content_type)
+
+    return answer
+
+
+def guarded(handler: Handler, login: Login | None) -> Handler:
+    """Answers callers that are admitted; all of them where there is no login."""
+    if login is None:
+        return handler
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        refusal = await login.refusal(request.headers.get("Authorization", ""))
+        if refusal is None:
+            return await handler(request)
+        headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
+        return web.Response(status=refusal.status, text=f"{refusal.text}\n", headers=headers)
 
     return answer
 

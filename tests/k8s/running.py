@@ -9,8 +9,10 @@ import json
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -71,7 +73,7 @@ _numbers = itertools.count()
 
 def rules_of(*features: str) -> tuple[list[Object], list[Object]]:
     """What the manifests allow with these features: (in the whole cluster, in the namespace of the lease)."""
-    files = [MANIFESTS / "base" / "role-core.yaml"]
+    files = [MANIFESTS / "base" / f"role-{name}.yaml" for name in ("core", "metrics")]
     files += [MANIFESTS / "components" / ROLES[feature] / "role.yaml" for feature in features]
     return [rule for file in files for rule in _rules(file)], _rules(MANIFESTS / "base" / "role-lease.yaml")
 
@@ -208,6 +210,26 @@ class Running:
         """What it answers over HTTP."""
         with urllib.request.urlopen(f"http://{self._address}{path}", timeout=30) as reply:
             return bytes(reply.read())
+
+    @property
+    def token(self) -> str:
+        """Of its own ServiceAccount."""
+        (user,) = yaml.safe_load(self._kubeconfig.read_text())["users"]
+        return str(user["user"]["token"])
+
+    def scrape(self, token: str) -> tuple[int, str]:
+        """What a caller from the network gets who shows a token and takes any certificate: status and metrics."""
+        (line,) = self.log("listening")
+        asked = urllib.request.Request(
+            f"https://{line['metrics']}/metrics", headers={"Authorization": f"Bearer {token}"}
+        )
+        anyone = ssl.create_default_context()
+        anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
+        try:
+            with urllib.request.urlopen(asked, timeout=30, context=anyone) as reply:
+                return reply.status, reply.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
 
     def state(self) -> Object:
         """Its state dump."""

@@ -70,7 +70,12 @@ def test_defaults_are_those_of_the_contract() -> None:
         preemption=False,
         resize=False,
     )
-    assert [str(a) for a in vars(c.server).values()] == [":8081", ":8443", "127.0.0.1:8444"]
+    assert [str(a) for a in (c.server.health, c.server.metrics, c.server.loopback)] == [
+        ":8081",
+        ":8443",
+        "127.0.0.1:8444",
+    ]
+    assert (c.server.authentication, c.server.certificate) == ("kubernetes", None)
 
 
 def test_every_key_is_read(tmp_path: Path) -> None:
@@ -258,6 +263,9 @@ def test_the_lease_is_in_our_own_namespace(tmp_path: Path) -> None:
         ("server: {health: ':1', metrics: '127.0.0.1:1'}", "server.metrics: 127.0.0.1:1 and :1 overlap; give each a"),
         ("server: {health: ':1', metrics: ':1'}", "server.metrics: :1 and :1 overlap"),
         ("server: {health: ':8444'}", "server.loopback: 127.0.0.1:8444 and :8444 overlap"),
+        ("server: {keyFile: a}", "server.certificateFile: is missing, and keyFile is given; name both, or neither"),
+        ("server: {certificateFile: a}", "server.keyFile: is missing, and certificateFile is given"),
+        ("server: {authentication: None}", "server.authentication: "),
         ("server: {loopback: ':1'}", 'server.loopback: :1 is not on loopback; write it as "127.0.0.1:1"'),
         ("server: {loopback: '10.0.0.1:1'}", "10.0.0.1:1 is not on loopback"),
         ("server: {loopback: 'localhost.example:1'}", "localhost.example:1 is not on loopback"),

@@ -216,6 +216,8 @@ def test_a_feature_uses_its_role_and_nothing_else(
         site.refused("huge")
         for feature in set(features) - {LEASE}:
             wait_for(lambda f=feature: DONE[f](site), f"{feature} to do its work")  # type: ignore[misc]
+        # A token that is known, of one who may not read metrics.
+        assert scheduler.scrape(scheduler.token)[0] == 403
         # Whatever has not been served by now had its chance.
         site.pod("last")
         site.event("last", names.SCHEDULED)

@@ -52,6 +52,10 @@ CHANGES = {
         ("", "pods/status", "patch"),
         ("events.k8s.io", "events", "create"),
     },
+    "metrics": {
+        ("authentication.k8s.io", "tokenreviews", "create"),
+        ("authorization.k8s.io", "subjectaccessreviews", "create"),
+    },
     "volumes": {("", "persistentvolumeclaims", "patch")},
     "pod-groups": set(),
     "pod-groups-in-tree": {("scheduling.k8s.io", "podgroups/status", "patch")},
@@ -144,7 +148,7 @@ POD = DEPLOYMENT["spec"]["template"]["spec"]
 
 def test_the_default_has_the_roles_of_the_features_that_its_configuration_switches_on() -> None:
     roles = {o["metadata"]["name"] for o in of_kind(DEFAULT, "ClusterRole")}
-    assert roles == {f"flowsched-{name}" for name in ("core", *switched_on(configuration_of().features))}
+    assert roles == {f"flowsched-{name}" for name in ("core", "metrics", *switched_on(configuration_of().features))}
 
 
 def test_features_left_out_of_the_file_need_the_same_roles() -> None:
@@ -155,7 +159,7 @@ def test_every_feature_has_a_role_of_its_own() -> None:
     groups = ("scheduling.x-k8s.io", "scheduling.k8s.io")
     everything = Features(pod_groups=groups, preemption=True, resize=True, rebalancing=True)
     assert switched_on(everything) == set(FEATURES)
-    assert set(ROLES) == {"core", "lease", *FEATURES} == set(CHANGES)
+    assert set(ROLES) == {"core", "lease", "metrics", *FEATURES} == set(CHANGES)
 
 
 @pytest.mark.parametrize("name", sorted(CHANGES))
@@ -413,7 +417,7 @@ def test_with_everything_off_the_chart_grants_the_core_alone(helm: Path, tmp_pat
     values = tmp_path / "values.yaml"
     values.write_text(
         "config: {features: {volumes: false, podGroups: [labels, kueue.x-k8s.io], namespaceSelector: false},"
-        " leaderElection: {leaderElect: false}}"
+        " leaderElection: {leaderElect: false}, server: {authentication: none}}"
     )
     made = rendered(helm, "--values", str(values))
     assert [o["metadata"]["name"] for o in of_kind(made, "ClusterRole", "Role")] == ["flowsched-core"]
@@ -500,7 +504,7 @@ def test_the_overlay_changes_image_and_configuration_and_adds_a_role_and_profile
     assert container["image"] == f"registry.example.com/flowsched:{VERSION}"
     configuration = configuration_of(EXAMPLES / "overlay" / "config.yaml")
     roles = {o["metadata"]["name"] for o in of_kind(made, "ClusterRole")}
-    assert roles == {f"flowsched-{name}" for name in ("core", *switched_on(configuration.features))}
+    assert roles == {f"flowsched-{name}" for name in ("core", "metrics", *switched_on(configuration.features))}
     (config,) = (o for o in of_kind(made, "ConfigMap") if o["metadata"]["name"].startswith("flowsched-config-"))
     assert config["data"]["config.yaml"] == (EXAMPLES / "overlay" / "config.yaml").read_text(encoding="utf-8")
     (profiles,) = (o for o in of_kind(made, "ConfigMap") if o["metadata"]["name"] == "flowsched-profiles")

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ import pytest
 from flowsched.cluster.settings import Settings
 from flowsched.records.record import record_head
 from flowsched.records.record_file import read_record
+from flowsched_k8s.api.login import Login, Refusal
 from flowsched_k8s.configuration import Address, Configuration, ServerSettings
 from flowsched_k8s.metrics import Metrics
 from flowsched_k8s.records import Records
@@ -85,7 +87,7 @@ class Got:
 
 def get(setup: Setup, path: str, *, method: str = "GET", which: str = "loopback", **headers: str) -> Got:
     async def ask(session: aiohttp.ClientSession, base: str) -> Got:
-        async with session.request(method, base + path, headers=headers) as answer:
+        async with session.request(method, base + path, headers=headers, ssl=False) as answer:
             raw = await answer.read()
             content = gzip.decompress(raw) if answer.headers.get("Content-Encoding") == "gzip" else raw
             text = "" if answer.content_type == "application/zip" else content.decode()
@@ -94,13 +96,20 @@ def get(setup: Setup, path: str, *, method: str = "GET", which: str = "loopback"
     return served(setup, ask, which)
 
 
-def served(setup: Setup, ask: Callable[[aiohttp.ClientSession, str], Awaitable[T]], which: str = "loopback") -> T:
+def served(
+    setup: Setup,
+    ask: Callable[[aiohttp.ClientSession, str], Awaitable[T]],
+    which: str = "loopback",
+    login: Login | None = None,
+) -> T:
     async def run() -> T:
-        server = Server(setup.answers, ServerSettings(**dict.fromkeys(LISTENERS, Address(HOST, 0))))
+        settings = ServerSettings(**dict.fromkeys(LISTENERS, Address(HOST, 0)))
+        server = Server(setup.answers, settings, login, time.time)
         bound = await server.start()
         try:
             async with aiohttp.ClientSession(auto_decompress=False) as session:
-                return await ask(session, f"http://{getattr(bound, which)}")
+                scheme = "https" if which == "metrics" else "http"
+                return await ask(session, f"{scheme}://{getattr(bound, which)}")
         finally:
             await server.stop()
 
@@ -146,6 +155,34 @@ def test_a_check_that_breaks_is_a_failed_check(setup: Setup) -> None:
     assert got.status == 500
     assert "[-]odd failed: the check itself failed (RuntimeError)" in got.text
     assert "secret" not in got.text
+
+
+class Admits(Login):
+    """One token."""
+
+    def __init__(self) -> None:
+        """It asks no API server."""
+
+    async def refusal(self, authorization: str) -> Refusal | None:
+        if not authorization:
+            return Refusal(401, "show a token")
+        return None if authorization == "Bearer may" else Refusal(403, "x may not")
+
+
+def test_metrics_on_the_network_are_for_callers_that_are_admitted(setup: Setup) -> None:
+    async def ask(session: aiohttp.ClientSession, base: str) -> None:
+        plain = {"Accept-Encoding": "identity"}
+        for header, status in (({}, 401), ({"Authorization": "Bearer x"}, 403), ({"Authorization": "Bearer may"}, 200)):
+            async with session.get(f"{base}/metrics", headers={**plain, **header}, ssl=False) as answer:
+                text = await answer.text()
+                assert answer.status == status
+                assert ("scheduler_pending_pods" in text) == (status == 200)
+                assert answer.headers.get("WWW-Authenticate") == ("Bearer" if status == 401 else None)
+        without_tls = base.replace("https", "http")
+        with pytest.raises(aiohttp.ClientError):
+            await session.get(f"{without_tls}/metrics", headers={"Authorization": "Bearer may"})
+
+    served(setup, ask, "metrics", Admits())
 
 
 def test_metrics_in_the_form_that_is_asked_for(setup: Setup) -> None:
@@ -308,7 +345,7 @@ def test_a_fault_is_an_answer_and_a_log_line(setup: Setup, caplog: pytest.LogCap
 def test_a_taken_port_is_a_sentence_and_leaves_nothing_open(setup: Setup) -> None:
     async def run(port: int) -> str:
         taken = ServerSettings(health=Address(HOST, 0), metrics=Address(HOST, port), loopback=Address(HOST, 0))
-        server = Server(setup.answers, taken)
+        server = Server(setup.answers, taken, None, time.time)
         with pytest.raises(InputError) as caught:
             await server.start()
         return str(caught.value)
@@ -322,6 +359,6 @@ def test_a_taken_port_is_a_sentence_and_leaves_nothing_open(setup: Setup) -> Non
 def test_the_paths_of_the_listeners_are_what_the_contract_names(setup: Setup) -> None:
     health = {r.resource.canonical for r in health_only(setup.answers).router.routes() if r.resource}
     every = {r.resource.canonical for r in everything(setup.answers).router.routes() if r.resource}
-    metrics = {r.resource.canonical for r in metrics_only(setup.answers).router.routes() if r.resource}
+    metrics = {r.resource.canonical for r in metrics_only(setup.answers, None).router.routes() if r.resource}
     assert (health, metrics) == ({"/livez", "/readyz", "/healthz"}, {"/metrics"})
     assert every > health | metrics

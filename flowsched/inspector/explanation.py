@@ -24,8 +24,9 @@ and, where they apply:
 - ``place``: ``machine``, ``width_milli``, ``threads``, ``cores``, ``cost``, ``terms`` (a list of ``term`` and ``cost``); of
   one that runs also ``bound_s``, ``since_s``, ``progress_percent``, ``end_s``;
 - ``decided_by``: the stage that gave a task of a round of flow the place where it starts or is planned: ``stage``
-  (``network``, ``improvement`` or ``gang``), ``passes`` (of the round), and of a network ``pass`` (its number, from 1),
+  (:class:`flowsched.round.origin.PlanStage`), ``passes`` (of the round), and of a network ``pass`` (its number, from 1),
   ``batch`` (tasks of that pass), ``price`` (of its arc), ``runner_up`` (the cheapest arc to another machine, or null);
+  ``early``: whether it starts before its turn;
 - ``runner_up`` (the cheapest of all that it could have instead), ``waiting``, ``alternatives`` (the best option of each
   other machine, cheapest first), ``same_machine`` (other widths and later starts where it is, cheapest first), ``closest``
   (the cheapest place that would start now): ``kind`` (``place`` or ``waiting``), ``machine``, ``slot``,

@@ -35,9 +35,10 @@ def _decided_by(task: FlowTask) -> dict[str, Any] | None:
         "stage": entry["stage"],
         "pass": entry["pass"] if network else None,
         "passes": len(passes),
-        "price": entry["price"] if network else None,
-        "runner_up": entry["runner_up"] if network else None,
+        "price": entry.get("price"),
+        "runner_up": entry.get("runner_up"),
         "batch": len(passes[entry["pass"] - 1]["batch"]) if network else None,
+        "early": bool(entry.get("early")),
     }
 
 

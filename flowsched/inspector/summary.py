@@ -12,12 +12,26 @@ from flowsched.cluster.decision import NO_BOUND, gap_words, proves_nothing
 from flowsched.cluster.snapshot import MILLI
 from flowsched.inspector.graph import LAYERS, Graph
 from flowsched.inspector.record_view import SEARCH, Part, Placed, RecordView, Waits
-from flowsched.records.record_types import RecordedCertificate, RecordedChanges
+from flowsched.records.record_types import NETWORK_STAGE, RecordedCertificate, RecordedChanges
+from flowsched.round.origin import PlanStage
 from flowsched_models.quantity import format_cores
 from flowsched_models.text_table import INDENT, counted, printable, text_table, when
 
 LISTED = 20
 """Lines of a list that are shown unless all are asked for."""
+STAGE_WORDS: Mapping[str, str] = {
+    PlanStage.NETWORK: "by networks",
+    PlanStage.GREEDY: "by the greedy rule",
+    PlanStage.LIST_SCHEDULING: "by list scheduling",
+    PlanStage.CARRIED: "by the last round's plan",
+    PlanStage.MOVE: "by moves",
+    PlanStage.SWAP: "by swaps",
+    PlanStage.GANG: "with a gang",
+    PlanStage.REPAIR: "by repairs",
+    PlanStage.NEVER_IDLE: "as nothing ran",
+    PlanStage.PREEMPTION: "in the place of others",
+}
+"""What a summary says of each stage, before how many placements it decided."""
 _EXAMPLES = 3
 _SEEN = 5e-4
 """Smaller amounts round to 0.000."""
@@ -277,8 +291,8 @@ def _stage(part: Part, task: str) -> str:
     entry = part.decided_by.get(task)
     if entry is None:
         return "-"
-    if entry["stage"] != "network":
-        return str(entry["stage"])
+    if entry["stage"] != NETWORK_STAGE:
+        return _words(entry["stage"])
     other = "" if entry["runner_up"] is None else f", next {entry['runner_up']:.3f}"
     return f"pass {entry['pass']} at {entry['price']:.3f}{other}"
 
@@ -287,14 +301,21 @@ def _stages(part: Part) -> Iterator[str]:
     """How many placements each stage decided, and how many passes there were."""
     if "decided_by" not in part.plain:
         return
-    found = Counter(part.decided_by[p.task]["stage"] for p in part.placements if p.task in part.decided_by)
-    network, improvement, gang = (found[stage] for stage in ("network", "improvement", "gang"))
-    preempting = f", in the place of others {found['preemption']:,}" if found["preemption"] else ""
+    found = Counter(str(part.decided_by[p.task]["stage"]) for p in part.placements if p.task in part.decided_by)
+    stages = {stage: found[stage] for stage in STAGE_WORDS if found[stage] or stage == PlanStage.NETWORK}
+    by = ", ".join(f"{STAGE_WORDS[stage]} {count:,}" for stage, count in stages.items())
     passes = counted(len(part.passes), "pass", "passes")
     drawn = next((one["number"] for one in part.passes if one["drawn"]), None)
     which = "" if drawn is None else f" (the first network is that of pass {drawn})"
-    by = f"by networks {network:,}, by improvement {improvement:,}, with a gang {gang:,}{preempting}"
     yield f"decided {by}; {passes}{which}"
+    yield from _solves(part)
+
+
+def _solves(part: Part) -> Iterator[str]:
+    """How many networks were solved for plans that were not kept."""
+    solved = int(part.counts.get("solves", 0))
+    if solved > len(part.passes):
+        yield f"{counted(solved, 'network')} solved in all, for several plans of which this one was kept"
 
 
 def _placed_classes(recorded: RecordView, part: Part) -> Iterator[str]:

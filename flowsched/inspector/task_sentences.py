@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from flowsched.cluster.snapshot import MILLI
 from flowsched.inspector.wait_cause import WaitCause
@@ -17,9 +17,21 @@ from flowsched.inspector.wording import (
     ms_text,
     terms_text,
 )
+from flowsched.round.origin import PlanStage
 from flowsched_models.quantity import count_cores, format_cores
 
 SHOWN = 3
+_STAGE_SENTENCES: Mapping[str, str] = {
+    PlanStage.GREEDY: "The greedy rule gave it this place, the cheapest at its turn, not a network.",
+    PlanStage.LIST_SCHEDULING: "List scheduling gave it this place, where it was predicted to end soonest, not a network.",
+    PlanStage.CARRIED: "The last round planned it there, and this round kept that plan.",
+    PlanStage.MOVE: "A move of it alone in the improvement after the passes gave it this place, not a network.",
+    PlanStage.SWAP: "A swap with another task in the improvement after the passes gave it this place, not a network.",
+    PlanStage.GANG: "Its place was chosen with its task group's, before the first pass.",
+    PlanStage.REPAIR: "A relation refused its planned place at last: this was the next best one, no network chose it.",
+    PlanStage.NEVER_IDLE: "Nothing runs and no task would have started: this start cost least, no network chose it.",
+}
+"""What gave a task its place, where that was no network; of preemptions more is said elsewhere."""
 
 
 def shape_text(place: Facts) -> str:
@@ -149,17 +161,16 @@ def stage_sentences(facts: Facts) -> list[str]:
     by = facts.get("decided_by")
     if by is None:
         return []
-    if by["stage"] == "gang":
-        return ["Its place was chosen with its task group's, before the first pass."]
-    if by["stage"] == "improvement":
-        return ["Bounded improvement after the passes gave it this place, not a network."]
+    early = " It starts before its turn, as nothing will complete there to wait for." if by["early"] else ""
+    if by["stage"] != PlanStage.NETWORK:
+        return [f"{_STAGE_SENTENCES[by['stage']]}{early}"] if by["stage"] in _STAGE_SENTENCES else []
     others = (
         "no other machine was open" if by["runner_up"] is None else f"the next machine's {cost_text(by['runner_up'])}"
     )
     batch = "alone" if by["batch"] == 1 else f"with {by['batch'] - 1} other{'' if by['batch'] == 2 else 's'}"
     return [
         f"The network of pass {by['pass']} of {by['passes']} decided it, {batch}: "
-        f"its arc cost {cost_text(by['price'])}, {others}."
+        f"its arc cost {cost_text(by['price'])}, {others}.{early}"
     ]
 
 

@@ -1,4 +1,4 @@
-"""The record of a round, version 3: the complete, replayable record as plain data.
+"""The record of a round, version 4: the complete, replayable record as plain data.
 
 Everything but ``timings`` is a function of the snapshot and the settings. Costs are in units of penalty, times in
 seconds, widths in milli-CPU. Where there are many values they are numpy arrays; JSON has lists instead. A round has
@@ -32,8 +32,9 @@ from flowsched.round.changes import ChangedDecisions
 from flowsched.round.gang import Gangs
 from flowsched.round.hold import Hold
 from flowsched.round.move_network import MoveNetwork
+from flowsched.round.origin import Origin, PlanStage
 from flowsched.round.pass_network import node_names
-from flowsched.round.passes import NO_PASS, Deciding, Pass
+from flowsched.round.passes import Deciding, Pass
 from flowsched.round.repair import Repair
 from flowsched.round.round_model import RoundModel
 from flowsched.solvers import Solver, Status
@@ -42,7 +43,7 @@ from flowsched_models.runtime import HostFactory
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-RECORD_VERSION = "flowsched/v3"
+RECORD_VERSION = "flowsched/v4"
 RECORD_KIND = "Record"
 SEARCH_PART = "search"
 NETWORK_PART = "network"
@@ -210,34 +211,39 @@ def plain_nothing() -> dict[str, Any]:
 
 
 def _decided(view: View, trace: RoundTrace) -> list[dict[str, Any]]:
-    """For every task that starts or is planned, the stage that gave it its place; passes are numbered from 1.
-
-    One that starts elsewhere, or at another time, than the passes and the improvement had it was changed afterwards: by
-    bounded improvement, in the words of the record.
-    """
+    """For every task that starts or is planned, the stage that gave it its place; passes are numbered from 1."""
     machine_of = {machine.name: m for m, machine in enumerate(view.machines)}
-    starts = {p.task: (machine_of[p.machine], 0, p.width_milli) for p in trace.changes.placements}
-    fixed = {t for gang in trace.gangs.all for t in gang.members}
+    starts = {p.task: machine_of[p.machine] for p in trace.changes.placements}
+    waits = {p.task for p in trace.changes.taken_back}
     entries: list[dict[str, Any]] = []
     for t, task in enumerate(view.tasks):
-        planned = trace.planned[t]
-        place = starts.get(task.name, None if planned is None else planned[:3])
-        if place is None:
+        option = trace.deciding.plan.options[t]
+        machine = starts.get(task.name, None if option is None or task.name in waits else option.machine)
+        if machine is None:
             continue
-        entry: dict[str, Any] = {"task": task.name, "machine": view.machines[place[0]].name}
-        found = trace.deciding.decided_by.get(t)
-        if task.name in trace.changes.let_in:
-            entry["stage"] = "preemption"
-        elif t in fixed:
-            entry["stage"] = "gang"
-        elif found is None or planned is None or place != planned[:3]:
-            entry["stage"] = "improvement"
-        else:
-            number, price, runner_up = found
-            by = {"stage": "greedy"} if number == NO_PASS else {"stage": "network", "pass": number + 1}
-            entry |= {**by, "price": price, "runner_up": finite_or_none(runner_up)}
-        entries.append(entry)
+        let_in = task.name in trace.changes.let_in
+        origin = Origin(PlanStage.PREEMPTION) if let_in else trace.deciding.origins[t]
+        planned = trace.planned[t]
+        early = not let_in and planned is not None and planned.start_after > 0 and task.name in starts
+        entries.append(
+            {
+                "task": task.name,
+                "machine": view.machines[machine].name,
+                **_plain_origin(origin),
+                **({"early": True} if early and origin.stage is not PlanStage.REPAIR else {}),
+            }
+        )
     return entries
+
+
+def _plain_origin(origin: Origin) -> dict[str, Any]:
+    """The stage; of a network its pass too, and of what has prices those."""
+    plain: dict[str, Any] = {"stage": str(origin.stage)}
+    if origin.number is not None:
+        plain["pass"] = origin.number + 1
+    if origin.stage in (PlanStage.NETWORK, PlanStage.GREEDY):
+        plain |= {"price": origin.price, "runner_up": finite_or_none(origin.runner_up)}
+    return plain
 
 
 def plain_compaction(view: View) -> dict[str, Any]:

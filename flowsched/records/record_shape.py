@@ -25,7 +25,7 @@ from flowsched.support.arrays import IntArray
 
 
 def check_shape(record: Any) -> Record:
-    """Look at a whole record of version 3, which comes back as it is. Raises :class:`ShapeError`."""
+    """Look at a whole record of version 4, which comes back as it is. Raises :class:`ShapeError`."""
     try:
         _adapter().validate_python(record, strict=True)
     except ValidationError as error:

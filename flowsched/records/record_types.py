@@ -33,8 +33,10 @@ from flowsched.records.value_types import (
 )
 
 NETWORK_STAGE = "network"
-Stage = Literal["network", "improvement", "gang", "greedy", "preemption"]
-"""What may have decided where a task is planned."""
+Stage = Literal[
+    "network", "greedy", "list_scheduling", "carried", "move", "swap", "gang", "repair", "never_idle", "preemption"
+]
+"""What may have decided where a task is planned; :class:`flowsched.round.origin.PlanStage` says what each is."""
 
 
 class RecordedPlace(TypedDict):
@@ -378,6 +380,8 @@ class RecordedDecision(RecordedPlace, _PassNumber):
     stage: Stage
     price: NotRequired[Number]
     runner_up: NotRequired[Number | None]
+    early: NotRequired[Flag]
+    """It starts before its turn: nothing will complete on its machine to wait for."""
 
 
 class RecordedPlan(TypedDict):
@@ -734,7 +738,7 @@ class RecordedWhatIf(TypedDict):
 class Record(RecordedChanges):
     """A round written down."""
 
-    apiVersion: Literal["flowsched/v3"]
+    apiVersion: Literal["flowsched/v4"]
     kind: Literal["Record"]
     round: Whole
     now_s: Number

@@ -15,6 +15,7 @@ from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.round.assignment import PlacementOption
 from flowsched.round.options import UNBOUNDED, ClassOptions
+from flowsched.round.origin import Origin, PlanStage
 from flowsched.round.passes import NONE, Deciding
 
 _GAIN = 1e-9
@@ -34,19 +35,19 @@ def improve(deciding: Deciding, movable: Sequence[int], forecasts: int) -> int:
     lone = 0 if model.prices.settings.assign == NONE else 1
     while swapped and len(movable) > lone:
         while model.forecasts.made < end:
-            applied = _apply(deciding, _moves(deciding, movable))
+            applied = _apply(deciding, _moves(deciding, movable), PlanStage.MOVE)
             changes += applied
             if not applied:
                 break
         swapped = False
         if model.forecasts.made < end:
-            applied = _apply(deciding, _swaps(deciding, movable, end))
+            applied = _apply(deciding, _swaps(deciding, movable, end), PlanStage.SWAP)
             changes += applied
             swapped = applied > 0
     return changes
 
 
-def _apply(deciding: Deciding, moves: Sequence[_Move]) -> int:
+def _apply(deciding: Deciding, moves: Sequence[_Move], stage: PlanStage) -> int:
     """Carry out the moves that gain most and touch no machine twice."""
     plan, model = deciding.plan, deciding.model
     touched: set[int] = set()
@@ -64,7 +65,7 @@ def _apply(deciding: Deciding, moves: Sequence[_Move]) -> int:
             continue
         touched |= machines
         for t, _ in steps:
-            deciding.decided_by.pop(t, None)
+            deciding.origins[t] = Origin(stage)
         applied += 1
         if any(model.related(t) for t, _ in steps):
             break  # counts changed everywhere
@@ -204,6 +205,6 @@ def share_cores(deciding: Deciding, tasks: Sequence[int]) -> int:
         if not light or model.machine_cost(m, tuple(sorted(arrivals))) >= model.cost(plan, m) - _GAIN:
             continue
         for t, option in light:
-            deciding.share(t, option)
+            deciding.book(t, option)
         shared += 1
     return shared

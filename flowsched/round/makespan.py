@@ -18,7 +18,7 @@ from flowsched.cluster.snapshot import Snapshot
 from flowsched.pricing.arrival import Arrival, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.round.assignment import Assignment, PlacementOption
-from flowsched.round.passes import Deciding
+from flowsched.round.passes import Deciding, Start
 from flowsched.round.round_model import Offered, RoundModel
 
 _BELOW = 0.97
@@ -35,7 +35,7 @@ class DecideFrom(Protocol):
 
     def __call__(
         self,
-        start: Deciding | Assignment | None,
+        start: Start | None,
         goal_s: float,
         offered: Offered = Offered.NARROWEST,
         *,
@@ -45,7 +45,7 @@ class DecideFrom(Protocol):
 
 
 def tighten(
-    first: Deciding, decide_from: DecideFrom, starts: Sequence[Assignment], settings: Settings, bound: float
+    first: Deciding, decide_from: DecideFrom, starts: Sequence[Start], settings: Settings, bound: float
 ) -> tuple[Deciding, float | None]:
     """The plan with the smallest predicted makespan that is found from ``first`` and from ``starts``, further plans to
     begin with, and the goal of the prices that it was found with. Without any, one plan is made afresh, and the better of
@@ -54,7 +54,7 @@ def tighten(
     ``bound``: seconds that no plan ends before.
     """
     best, priced_at = first, first.model.prices.goal_s
-    reached = min(first.model.finish(plan) for plan in (first.plan, *starts))
+    reached = min(first.model.finish(plan) for plan in (first.plan, *(start.plan for start in starts)))
     goal = max(bound, reached[1] if reached[1] < FORBIDDEN else bound)
     step = settings.goal_step
     steps = settings.goal_steps if starts else min(1, settings.goal_steps)
@@ -62,7 +62,7 @@ def tighten(
         steps = 0
     for _ in range(steps):
         target = max(bound, goal * (1.0 - step))
-        found = [decide_from(start, target) for start in ((None, *starts, best) if starts else (None,))]
+        found = [decide_from(start, target) for start in ((None, *starts, best.as_start) if starts else (None,))]
         trial = min(found, key=lambda d: (*d.model.finish(d.plan), d.model.total(d.plan)))
         judged = trial.model.finish(trial.plan)
         if not sooner(best.model.finish(best.plan), judged):
@@ -79,7 +79,7 @@ def tighten(
             if not sooner((0, bound), judged):
                 break
             target = max(bound, min(goal, judged[1]) * _BELOW)
-            trial = decide_from(best, target, offered)
+            trial = decide_from(best.as_start, target, offered)
             if not sooner(trial.model.finish(trial.plan), judged):
                 break
             best, priced_at = trial, target

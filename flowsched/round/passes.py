@@ -8,7 +8,7 @@ than there are machines to spare.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -22,6 +22,7 @@ from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.demands import Demands, closed_by
 from flowsched.round.options import Budget, ClassOptions, Options
 from flowsched.round.order import pool_of
+from flowsched.round.origin import Origin, PlanStage
 from flowsched.round.pass_network import TIE, PassNetwork, build
 from flowsched.round.round_model import RoundModel
 from flowsched.round.ties import cheapest, places_in_order
@@ -37,8 +38,6 @@ FLOW, GREEDY, NONE = "flow", "greedy", "none"
 """What may assign the tasks of a pass: :attr:`flowsched.cluster.settings.Settings.assign`."""
 _TOGETHER = 256
 """Tasks that are priced together for the reasons why they wait: so that their arrays stay small."""
-NO_PASS = -1
-"""Stands for a pass where no network was solved."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,24 @@ class Pass:
     """Tasks of the view."""
     booked: tuple[tuple[int, PlacementOption], ...]
     """Tasks with the options that the flow chose for them."""
+    goal_s: float | None = None
+    """The goal for all tasks that its prices were made with, in seconds from now; None: each task's own."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """A plan to begin with, and where its options come from."""
+
+    plan: Assignment
+    origins: Mapping[int, Origin]
+    """By task of the view, of those that have an option."""
+    passes: Sequence[Pass] = ()
+    """Those that the origins count."""
+
+    @classmethod
+    def of_stage(cls, plan: Assignment, stage: PlanStage) -> Start:
+        """A plan all of whose options come from one stage."""
+        return cls(plan, {t: Origin(stage) for t, option in enumerate(plan.options) if option is not None})
 
 
 @dataclass
@@ -71,9 +88,12 @@ class Deciding:
     """Changes that the improvement made after the passes."""
     closed: frozenset[int] = frozenset()
     """Machines on which a higher level has planned a later start: lower levels leave them alone."""
-    decided_by: dict[int, tuple[int, float, float]] = field(default_factory=dict)
-    """By task: the pass whose flow chose its option (``NO_PASS``: the greedy rule did), the price, and the price
-    of the runner-up (infinity: none)."""
+    contested: int = 0
+    """Networks in which two tasks or more could take the same machine."""
+    lone: int = 0
+    """Networks that were solved for the one task that was left."""
+    origins: dict[int, Origin] = field(default_factory=dict)
+    """By task, what chose its option; of one that lost its option afterwards, what took it."""
 
     _places: dict[int, IntArray] = field(init=False, default_factory=dict, repr=False)
     """By class, the order of ties in the plan as it is; a booking voids it."""
@@ -91,26 +111,23 @@ class Deciding:
         for m in {o.machine for o in (before, option) if o is not None}:
             self.options.changed(m, self.options.states.plan(m, plan.colocation(m)))
 
-    def share(self, task: int, option: PlacementOption | None) -> None:
-        """Change how a task runs at its place: the network that chose the place still stands."""
-        decided = self.decided_by.get(task)
-        self.book(task, option)
-        if decided is not None:
-            self.decided_by[task] = decided
+    @property
+    def as_start(self) -> Start:
+        """The plan as it is, to begin another one with."""
+        return Start(self.plan, self.origins, self.passes)
 
-    def take_over(self, before: Deciding, tasks: Sequence[int]) -> None:
-        """Remember which passes of an earlier plan chose the options that ``tasks`` still have."""
-        if not self.passes:
-            self.passes.extend(before.passes)
-        for t in tasks:
-            if t in before.decided_by and before.plan.options[t] == self.plan.options[t]:
-                self.decided_by[t] = before.decided_by[t]
-
-    def follow(self, plan: Assignment) -> None:
-        """Take over what became of the plan when relations and idle machines had their say."""
-        for t, option in enumerate(plan.options):
-            if option != self.plan.options[t]:
-                self.share(t, option)
+    def follow(self, early: Assignment, repaired: Assignment) -> None:
+        """Take over what became of the plan when idle machines, and then relations, had their say."""
+        for t, option in enumerate(repaired.options):
+            before = self.plan.options[t]
+            if option == before:
+                continue
+            if option != early.options[t]:
+                self.origins[t] = Origin(PlanStage.REPAIR)
+            elif before is None:
+                self.origins[t] = Origin(PlanStage.NEVER_IDLE)
+            # One that starts before its turn keeps what chose its machine.
+            self.book(t, option)
 
     def close_level(self) -> None:
         """What the levels so far have planned is not delayed by those that follow."""
@@ -278,6 +295,7 @@ def run_passes(deciding: Deciding, tasks: Sequence[int], share: float) -> None:
         elif assign == GREEDY:
             booked = _book_cheapest(deciding, batch[0], *priced.values())
         else:
+            deciding.lone += len(pool) == 1
             booked = _pass(deciding, batch, by_class, priced, waits)
         taken = {t for t, _ in booked}
         if taken:
@@ -313,6 +331,7 @@ def _pass(
     network = build(classes, counts, list(priced.values()), waiting, places)
     solution = deciding.solver.solve(network.network)
     deciding.solves += 1
+    deciding.contested += is_contested(network, counts)
     if not solution.status.has_flow:
         raise RuntimeError(f"{deciding.solver.name} answers {solution.status} to a pass: {solution.report}")
     chosen = np.flatnonzero(solution.flow[: len(network.arc_price)])
@@ -337,10 +356,17 @@ def _pass(
         deciding.book(task, option)
         price = float(network.arc_price[arc])
         least, second = cheapest[network.arc_class[arc], :2].tolist()
-        deciding.decided_by[task] = len(deciding.passes), price, second if price == least else least
+        runner_up = second if price == least else least
+        deciding.origins[task] = Origin(PlanStage.NETWORK, len(deciding.passes), price, runner_up)
         booked.append((task, option))
-    deciding.passes.append(Pass(network, solution, tuple(batch), tuple(booked)))
+    deciding.passes.append(Pass(network, solution, tuple(batch), tuple(booked), model.prices.goal_s))
     return tuple(booked)
+
+
+def is_contested(network: PassNetwork, counts: Sequence[int]) -> bool:
+    """Whether two tasks or more could take the same machine. ``counts``: tasks by class of the network."""
+    tasks = np.array(counts, np.int64)[network.arc_class]
+    return bool((np.bincount(network.arc_machine, tasks) > 1.5).any())
 
 
 def _book_cheapest(deciding: Deciding, task: int, options: ClassOptions) -> tuple[tuple[int, PlacementOption], ...]:
@@ -349,5 +375,6 @@ def _book_cheapest(deciding: Deciding, task: int, options: ClassOptions) -> tupl
     option = deciding.option(task, options, machine)
     deciding.book(task, option)
     others = np.delete(options.price, machine)
-    deciding.decided_by[task] = NO_PASS, float(options.price[machine]), float(others.min(initial=FORBIDDEN))
+    price, runner_up = float(options.price[machine]), float(others.min(initial=FORBIDDEN))
+    deciding.origins[task] = Origin(PlanStage.GREEDY, None, price, runner_up)
     return ((task, option),)

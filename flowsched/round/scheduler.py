@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 
 from flowsched.cluster.compaction import View
@@ -20,14 +21,15 @@ from flowsched.records.record import COST_MODEL, RoundTrace, round_record
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.candidates import look
 from flowsched.round.certificate import certify
-from flowsched.round.changes import change_running
+from flowsched.round.changes import ChangedDecisions, change_running
 from flowsched.round.demands import Levels
 from flowsched.round.extract import placements, postponements
 from flowsched.round.improvement import improve, share_cores
 from flowsched.round.machine_states import MachineStates
 from flowsched.round.makespan import WORTH_A_CHANGE, bound_s, more_expected, sooner, soonest_chain, tighten
 from flowsched.round.options import Options
-from flowsched.round.passes import FEW_MACHINES, NO_PASS, NONE, Deciding, run_passes
+from flowsched.round.origin import Origin, PlanStage
+from flowsched.round.passes import FEW_MACHINES, NONE, Deciding, Start, run_passes
 from flowsched.round.repair import repair
 from flowsched.round.round_model import Offered, RoundModel
 from flowsched.solvers import Solver, make_solver
@@ -88,15 +90,21 @@ class FlowScheduler:
         timer.start("extract")
         model, overdue, gangs = deciding.model, deciding.demands.overdue, deciding.demands.gangs
         planned = deciding.plan.copy()
-        repaired = repair(model, _never_idle(model, _start_idle_machines(model, planned)), gangs)
-        done = counts(deciding, repaired.plan)
-        deciding.follow(repaired.plan)
+        early = _never_idle(model, _start_idle_machines(model, planned))
+        repaired = repair(model, early, gangs)
+        deciding.follow(early, repaired.plan)
         bound = placements(deciding)
         left = postponements(deciding, repaired.plan, overdue, {**gangs.reasons, **repaired.reasons})
         if settings.changes_running:
             timer.start("changes")
         changes = change_running(model, bound, left, overdue, self._hosts, settings, goal_s)
-        bound, left, done = changes.placements, changes.postponements, {**done, **changes.counts}
+        bound, left = changes.placements, changes.postponements
+        done = {
+            **round_.work.counts,
+            "passes": len(deciding.passes),
+            **stage_counts(deciding, changes),
+            **changes.counts,
+        }
         timer.start(None)
         timings = {**timer.ms, "decide": (self._clock() - began) * 1e3}
         certifier = partial(certify, model, planned, deciding.plan.copy(), settings) if view.tasks else None
@@ -141,6 +149,32 @@ def _look_again_s(snapshot: Snapshot, left: Sequence[Postponement], settings: Se
     return min((at for at in due_s if at > snapshot.now_s), default=None)
 
 
+@dataclass
+class Work:
+    """How much a round did for all plans that it made, those that it did not keep included."""
+
+    forecasts: int = 0
+    solves: int = 0
+    contested: int = 0
+    lone: int = 0
+    improved: int = 0
+    cut_short: int = 0
+
+    def add(self, deciding: Deciding) -> None:
+        """Count a plan that is made."""
+        self.forecasts = deciding.model.forecasts.made
+        self.solves += deciding.solves
+        self.contested += deciding.contested
+        self.lone += deciding.lone
+        self.improved += deciding.improved
+        self.cut_short += deciding.options.cut_short
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The same by name."""
+        return asdict(self)
+
+
 @dataclass(frozen=True)
 class BegunRound:
     """What a round knows before its first pass."""
@@ -148,6 +182,7 @@ class BegunRound:
     model: RoundModel
     """Without what overdue tasks and gangs ask."""
     levels: Levels
+    work: Work = field(default_factory=Work)
 
 
 def begin_round(view: View, hosts: HostFactory, settings: Settings) -> BegunRound:
@@ -177,7 +212,7 @@ def decide(begun: BegunRound, solver: Solver, settings: Settings) -> tuple[Decid
     by_goal: dict[float, FlowPrices] = {}
 
     def decide_from(
-        start: Deciding | Assignment | None,
+        start: Start | None,
         goal_s: float,
         offered: Offered = Offered.NARROWEST,
         *,
@@ -196,28 +231,35 @@ def decide(begun: BegunRound, solver: Solver, settings: Settings) -> tuple[Decid
         # Whole plans of so many tasks cost more than they tell: what has room starts, the most work first.
         return decide_from(None, bound, starts=1), bound
     carried = carried_over(model)
-    if carried is not None and not more and model.finish(carried)[0] == 0 and model.finish(carried)[1] < FORBIDDEN:
+    if carried is not None and not more and _is_whole(model, carried.plan):
         return tighten(decide_from(carried, bound, moves=False), decide_from, (), settings, bound)
     first = _decide_from(begun, model, solver, settings, None)
     if many:
         return first, None
-    whole = decide_from(first, bound, moves=False)
+    whole = decide_from(first.as_start, bound, moves=False)
     if more:
         left, end_s = whole.model.finish(whole.plan)
         wanted = left, end_s * (1.0 - WORTH_A_CHANGE)
         if sooner((0, bound), wanted):
-            better = carried is not None and sooner(model.finish(carried), (left, end_s))
+            better = carried is not None and sooner(model.finish(carried.plan), (left, end_s))
             start = decide_from(carried, bound, moves=False) if better else whole
             found = tighten(start, decide_from, (), settings, bound)
             if sooner(found[0].model.finish(found[0].plan), wanted):
                 return found
         return first, None
-    starts = [first.plan]
+    starts = [first.as_start]
     if not begun.levels.gangs and not first.model.must_start:
-        starts.append(soonest_chain(model, _most_work_first(model)))
+        chain = soonest_chain(model, _most_work_first(model))
+        starts.append(Start.of_stage(chain, PlanStage.LIST_SCHEDULING))
     if carried is not None:
         starts.append(carried)
     return tighten(whole, decide_from, starts, settings, bound)
+
+
+def _is_whole(model: RoundModel, plan: Assignment) -> bool:
+    """Whether a plan has a place for every task that could have one, and an end."""
+    left, end_s = model.finish(plan)
+    return left == 0 and end_s < FORBIDDEN
 
 
 def _decide_from(
@@ -225,11 +267,11 @@ def _decide_from(
     model: RoundModel,
     solver: Solver,
     settings: Settings,
-    start: Deciding | Assignment | None,
+    start: Start | None,
     moves: bool = True,
 ) -> Deciding:
-    """Levels one after the other, each with its passes and its improvement; ``start``: options to begin with, with the
-    passes that chose them where they are known. ``moves``: whether the improvement changes what passes and start have.
+    """Levels one after the other, each with its passes and its improvement; ``start``: options to begin with, and what
+    chose them. ``moves``: whether the improvement changes what passes and start have.
     """
     view = model.view
     states = MachineStates(model.prices)
@@ -241,6 +283,7 @@ def _decide_from(
         empty,
         view.domain_counts.copy(),
         begun.levels.nothing(),
+        [] if start is None else list(start.passes),
     )
     fixed: frozenset[int] = frozenset()
     first: frozenset[int] = frozenset()
@@ -258,9 +301,7 @@ def _decide_from(
         if not tasks:
             continue
         if start is not None:
-            _book_start(deciding, start.plan if isinstance(start, Deciding) else start, tasks)
-            if isinstance(start, Deciding):
-                deciding.take_over(start, tasks)
+            _book_start(deciding, start, tasks)
         run_passes(deciding, [t for t in tasks if deciding.plan.options[t] is None], settings.pass_share)
         starting = sum((o := deciding.plan.options[t]) is not None and o.start_after == 0 for t in tasks)
         few = len(view.machines) <= FEW_MACHINES or model.prices.goal_s is not None or settings.assign == NONE
@@ -270,6 +311,7 @@ def _decide_from(
         if model.prices.goal_s is None:
             share_cores(deciding, tasks)
         deciding.close_level()
+    begun.work.add(deciding)
     return deciding
 
 
@@ -281,14 +323,15 @@ def _book_seed(deciding: Deciding, booked: frozenset[int]) -> frozenset[int]:
         option = None if gangs.seed is None else gangs.seed.options[t]
         if option is not None:
             deciding.book(t, option)
+            deciding.origins[t] = Origin(PlanStage.GANG)
     return frozenset(members)
 
 
-def _book_start(deciding: Deciding, start: Assignment, tasks: Sequence[int]) -> None:
+def _book_start(deciding: Deciding, start: Start, tasks: Sequence[int]) -> None:
     """Take over the options that a plan has for some tasks, as far as they can be together."""
     model = deciding.model
     for t in tasks:
-        option = start.options[t]
+        option = start.plan.options[t]
         if option is None or t in model.barred or (option.start_after > 0 and t in model.must_start):
             continue
         if model.refused(deciding.plan, t, option.machine):
@@ -296,9 +339,11 @@ def _book_start(deciding: Deciding, start: Assignment, tasks: Sequence[int]) -> 
         deciding.book(t, option)
         if model.cost(deciding.plan, option.machine) == float("inf"):
             deciding.book(t, None)
+        else:
+            deciding.origins[t] = start.origins[t]
 
 
-def carried_over(model: RoundModel) -> Assignment | None:
+def carried_over(model: RoundModel) -> Start | None:
     """The plan that the last round left, as far as its tasks and machines are there; None where there is none.
 
     A task whose turn has come and that does not fit beside those before it starts after the next completion.
@@ -322,7 +367,7 @@ def carried_over(model: RoundModel) -> Assignment | None:
                 option = option._replace(start_after=1)
         if not model.refused(plan, t, machine):
             plan.move(t, option)
-    return plan
+    return Start.of_stage(plan, PlanStage.CARRIED)
 
 
 def _most_work_first(model: RoundModel) -> list[int]:
@@ -332,24 +377,11 @@ def _most_work_first(model: RoundModel) -> list[int]:
     )
 
 
-def counts(deciding: Deciding, plan: Assignment) -> dict[str, int]:
-    """How much a round did, and how many of the tasks that start were decided by which stage."""
-    starting = {t for t, _ in plan.starting()}
-    kept = {t for t in starting if t in deciding.decided_by and plan.options[t] == deciding.plan.options[t]}
-    by_greedy = {t for t in kept if deciding.decided_by[t][0] == NO_PASS}
-    by_network = kept - by_greedy
-    fixed = {t for gang in deciding.demands.gangs.all for t in gang.members} & starting
-    return {
-        "forecasts": deciding.model.forecasts.made,
-        "solves": deciding.solves,
-        "passes": len(deciding.passes),
-        "improved": deciding.improved,
-        "cut_short": deciding.options.cut_short,
-        "decided_by_network": len(by_network - fixed),
-        "decided_by_gang": len(fixed),
-        "decided_by_improvement": len(starting - kept - fixed),
-        **({"decided_by_greedy": len(by_greedy - fixed)} if by_greedy else {}),
-    }
+def stage_counts(deciding: Deciding, changes: ChangedDecisions) -> dict[str, int]:
+    """How many of the tasks that start each stage decided; that of networks is always there."""
+    number = {task.name: t for t, task in enumerate(deciding.model.view.tasks)}
+    found = Counter(deciding.origins[number[p.task]].stage for p in changes.placements if p.task not in changes.let_in)
+    return {f"decided_by_{stage}": found[stage] for stage in PlanStage if stage is PlanStage.NETWORK or found[stage]}
 
 
 def _never_idle(model: RoundModel, plan: Assignment) -> Assignment:

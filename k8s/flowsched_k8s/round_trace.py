@@ -93,7 +93,7 @@ class KubernetesTrace:
         return bulk + len(self.since_s) * _PER_TASK + len(self.parts) * _PER_SEARCH
 
     def record(self) -> dict[str, Any]:
-        """The record, version 3."""
+        """The record, version 4."""
         held_node: dict[str, Any] = {}
         if self.held_node is not None:
             task, machine, priority = self.held_node

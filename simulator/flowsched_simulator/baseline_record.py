@@ -82,7 +82,7 @@ def baseline_record(
     postponements: Sequence[Postponement],
     decide_ms: float,
 ) -> dict[str, Any]:
-    """The record of one round of a baseline, version 3. ``decide_ms``: how long it took."""
+    """The record of one round of a baseline, version 4. ``decide_ms``: how long it took."""
     model = rebuild_model(snapshot, settings, holds={}, must_start=frozenset(), barred=frozenset(), goal_s=None)
     view = model.view
     machine_of = {m.name: i for i, m in enumerate(view.machines)}

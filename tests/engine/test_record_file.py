@@ -301,12 +301,12 @@ def test_what_is_no_record_gets_a_sentence(content: bytes, said: str) -> None:
     assert said in refusal(content)
 
 
-@pytest.mark.parametrize("version", ["flowsched/v1", "flowsched/v2", "flowsched/v4"])
+@pytest.mark.parametrize("version", ["flowsched/v2", "flowsched/v3", "flowsched/v5"])
 @pytest.mark.parametrize("kind", ["Record", "RoundRecord"])
 def test_another_version_is_refused_with_both_versions_and_what_to_do(version: str, kind: str) -> None:
     other = {**bare(), "apiVersion": version, "kind": kind}
     for content in (json.dumps(other).encode(), pack_record(other)):
-        assert refusal(content) == f"is a record of version {version}; this flowsched reads only flowsched/v3"
+        assert refusal(content) == f"is a record of version {version}; this flowsched reads only flowsched/v4"
         with pytest.raises(InputError) as refused:
             read_record(content, "FILE")
         assert "solve the round again" in refused.value.problems[0].help

@@ -216,7 +216,9 @@ def test_every_pass_is_an_optimal_flow_of_single_arrivals(now: Snapshot, slots: 
         assert len(one.batch) <= batch_size(len(now.pending), len(now.machines), share)
     assert {t for t, option in enumerate(deciding.plan.options) if option is not None} == planned
     for t in planned:
-        number, price, runner_up = deciding.decided_by[t]
+        origin = deciding.origins[t]
+        assert origin.number is not None
+        number, price, runner_up = origin.number, origin.price, origin.runner_up
         # Nothing else came to the machine between pricing and booking, so a price is what the booking changed.
         assert deciding.changes[t] == pytest.approx(price, rel=1e-9, abs=1e-9)
         assert t in dict(deciding.passes[number].booked)
@@ -640,7 +642,7 @@ def test_the_record_says_what_decided_each_planned_task() -> None:
     planned = [p["task"] for p in part["plan"] if p["machine"] is not None]
     assert sorted(entry["task"] for entry in part["decided_by"]) == sorted(planned)
     for entry in part["decided_by"]:
-        assert entry["stage"] in ("network", "improvement")
+        assert entry["stage"] in ("network", "move", "swap")
         if entry["stage"] == "network":
             assert entry["task"] in part["passes"][entry["pass"] - 1]["booked"]
     assert sum(p["drawn"] for p in part["passes"]) == 1

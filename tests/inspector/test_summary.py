@@ -11,7 +11,8 @@ import pytest
 from inspected import bulk, on_kubernetes, searched
 
 from flowsched.inspector.record_view import RecordView
-from flowsched.inspector.summary import LISTED, decide_ms, render_overview, render_summary
+from flowsched.inspector.summary import LISTED, STAGE_WORDS, decide_ms, render_overview, render_summary
+from flowsched.round.origin import PlanStage
 from flowsched_models.quantity import format_cores
 
 
@@ -98,13 +99,13 @@ def test_every_placement_shows_the_stage_that_decided_it_and_the_stages_are_coun
             other = "" if entry["runner_up"] is None else f", next {entry['runner_up']:.3f}"
             assert rows[p.task][5] == f"pass {entry['pass']} at {entry['price']:.3f}{other}"
         else:
-            assert rows[p.task][5] == entry["stage"]
+            assert rows[p.task][5] == entry["stage"].replace("_", " ")
     stages = [part.decided_by[p.task]["stage"] for p in part.placements]
-    by = {stage: stages.count(stage) for stage in ("network", "improvement", "gang")}
+    by = {stage: stages.count(stage) for stage in PlanStage if stage == PlanStage.NETWORK or stage in stages}
     assert by == {stage: part.counts[f"decided_by_{stage}"] for stage in by}
     (line,) = (line for line in render_summary(opened).splitlines() if line.startswith("decided by networks"))
-    told = f"networks {by['network']}, by improvement {by['improvement']}, with a gang {by['gang']}"
-    assert line.startswith(f"decided by {told}; {part.counts['passes']} pass")
+    told = ", ".join(f"{STAGE_WORDS[stage]} {count}" for stage, count in by.items())
+    assert line.startswith(f"decided {told}; {part.counts['passes']} pass")
 
 
 def test_a_large_bulk_round_is_told_by_class_unless_all_is_asked_for() -> None:

@@ -167,7 +167,7 @@ def test_records_and_configuration_are_served(site: Site) -> None:
     uid = site.pod("pod")["metadata"]["uid"]
     site.bound("pod")
     record = site.scheduler.record()
-    assert (record["apiVersion"], record["kind"]) == ("flowsched/v3", "Record")
+    assert (record["apiVersion"], record["kind"]) == ("flowsched/v4", "Record")
     (part,) = record["parts"]
     assert [part["fleet"]["machines"][m] for m in part["placements"]["machine"]] == [node]
     assert part["placements"]["task"] == [uid]

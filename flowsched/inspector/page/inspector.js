@@ -3,7 +3,17 @@
 const MODES = { reduced: "reduced cost", price: "price", cost: "cost of a task" };
 const VIEWS = { plan: "Decision", last: "Last network", tables: "Tables" };
 /** What else than a network may have given a task its place. */
-const STAGES = { improvement: "bounded improvement after the passes", gang: "its task group before the first pass" };
+const STAGES = {
+  greedy: "the greedy rule",
+  list_scheduling: "list scheduling",
+  carried: "the plan of the round before",
+  move: "a move in the improvement after the passes",
+  swap: "a swap in the improvement after the passes",
+  gang: "its task group before the first pass",
+  repair: "the last check of relations",
+  never_idle: "the rule that something starts where nothing runs",
+  preemption: "a preemption",
+};
 
 /** The network that decided: of a round of passes the one that placed most tasks. */
 function firstTitle(part) {

@@ -14,6 +14,7 @@ from flowsched_k8s.entries import PodEntry
 from flowsched_k8s.exclusions import PORT, exclusions
 from flowsched_k8s.explanation import placement_note
 from flowsched_k8s.gangs import Gangs
+from flowsched_k8s.grant import to_write
 from flowsched_k8s.instructions import Bind, Instruction, PatchClaim, PatchCondition, PodKey
 from flowsched_k8s.notices import Notices
 from flowsched_k8s.pod_groups import GroupRef, GroupSpec
@@ -452,7 +453,7 @@ class Bindings:
         }
         if entry.cores:
             notes[names.CORES] = format_cores(entry.cores)
-        bind = self.under_way[c.uid] = Bind(entry.key, c.node, notes)
+        bind = self.under_way[c.uid] = Bind(entry.key, c.node, notes, to_write(entry.grant, entry.pod))
         return bind
 
     def _over(self, uid: str) -> None:

@@ -27,6 +27,7 @@ from flowsched_k8s.entries import NodeEntry, PodEntry, PodTemplate, Wants
 from flowsched_k8s.exclusions import Exclusions, exclusions
 from flowsched_k8s.filters import StaticFilter, static_filter
 from flowsched_k8s.gpus import GpuIndex
+from flowsched_k8s.grant import read_grant
 from flowsched_k8s.images import ImageIndex, images_of
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.intent import Intent, read_intent
@@ -114,7 +115,13 @@ class Cache:
         # Cost models beside flow know no devices: they count.
         self.gpus = GpuIndex(self.configuration.gpus if self.configuration.cost_model.is_flow else (), self._touch)
         self.services = Services(
-            self.nodes, self.pods, self.fleet, self.configuration.engine, self.catalogue, self._touch
+            self.nodes,
+            self.pods,
+            self.fleet,
+            self.configuration.engine,
+            self.configuration.load_source.ceiling,
+            self.catalogue,
+            self._touch,
         )
         self._names = self.configuration.scheduler_names
         self.live = False
@@ -151,7 +158,7 @@ class Cache:
             self.version += 1
             kind = self._type_of(node, room)
             pods = self._on_missing_node.pop(name, set())
-            services = {uid for uid in pods if self.pods[uid].intent.service is not None}
+            services = {uid for uid in pods if self.pods[uid].grant is not None}
             self.nodes[name] = NodeEntry(node, kind, room, self.version, pods, services)
             self._put_machine(name)
             return "NodeAdd"
@@ -341,7 +348,7 @@ class Cache:
             moved = pod.spec.node_name != entry.place
             if moved:
                 self._leave(entry)
-                entry.placed_s = now
+                entry.placed_s, entry.grant = now, None
             entry.node, entry.assumed = pod.spec.node_name, ""
             if moved or reshaped or relabelled or renamed or not old.spec.node_name:
                 self._read_bound(entry)
@@ -368,7 +375,8 @@ class Cache:
     def assume(
         self, entry: PodEntry, node: str, width_milli: int, threads: int, cores: tuple[int, ...], now: float
     ) -> None:
-        """Book a pod's place before the API server knows of it."""
+        """Book a pod's place before the API server knows of it. A service is granted what it asks for by then."""
+        entry.grant = self.services.grant(entry, node, threads, cores)
         entry.assumed, entry.assumed_s, entry.placed_s = node, now, now
         entry.width_milli = max(width_milli, entry.request_milli)
         entry.threads, entry.cores, entry.started_s = threads, cores, now
@@ -378,7 +386,7 @@ class Cache:
         """Take an assumption back."""
         if entry.assumed and not entry.node:
             self._leave(entry)
-            entry.assumed = ""
+            entry.assumed, entry.grant = "", None
             entry.wants = None
 
     def hold_width(self, entry: PodEntry, asked_milli: int) -> None:
@@ -468,6 +476,10 @@ class Cache:
         entry.width_milli = max(entry.asked_milli, entry.request_milli)
         entry.threads = small_number(notes.get(THREADS, ""), max(1, -(-entry.request_milli // MILLI)))
         entry.cores = core_set(notes.get(CORES, ""))
+        if entry.grant is None:
+            entry.grant = read_grant(entry.pod)
+        if entry.grant is not None:
+            entry.threads, entry.cores = entry.grant.threads, entry.grant.cores
         started = entry.pod.status.start_time
         if started:
             entry.started_s = seconds(started)
@@ -806,5 +818,5 @@ class Cache:
 
     def free_cores(self, name: str) -> tuple[int, ...]:
         """Virtual CPUs of a node that belong to no latency service, ascending."""
-        taken = {c for entry, _ in self.services.on(name) for c in entry.cores}
+        taken = {c for entry, wish in self.services.on(name) for c in entry.cores[: wish.core_count]}
         return tuple(c for c in range(self.nodes[name].type.vcpus) if c not in taken)

@@ -33,6 +33,8 @@ DEFAULT_NAMESPACE = f"{COMPONENT}-system"
 """Where flowsched runs, if nothing says otherwise."""
 HEALTH_PORT = 8081
 LOOPBACK_PORT = 8444
+EVERY_NAMESPACE = "*"
+"""Names all namespaces that are not named themselves."""
 LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED = re.compile(rf"(?:{SUBDOMAIN.pattern}/)?{LABEL_NAME.pattern}")
@@ -108,6 +110,16 @@ Namespace = Annotated[str, _matching(_DNS_LABEL, "is not a namespace", "small le
 PodGroupSource = Literal["scheduling.x-k8s.io", "labels", "kueue.x-k8s.io", "scheduling.k8s.io"]
 Count = Annotated[int, Field(ge=1, le=10_000)]
 Gain = Annotated[float, Field(ge=0, le=1e9)]
+Multiple = Annotated[float, Field(ge=1, le=1e6)]
+NamespaceOrAll = Annotated[
+    str,
+    _matching(
+        re.compile(rf"\*|{_DNS_LABEL.pattern}"),
+        "is not a namespace",
+        "small letters, digits and '-', at most 63, or '*' for all others",
+        63,
+    ),
+]
 
 
 class ClientConnection(Section):
@@ -216,6 +228,11 @@ class LoadSettings(Section):
     interval_s: Duration = key("time between two readings", 15.0)
     stale_after_s: Duration = key("a reading older than this is not used: the load stated in the SLO is", 60.0)
     timeout_s: Duration = key("longest time one reading may take", 5.0)
+    ceiling: dict[NamespaceOrAll, Multiple] = key(
+        "by namespace, `*` for all others: with up to how many times the load that it was "
+        "[granted](kubernetes.md#what-a-service-keeps-off) a bound service counts; 1 where nothing is said",
+        {},
+    )
 
 
 class RecordSettings(Section):

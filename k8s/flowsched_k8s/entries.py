@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from flowsched_k8s.affinity import PodRelations, SoftTerm
 from flowsched_k8s.attached_volumes import Attached
 from flowsched_k8s.filters import StaticFilter
+from flowsched_k8s.grant import Grant
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.intent import Intent
 from flowsched_k8s.latency import ServiceWish
@@ -95,6 +96,8 @@ class PodEntry:
     assumed_s: float = 0.0
     threads: int = 1
     cores: tuple[int, ...] = ()
+    grant: Grant | None = None
+    """Of a latency service that is or is assumed on a node: what it was granted there."""
     width_milli: int = 0
     """What it holds of its node's CPU: the larger of its request and of ``asked_milli``."""
     asked_milli: int = 0
@@ -183,4 +186,4 @@ class NodeEntry:
     pods: set[str] = field(default_factory=set)
     """uids of pods that are or are assumed to be here."""
     services: set[str] = field(default_factory=set)
-    """Of them, those that say that they are latency services."""
+    """Of them, those that were granted a goal as latency services."""

@@ -29,6 +29,10 @@ class Bind:
     pod: PodKey
     node: str
     annotations: Mapping[str, str] = field(default_factory=dict)
+    grant: str | None = None
+    """Before that, the message of the pod's condition about what it is granted; empty takes the condition back, None leaves
+    it as it is.
+    """
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,8 @@ class Slo:
 
     p95_us: float
     qps: float
+    names_load: bool = True
+    """Whether the load is the goal's own; otherwise it is the one that is annotated, which changes."""
 
 
 @dataclass(frozen=True)
@@ -240,7 +242,7 @@ def _slo(text: str, load_qps: float | None) -> Slo:
         return Slo(p95_us, _positive_rate(match[2].strip(), help))
     if not load_qps:
         raise QuantityError(f"{_shown(text)} names no load", f"{help}, or give the load in {names.LOAD}")
-    return Slo(p95_us, load_qps)
+    return Slo(p95_us, load_qps, names_load=False)
 
 
 def _p95(text: str, help: str) -> float:

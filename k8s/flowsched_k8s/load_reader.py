@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from flowsched_k8s.cache import Cache
+from flowsched_k8s.entries import PodEntry
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.loads import AnnotationSource, LoadError, Loads, LoadSource, PrometheusSource, ServicePod
 
@@ -58,13 +59,21 @@ class LoadReader:
 
     def _load_of(self, key: PodKey) -> float | None:
         entry = self._cache.pods.get(key.uid)
-        if entry is None or entry.intent.slo is None or self._loads is None:
+        if entry is None or self._loads is None or (stated := _stated_qps(entry)) is None:
             return None
-        return self._loads.load(key, entry.intent.slo.qps, self._clock()).qps
+        return self._loads.load(key, stated, self._clock()).qps
 
     def _service_pods(self) -> list[ServicePod]:
         return [
-            ServicePod(e.key, e.place, e.intent.slo.qps, e.intent.load_qps)
+            ServicePod(e.key, e.place, stated, e.intent.load_qps)
             for e in self._cache.pods.values()
-            if e.intent.service is not None and e.intent.slo is not None
+            if (stated := _stated_qps(e)) is not None
         ]
+
+
+def _stated_qps(entry: PodEntry) -> float | None:
+    """The load of a service's goal: of the one that it was granted, or else of the one that it asks for."""
+    if entry.grant is not None:
+        return entry.grant.wish.qps
+    intent = entry.intent
+    return None if intent.service is None or intent.slo is None else intent.slo.qps

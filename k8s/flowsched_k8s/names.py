@@ -74,6 +74,10 @@ INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 # Conditions, their reasons, reasons of events.
 POD_SCHEDULED = "PodScheduled"
+GRANTED = f"{PREFIX}/granted"
+"""Of a latency service: the goal that keeps others off its node."""
+BOUND = "Bound"
+WITHDRAWN = "Withdrawn"
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"
 DISRUPTION_TARGET = "DisruptionTarget"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import MILLI
 from flowsched.pricing.headroom import Headroom, headroom, job_behaviour, service_pressure
+from flowsched_k8s.configuration import EVERY_NAMESPACE
 from flowsched_k8s.entries import NodeEntry, PodEntry
+from flowsched_k8s.grant import Grant
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.latency import ServiceWish, choose_curve
 from flowsched_models.catalogue import Catalogue
@@ -25,6 +27,8 @@ class Services:
     _pods: Mapping[str, PodEntry]
     _fleet: Fleet
     _settings: Settings
+    _ceilings: Mapping[str, float]
+    """By namespace, how many times the load of its goal a service may count with; 1 where none is named."""
     catalogue: Catalogue
     _touch: Callable[[str], None]
     """Told of each node of which something changes."""
@@ -34,6 +38,9 @@ class Services:
     def behaviour(self, entry: PodEntry) -> tuple[float, float]:
         """(sensitivity, pressure on its node): a service's, a measured job's or the neutral profile's."""
         cores = entry.request_milli / MILLI
+        counted = self.counted(entry)
+        if counted is not None:
+            return 0.0, service_pressure(self.catalogue.services[counted.profile], cores, counted.qps)
         if entry.intent.service is not None:
             profile = self.catalogue.services[entry.intent.service]
             return 0.0, service_pressure(profile, cores, self.qps(entry) or 0.0)
@@ -41,11 +48,13 @@ class Services:
 
     def qps(self, entry: PodEntry) -> float | None:
         """Load of a service: measured, else annotated, else what its goal was stated for."""
+        load, slo = self._load(entry), entry.intent.slo
+        return load if load is not None else (slo.qps if slo else None)
+
+    def _load(self, entry: PodEntry) -> float | None:
+        """The load that a service has now, as far as that is known."""
         measured = self._loads(entry.key)
-        if measured is not None:
-            return measured
-        slo = entry.intent.slo
-        return entry.intent.load_qps if entry.intent.load_qps is not None else (slo.qps if slo else None)
+        return entry.intent.load_qps if measured is None else measured
 
     def read_loads(self, source: Callable[[PodKey], float | None]) -> None:
         """Where measured loads come from from now on; places of services are priced anew."""
@@ -55,25 +64,48 @@ class Services:
                 self.settle(name)
 
     def wish_of(self, entry: PodEntry) -> ServiceWish | None:
-        """The latency service that a pod is, if it says so and its profile was measured."""
+        """The latency service that a pod is, if it says so and its profile was measured: what it asks for while it waits."""
         intent = entry.intent
         if intent.service is None or intent.slo is None:
             return None
-        clients = self.catalogue.services[intent.service].clients
-        client = intent.client
-        if client is None or client not in clients:
-            # A client that is not named sees the service at its slowest.
-            client = max(clients, key=lambda c: (clients[c], c))
+        client = self._client(intent.service, intent.client)
         qps = self.qps(entry)
         return ServiceWish(
             intent.service, intent.slo.p95_us, intent.slo.qps if qps is None else qps, client, entry.request_milli
         )
 
+    def _client(self, service: str, named: str | None) -> str:
+        """The client of a service that was named, if the service was measured with it."""
+        clients = self.catalogue.services[service].clients
+        if named is not None and named in clients:
+            return named
+        # A client that is not named sees the service at its slowest.
+        return max(clients, key=lambda c: (clients[c], c))
+
+    def grant(self, entry: PodEntry, node: str, threads: int, cores: tuple[int, ...]) -> Grant | None:
+        """What a pod is granted that gets a node, with threads and cores there; None for one that is no service."""
+        wish, slo = self.wish_of(entry), entry.intent.slo
+        if wish is None or slo is None:
+            return None
+        return Grant(node, replace(wish, qps=slo.qps), threads, cores)
+
+    def counted(self, entry: PodEntry) -> ServiceWish | None:
+        """What a pod on a node counts as: what it was granted, with the load that it has now up to the ceiling. None for a
+        pod that was granted nothing.
+        """
+        grant = entry.grant
+        if grant is None or grant.wish.profile not in self.catalogue.services:
+            return None
+        ceilings = self._ceilings
+        multiple = ceilings.get(entry.key.namespace, ceilings.get(EVERY_NAMESPACE, 1.0))
+        wish = grant.counted(self._load(entry), multiple, entry.request_milli)
+        return replace(wish, client=self._client(wish.profile, wish.client))
+
     def on(self, name: str) -> list[tuple[PodEntry, ServiceWish]]:
-        """Latency services on a node, by name."""
+        """Latency services on a node, by name, as they count."""
         here = [self._pods[uid] for uid in self._nodes[name].services] if name in self._nodes else []
         services = sorted(here, key=lambda entry: entry.key)
-        return [(entry, wish) for entry in services if (wish := self.wish_of(entry)) is not None]
+        return [(entry, wish) for entry in services if (wish := self.counted(entry)) is not None]
 
     def headroom_of(self, wish: ServiceWish, machine: MachineType, threads: tuple[int, ...] = ()) -> Headroom | None:
         """What a service leaves its neighbours on a machine; None where it was not measured for its cores."""
@@ -94,7 +126,7 @@ class Services:
 
     def came(self, entry: PodEntry, name: str) -> None:
         """A pod is on a node, or is there and says something else of itself than before."""
-        if entry.intent.service is None:
+        if entry.grant is None:
             self.left(entry, name)
         elif name in self._nodes:
             self._nodes[name].services.add(entry.key.uid)
@@ -117,7 +149,8 @@ class Services:
         for pod, wish in self.on(name):
             left = self.headroom_of(wish, entry.type, (pod.threads,))
             if left is not None:
-                # The fleet compares with all pressure on the node, the service's own included.
-                own = self.behaviour(pod)[1]
+                # The fleet compares with all pressure on the node, the service's own included, as it is booked: what the
+                # load has become since does not count there.
+                own = booked.pressure if (booked := self._fleet.booking(pod.key.uid)) is not None else 0.0
                 cap, slope = min(cap, left.pressure_cap + own), slope + left.slope
         self._fleet.set_service(name, cap, slope)

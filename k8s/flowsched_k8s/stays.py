@@ -34,7 +34,7 @@ def why_always_stays(entry: PodEntry) -> str:
         (NOT_MOVABLE, not is_movable(pod)),
         (BARE, owner is None),
         (LOCAL, _has_local_files(pod)),
-        (LATENCY_SERVICE, intent.service is not None),
+        (LATENCY_SERVICE, intent.service is not None or entry.grant is not None),
         (UNKNOWN_WORK, intent.profile is None and owner is not None and owner.kind == "Job"),
     )
     return next((reason for reason, holds in checks if holds), "")

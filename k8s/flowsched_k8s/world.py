@@ -274,7 +274,7 @@ def node_services(cache: Cache, name: str) -> list[Service]:
         if curve is None:
             continue
         free = [c for c in range(node.type.vcpus) if c not in taken]
-        cores = tuple(c for c in entry.cores if c in free)
+        cores = tuple(c for c in entry.cores if c in free)[: wish.core_count]
         if len(cores) != wish.core_count:
             cores = tuple(free[: wish.core_count])
         if len(cores) != wish.core_count:

@@ -24,7 +24,7 @@ def check_cache(cache: Cache) -> None:
     for name, node in cache.nodes.items():
         for uid in node.pods:
             assert cache.pods[uid].place == name, f"{cache.pods[uid].key} is listed on {name} but is elsewhere"
-        services = {uid for uid in node.pods if cache.pods[uid].intent.service is not None}
+        services = {uid for uid in node.pods if cache.pods[uid].grant is not None}
         assert node.services == services, f"{name} has services {services}, and {node.services} are listed"
     for uid, entry in cache.pods.items():
         if entry.place in cache.nodes:

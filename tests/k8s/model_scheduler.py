@@ -153,7 +153,7 @@ class ModelScheduler:
         bind = self.binds.pop(index)
         if self.state.bindings.withheld(bind, self.now) is not None:
             return None
-        outcome = self.server.bind(bind.pod, bind.node, bind.annotations)
+        outcome = self.server.bind(bind.pod, bind.node, bind.annotations, bind.grant)
         self.replies.append((bind.pod, outcome))
         return outcome
 

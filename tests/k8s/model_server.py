@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
+from flowsched_k8s import names
 from flowsched_k8s.bindings import BindOutcome
 from flowsched_k8s.changes import Change, Gone, Seen
 from flowsched_k8s.instructions import PodKey
@@ -118,6 +119,13 @@ class ModelServer:
         current = self.objects[_kind(thing)][_name(thing.metadata)]
         self.put(replace(current, metadata=replace(current.metadata, labels=dict(labels))))
 
+    def annotate(self, pod: Pod, notes: Mapping[str, str | None]) -> None:
+        """Set annotations of a pod, and remove those that are None."""
+        current = self._current(pod)
+        kept = {**(current.metadata.annotations or {}), **notes}
+        found = {name: text for name, text in kept.items() if text is not None}
+        self.put(replace(current, metadata=replace(current.metadata, annotations=found)))
+
     def cordon(self, name: str, cordoned: bool = True) -> None:
         """As ``kubectl cordon``."""
         node = self.nodes[name]
@@ -134,8 +142,16 @@ class ModelServer:
 
     # What a scheduler asks
 
-    def bind(self, key: PodKey, node: str, annotations: Mapping[str, str] = {}, *, ours: bool = True) -> BindOutcome:
-        """POST a binding. Whether the node exists is not asked, as in Kubernetes."""
+    def bind(
+        self,
+        key: PodKey,
+        node: str,
+        annotations: Mapping[str, str] = {},
+        grant: str | None = None,
+        *,
+        ours: bool = True,
+    ) -> BindOutcome:
+        """PATCH the grant, if there is one, and POST a binding. Whether the node exists is not asked, as in Kubernetes."""
         pod = self.pods.get(key[:2])
         if pod is None:
             return BindOutcome.GONE
@@ -147,6 +163,10 @@ class ModelServer:
             or meta.deletion_timestamp is not None
         ):
             return BindOutcome.CONFLICT
+        if grant is not None:
+            self.put_condition(key, Condition(names.GRANTED, "True" if grant else "False", "", grant))
+            pod = self._current(pod)
+            meta = pod.metadata
         notes = {**(meta.annotations or {}), **annotations}
         self.put(replace(pod, metadata=replace(meta, annotations=notes), spec=replace(pod.spec, node_name=node)))
         if ours:
@@ -155,12 +175,15 @@ class ModelServer:
 
     def patch_condition(self, key: PodKey, reason: str, message: str, nominated_node: str | None) -> None:
         """PATCH PodScheduled=False, and where given the nominated node."""
-        pod = self.read(key)
-        if pod is not None:
-            written = Condition("PodScheduled", "False", reason, message)
-            others = [c for c in pod.status.conditions or () if c.type != written.type]
-            node = pod.status.nominated_node_name if nominated_node is None else nominated_node
-            self.put(replace(pod, status=replace(pod.status, conditions=[*others, written], nominated_node_name=node)))
+        if self.read(key) is not None:
+            self.put_condition(key, Condition("PodScheduled", "False", reason, message), nominated_node)
+
+    def put_condition(self, key: PodKey, written: Condition, nominated_node: str | None = None) -> None:
+        """Give a pod a condition in place of the one of its type, and where given the nominated node."""
+        pod = self.pods[key[:2]]
+        others = [c for c in pod.status.conditions or () if c.type != written.type]
+        node = pod.status.nominated_node_name if nominated_node is None else nominated_node
+        self.put(replace(pod, status=replace(pod.status, conditions=[*others, written], nominated_node_name=node)))
 
     def read(self, key: PodKey) -> Pod | None:
         """GET a pod; another one of its name is not the one that was asked for."""

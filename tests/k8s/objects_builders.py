@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 import msgspec
 from hypothesis import strategies as st
 
-from flowsched_k8s import objects, storage_objects
+from flowsched_k8s import names, objects, storage_objects
+from flowsched_k8s.grant import Grant, written
+from flowsched_k8s.latency import ServiceWish
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -185,6 +187,23 @@ def pod(
     }
     meta = metadata(name, namespace, uid=uid, labels=labels, annotations=annotations, deleting=deleting, owner=owner)
     return decoded(objects.Pod, {"metadata": meta, "spec": fields, "status": status or {"phase": "Pending"}})
+
+
+def granted(
+    node: str,
+    *,
+    profile: str = "memcached",
+    p95_us: float = 1000.0,
+    qps: float = 30_000.0,
+    client: str = "mcperf-dynamic",
+    width_milli: int = 1000,
+    threads: int = 1,
+    cores: tuple[int, ...] = (0,),
+) -> Json:
+    """The status of a service that flowsched has bound: a pod without it was granted nothing."""
+    grant = Grant(node, ServiceWish(profile, p95_us, qps, client, width_milli), threads, cores)
+    condition = {"type": names.GRANTED, "status": "True", "reason": names.BOUND, "message": written(grant)}
+    return {"phase": "Pending", "conditions": [condition]}
 
 
 def taint(key: str, value: str | None = None, effect: str = "NoSchedule") -> Json:

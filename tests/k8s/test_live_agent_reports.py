@@ -182,7 +182,8 @@ def test_the_cluster_scheduler_places_by_the_load_that_the_agent_reports(
     plane: Plane, space: Space, installed: None, tmp_path: Path
 ) -> None:
     """A job goes beside a service only while the service, at the load that the agent measured, keeps its goal beside it."""
-    with running_scheduler(plane, tmp_path, engine={"dueAgeS": 3600.0}) as scheduler, site_of(scheduler, space) as site:
+    settings = {"engine": {"dueAgeS": 3600.0}, "loadSource": {"ceiling": {"*": 100}}}
+    with running_scheduler(plane, tmp_path, **settings) as scheduler, site_of(scheduler, space) as site:
         (node,) = site.nodes(1, labels={names.MACHINE_TYPE: "n2d-highmem-4"})
         wishes = {names.PROFILE: "memcached", names.SLO: "p95=1ms@30Kqps", names.CLIENT: "mcperf-sweep"}
         site.pod("mc", cpu="1", annotations=wishes)

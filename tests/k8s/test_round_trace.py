@@ -155,10 +155,11 @@ def test_counts_are_the_message_and_the_filters(
 
 
 def test_nodes_that_would_miss_a_goal_are_named() -> None:
+    first = b.granted("taken", width_milli=4000, cores=(0, 1, 2, 3))
     state = scheduler(
         b.node("narrow", cpu="1", labels={names.MACHINE_TYPE: "n2d-highcpu-2"}),
         b.node("taken", cpu="4", labels={names.MACHINE_TYPE: "n2d-highmem-4"}),
-        b.pod("first", cpu="1", annotations={**SERVICE, "flowsched.io/cores": "0-3"}, node="taken"),
+        b.pod("first", cpu="4", annotations=SERVICE, node="taken", status=first),
         b.pod("cache", cpu="1500m", annotations={**SERVICE, names.SLO: "p95=1us@900000qps"}),
     )
     record = round_of(state)[1].record()

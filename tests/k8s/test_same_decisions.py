@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from consistency import check_state
-from objects_builders import node, pod
+from objects_builders import granted, node, pod
 from plane import Plane, Space, wait_for
 from running import running_scheduler
 
@@ -33,7 +33,7 @@ from flowsched_k8s.readings import seconds
 from flowsched_k8s.round_input import Fate
 from flowsched_k8s.state import SchedulerState
 from flowsched_models.document import InputError
-from flowsched_models.quantity import format_cores, parse_cores
+from flowsched_models.quantity import parse_cores
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.scenario_file import load_scenario
 
@@ -71,11 +71,19 @@ def cluster(scenario: Scenario) -> list[Any]:
             "flowsched.io/workload-class": "latency-sensitive",
             "flowsched.io/slo": f"p95={s.slo_us:g}us@{s.qps:g}qps",
             "flowsched.io/client": s.client,
-            CORES: format_cores(s.cores),
-            THREADS: str(s.threads),
         }
-        memory = f"{s.memory_mib}Mi"
-        found.append(pod(s.name, cpu=f"{s.width_milli}m", memory=memory, annotations=notes, node=s.machine))
+        status = granted(
+            s.machine,
+            profile=s.profile,
+            p95_us=s.slo_us,
+            qps=s.qps,
+            client=s.client,
+            width_milli=s.width_milli,
+            threads=s.threads,
+            cores=s.cores,
+        )
+        cpu, memory = f"{s.width_milli}m", f"{s.memory_mib}Mi"
+        found.append(pod(s.name, cpu=cpu, memory=memory, annotations=notes, node=s.machine, status=status))
     for t in scenario.tasks:
         widths = ",".join(f"{w // 1000}" for w in t.widths_milli)
         notes = {"flowsched.io/profile": t.profile, "flowsched.io/widths": widths}
@@ -120,13 +128,17 @@ def test_pods_on_a_real_api_server_go_where_the_engine_says(plane: Plane, space:
                     "status": {"allocatable": amounts, "capacity": amounts},
                 },
             )
-        bodies = [as_posted(thing, scheduler.name) for thing in cluster(SCENARIO) if isinstance(thing, Pod)]
+        pods_of_it = [thing for thing in cluster(SCENARIO) if isinstance(thing, Pod)]
+        bodies = [as_posted(thing, scheduler.name) for thing in pods_of_it]
+        grants = {p.metadata.name: msgspec.to_builtins(c) for p in pods_of_it if (c := p.status.conditions)}
 
         def created_in_one_second() -> bool:
             """Like the scenario's tasks: what comes earlier goes earlier where costs are equal."""
             for name in [p["metadata"]["name"] for p in space.pods()]:
                 space.delete_pod(name)
             made = [admin.post(space.pods_path, body) for body in bodies]
+            for name, conditions in grants.items():
+                admin.patch(f"{space.pods_path}/{name}/status", {"status": {"conditions": conditions}})
             return len({pod["metadata"]["creationTimestamp"] for pod in made}) == 1
 
         wait_for(created_in_one_second, "all pods to be created within one second")

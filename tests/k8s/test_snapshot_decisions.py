@@ -49,10 +49,8 @@ def service(name: str, place: str) -> Any:
         names.PROFILE: "memcached",
         names.WORKLOAD_CLASS: "latency-sensitive",
         names.SLO: "p95=1ms@30000qps",
-        names.CORES: "0",
-        names.THREADS: "1",
     }
-    return b.pod(name, cpu="1", memory="64Mi", annotations=notes, node=place)
+    return b.pod(name, cpu="1", memory="64Mi", annotations=notes, node=place, status=b.granted(place))
 
 
 def gang(name: str, members: int, minimum: int, **more: Any) -> list[Any]:

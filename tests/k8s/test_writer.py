@@ -156,6 +156,36 @@ def test_a_lost_reply_is_resolved_by_reading(answers: list[Any], outcome: WriteO
     assert stub.answers == []
 
 
+@pytest.mark.parametrize("grant", ["{}", ""])
+def test_a_grant_is_written_before_the_binding(grant: str) -> None:
+    stub = Stub(Reply(200, DONE))
+    result = stubbed(stub, lambda writer: writer.carry_out(Bind(KEY, "a", grant=grant)))
+    assert result.outcome is WriteOutcome.DONE
+    (patched, posted) = stub.sent
+    assert patched[:2] == ("PATCH", "/api/v1/namespaces/n/pods/p/status") and posted[1].endswith("/p/binding")
+    (condition,) = patched[2]["status"]["conditions"]
+    assert (condition["type"], condition["status"], condition["message"]) == (names.GRANTED, str(bool(grant)), grant)
+    assert patched[2]["metadata"] == {"uid": KEY.uid}
+
+
+@pytest.mark.parametrize(
+    ("answers", "outcome", "posts"),
+    [
+        ([CONFLICT], WriteOutcome.CONFLICT, 0),
+        ([NOT_FOUND], WriteOutcome.GONE, 0),
+        ([Reply(403, b"")], WriteOutcome.REFUSED, 0),
+        ([NEVER], WriteOutcome.RETRY, 0),
+        ([LOST, read(), Reply(200, DONE), Reply(201, DONE)], WriteOutcome.DONE, 1),
+    ],
+)
+def test_nothing_is_bound_whose_grant_was_not_written(answers: list[Any], outcome: WriteOutcome, posts: int) -> None:
+    stub = Stub(*answers)
+    result = stubbed(stub, lambda writer: writer.carry_out(Bind(KEY, "a", grant="{}")))
+    assert result.outcome is outcome
+    assert [method for method, _, _ in stub.sent].count("POST") == posts
+    assert stub.answers == []
+
+
 def test_a_server_that_stays_away_leaves_the_outcome_unknown() -> None:
     stub = Stub(*[LOST] * 1000)
     result = stubbed(stub, lambda writer: writer.resolve(Bind(KEY, "a"), within=60.0))

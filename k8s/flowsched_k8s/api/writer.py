@@ -182,8 +182,15 @@ class Writer:
                 return await self.patch_claim(instruction)
 
     async def bind(self, bind: Bind) -> Result:
-        """POST a binding, once. ``LOST`` must be settled by :meth:`resolve`."""
+        """POST a binding, once, after what the pod is granted. ``LOST`` must be settled by :meth:`resolve`."""
         pod = bind.pod
+        if bind.grant is not None:
+            # A leader that finds the pod bound has to find its grant as well.
+            reason = names.BOUND if bind.grant else names.WITHDRAWN
+            condition = _condition(names.GRANTED, bool(bind.grant), reason, bind.grant, self.now())
+            granted = await self._patch_status(pod, {"conditions": [condition]}, f"grant of {pod}")
+            if granted.outcome not in (WriteOutcome.DONE, WriteOutcome.DRY):
+                return granted
         metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
         if bind.annotations:
             metadata["annotations"] = dict(bind.annotations)

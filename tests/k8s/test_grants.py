@@ -1,0 +1,264 @@
+"""What a latency service keeps off its node is what it was granted when it was bound, whatever its pod says later."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import objects_builders as b
+import pytest
+from consistency import check_state
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_scheduler import ModelScheduler
+from model_server import ModelServer, key_of
+
+from flowsched.cluster.settings import Settings
+from flowsched_k8s import names
+from flowsched_k8s.configuration import Configuration, LoadSettings
+from flowsched_k8s.grant import Grant, read_grant, to_write, written
+from flowsched_k8s.latency import ServiceWish
+from flowsched_k8s.objects import Condition, Pod
+
+K8S = Path(__file__).parents[2] / "k8s"
+GOAL = "p95=1ms@30000qps"
+SAID = {names.PROFILE: "memcached", names.WORKLOAD_CLASS: names.LATENCY_SENSITIVE}
+SERVICES = {"labels": {"app": "svc"}}
+APART = b.affinity(apart=[b.pod_term(names.HOSTNAME, b.selector(app="svc"))])
+
+
+def service(name: str, goal: str = GOAL, namespace: str = "a", cpu: str = "100m", **notes: str) -> Pod:
+    said = {**SAID, names.SLO: goal, **{f"flowsched.io/{key}": text for key, text in notes.items()}}
+    return b.pod(name, namespace, cpu=cpu, memory="16Mi", annotations=said, affinity=APART, **SERVICES)
+
+
+def cluster(count: int = 6, cpu: str = "8", **configuration: Any) -> ModelScheduler:
+    server = ModelServer()
+    for i in range(count):
+        server.put(b.node(f"n{i}", cpu, "32Gi"))
+    return ModelScheduler(server, Configuration(**{"engine": Settings(due_age_s=5.0, due_runs=0.0), **configuration}))
+
+
+def six_services(goal: str = GOAL, **configuration: Any) -> ModelScheduler:
+    """A service of 100m on each of six nodes."""
+    running = cluster(**configuration)
+    running.create(*(service(f"svc{i}", goal) for i in range(6)))
+    running.settle(within=1.0)
+    assert len(set(running.where().values())) == 6
+    return running
+
+
+def say(running: ModelScheduler, name: str, **notes: str | None) -> None:
+    said = {f"flowsched.io/{key.replace('_', '-')}": text for key, text in notes.items()}
+    running.server.annotate(running.server.pods["a", name], said)
+    running.deliver()
+    check_state(running.state)
+
+
+def caps(running: ModelScheduler) -> Mapping[str, float]:
+    """Pressure of others that the services of each node bear."""
+    fleet = running.state.cache.fleet
+    return {name: float(fleet.pressure_cap[fleet.row(name)]) for name in running.state.cache.nodes}
+
+
+def counts(running: ModelScheduler, name: str) -> tuple[Any, ...]:
+    """All that a bound service counts with, in linear prices and in forecasts."""
+    cache = running.state.cache
+    (entry,) = (e for e in cache.pods.values() if e.key.name == name)
+    seen = running.state.inputs.worlds.build(running.now, (), ())
+    (forecast,) = (s for s in seen.services if s.name == entry.key.uid)
+    return cache.services.counted(entry), cache.free_cores(entry.place), caps(running)[entry.place], forecast
+
+
+# What a pod says after it was bound
+
+
+def test_six_small_pods_keep_no_pool_from_others_by_a_load() -> None:
+    running = six_services()
+    for i in range(6):
+        say(running, f"svc{i}", load="1000000000")
+    running.create(
+        *(b.pod(f"plain{i}", "b", cpu="100m") for i in range(5)),
+        b.pod("critical", "b", cpu="100m", priority=2_000_000_000),
+        b.pod("job", "b", cpu="2", annotations={names.PROFILE: "blackscholes"}),
+    )
+    running.settle(within=1.0)
+    assert {f"plain{i}" for i in range(5)} | {"critical", "job"} <= running.where().keys()
+
+
+LATER = {
+    "load": {"load": "1000000000"},
+    "goal": {"slo": "p95=1us@1qps"},
+    "weaker goal": {"slo": "p95=60s@1qps"},
+    "no goal": {"slo": None},
+    "no service": {"profile": None},
+    "job": {"profile": "canneal", "workload_class": "batch"},
+    "client": {"client": "mcperf-30k"},
+    "cores": {"cores": "0-7"},
+    "threads": {"threads": "2"},
+    "all": {"load": "1000000000", "slo": "p95=1us@1qps", "client": "mcperf-dynamic", "cores": "0-7"},
+}
+
+
+@pytest.mark.parametrize("later", LATER)
+def test_a_bound_service_counts_exactly_as_granted(later: str) -> None:
+    running = cluster(1)
+    running.create(service("svc", client="mcperf-sweep"))
+    running.settle(within=1.0)
+    before = counts(running, "svc")
+    say(running, "svc", **LATER[later])
+    assert counts(running, "svc") == before
+    say(running, "svc", load="1000000000")
+    assert counts(running, "svc") == before
+
+
+def test_a_load_that_rises_to_that_of_the_goal_keeps_others_off_at_once() -> None:
+    running = cluster(1)
+    running.create(service("svc"))
+    running.settle(within=1.0)
+    (granted,) = caps(running).values()
+    found = []
+    for qps in (3_000, 10_000, 20_000, 29_000, 30_000, 31_000, 1_000_000):
+        say(running, "svc", load=str(qps))
+        found += caps(running).values()
+    assert found[:5] == sorted(set(found), reverse=True), "each step takes more of what neighbours may cause"
+    assert found[4:] == pytest.approx([granted] * 3)
+
+
+def test_the_load_that_a_service_was_placed_with_is_the_ceiling_of_a_goal_without_one() -> None:
+    running = cluster(1)
+    running.create(service("svc", "p95=1ms", load="20000"))
+    running.settle(within=1.0)
+    before = counts(running, "svc")
+    say(running, "svc", load="30000")
+    assert counts(running, "svc") == before
+    say(running, "svc", load="10000")
+    assert counts(running, "svc")[0].qps == 10_000
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "qps"), [({"a": 2.0, "*": 9.0}, 60_000), ({"*": 3.0}, 90_000), ({"b": 9.0}, 30_000)]
+)
+def test_a_namespace_may_have_a_higher_ceiling(ceiling: dict[str, float], qps: float) -> None:
+    running = cluster(1, load_source=LoadSettings(ceiling=ceiling))
+    running.create(service("svc"))
+    running.settle(within=1.0)
+    assert counts(running, "svc")[0].qps == 30_000
+    say(running, "svc", load="1000000")
+    assert counts(running, "svc")[0].qps == qps
+
+
+def test_a_measured_load_counts_up_to_the_ceiling() -> None:
+    running = six_services()
+    before = caps(running)
+    services, qps = running.state.cache.services, [40_000.0]
+    services.read_loads(lambda key: qps[0])
+    assert caps(running) == pytest.approx(before)
+    qps[0] = 10_000.0
+    services.read_loads(lambda key: qps[0])
+    assert all(cap > before[name] for name, cap in caps(running).items())
+    for i in range(6):
+        say(running, f"svc{i}", load="5000")
+    assert counts(running, "svc0")[0].qps == 10_000, "what is measured counts before what is said"
+
+
+def test_a_smaller_request_pays_for_fewer_cores() -> None:
+    running = cluster(1)
+    running.create(service("svc", cpu="2"))
+    running.settle(within=1.0)
+    assert len(running.state.cache.free_cores("n0")) == 6
+    pod = running.server.pods["a", "svc"]
+    smaller = msgspec.structs.replace(pod.spec, containers=service("svc", cpu="100m").spec.containers)
+    running.server.put(msgspec.structs.replace(pod, spec=smaller))
+    running.deliver()
+    assert len(running.state.cache.free_cores("n0")) == 7
+    assert len(counts(running, "svc")[3].cores) == 1
+
+
+# What is granted, and where it stands
+
+
+def test_a_pod_that_flowsched_did_not_bind_was_granted_nothing() -> None:
+    running = cluster(1)
+    notes = {**SAID, names.SLO: GOAL, names.LOAD: "1000000000", names.CORES: "0-7", names.PLACEMENT: "{}"}
+    running.create(b.pod("svc", "a", cpu="2", node="n0", annotations=notes))
+    assert caps(running) == {"n0": float("inf")}
+    assert len(running.state.cache.free_cores("n0")) == 8
+    assert not running.state.inputs.worlds.build(running.now, (), ()).services
+
+
+def test_the_next_leader_reads_the_grant_from_the_status() -> None:
+    running = cluster(2)
+    running.create(service("svc", cpu="2", client="mcperf-30k"))
+    running.settle(within=1.0)
+    before = counts(running, "svc")
+    say(running, "svc", load="1000000000", slo="p95=1us@1qps", cores="0-7", client=None, profile="canneal")
+    after = ModelScheduler(running.server)
+    assert counts(after, "svc") == before
+    assert after.state.cache.services.counted(next(iter(after.state.cache.pods.values()))) is not None
+
+
+def test_a_grant_is_for_the_node_that_it_was_written_for() -> None:
+    running = cluster(2)
+    (pod,) = running.create(service("svc"))
+    grant = Grant("n1", ServiceWish("memcached", 1.0, 1.0, "mcperf-30k", 8000), 1, tuple(range(8)))
+    running.server.put_condition(key_of(pod), Condition(names.GRANTED, "True", "", written(grant)))
+    running.server.bind(key_of(pod), "n0", ours=False)
+    running.deliver()
+    assert set(caps(running).values()) == {float("inf")}
+
+
+def test_a_grant_of_an_attempt_that_failed_is_taken_back() -> None:
+    running = cluster(1)
+    (pod,) = running.create(service("svc"))
+    running.round()
+    (bind,) = running.binds
+    assert bind.grant and read_grant(pod) is None
+    running.server.put_condition(bind.pod, Condition(names.GRANTED, "True", "", bind.grant))
+    running.server.annotate(pod, {names.SLO: None})
+    running.deliver()
+    running.state.bindings.withdraw(bind.pod.uid, running.state.bindings.unsent(), running.now)
+    running.binds.clear()
+    running.settle(within=5.0)
+    stored = running.server.pods["a", "svc"]
+    assert stored.spec.node_name == "n0" and read_grant(stored) is None
+    assert caps(running) == {"n0": float("inf")}
+
+
+def test_pods_that_are_no_services_have_no_grant() -> None:
+    running = cluster(1)
+    running.create(b.pod("plain", cpu="1"), b.pod("job", cpu="1", annotations={names.PROFILE: "canneal"}))
+    running.round()
+    assert [bind.grant for bind in running.binds] == [None, None]
+
+
+CORES = st.sets(st.integers(0, 63), min_size=1).map(lambda cores: tuple(sorted(cores)))
+
+
+@settings(max_examples=30)
+@given(
+    st.text(min_size=1), st.floats(1.0, 1e8), st.floats(1e-3, 1e9), st.integers(0, 4096_000), st.integers(1, 99), CORES
+)
+def test_what_is_written_is_read_again(
+    word: str, slo_us: float, qps: float, width_milli: int, threads: int, cores: tuple[int, ...]
+) -> None:
+    grant = Grant("n1", ServiceWish(word, slo_us, qps, word, width_milli), threads, cores)
+    condition = {"type": names.GRANTED, "status": "True", "message": to_write(grant, b.pod())}
+    assert read_grant(b.pod(node="n1", status={"phase": "Running", "conditions": [condition]})) == grant
+
+
+@pytest.mark.parametrize(
+    "message", ["", "{", "[]", "{}", "null", '{"node": 1}', '{"node": "n1", "profile": "memcached", "p95Us": -1}']
+)
+def test_what_cannot_be_read_grants_nothing(message: str) -> None:
+    condition = {"type": names.GRANTED, "status": "True", "message": message}
+    assert read_grant(b.pod(node="n1", status={"phase": "Running", "conditions": [condition]})) is None
+
+
+@pytest.mark.parametrize("file", ["manifests/base/role-core.yaml", "chart/templates/roles.yaml"])
+def test_the_role_may_write_grants(file: str) -> None:
+    text = (K8S / file).read_text(encoding="utf-8")
+    assert re.search(r"resources: \[pods/status\],?\s+verbs: \[patch\]", text)

@@ -91,6 +91,9 @@ class Settings:
     aging_crosses_priority: bool = False
     """Whether a due task comes before tasks of higher priority that are not due; otherwise the bound on waiting holds
     within a priority."""
+    kept_per_core: float = _number(4.0, 0.0, 1e6)
+    """On Kubernetes: so many CPUs of its node a latency service keeps from overdue pods for each CPU that it requests, its
+    own request included."""
     drain: bool = False
     """Whether a due task for which no machine has a known end, because tasks that run until they are deleted leave too
     little room, gets a machine that takes no other task until it has room."""

@@ -31,6 +31,8 @@ CHANGE_SETTINGS = (
     "migrated_work",
 )
 """Settings about tasks that run already: not for rounds on Kubernetes, nor for plans of all that waits."""
+KUBERNETES_SETTINGS = ("kept_per_core",)
+"""Settings of rounds on Kubernetes alone."""
 SETTING_NAMES = tuple(f.name for f in fields(Settings))
 
 

@@ -12,7 +12,7 @@ import click
 
 from flowsched.cluster.decision import Decisions, gap_words
 from flowsched.cluster.settings import Settings
-from flowsched.cluster.settings_form import Readers, apply_settings
+from flowsched.cluster.settings_form import KUBERNETES_SETTINGS, SETTING_NAMES, Readers, apply_settings
 from flowsched.cluster.snapshot import MILLI
 from flowsched.cluster.snapshot_file import load_snapshot
 from flowsched.commands.solver_options import SOLVER, TIME_LIMIT, TIME_LIMIT_HELP
@@ -104,10 +104,10 @@ def only(policies: tuple[str, ...]) -> str:
     return policies[0]
 
 
-def _readers(policy: str, cost_model: CostModel | None, own: Sequence[str], *, exact: bool) -> Readers | None:
-    """Who reads the plain settings: flow all of them, other cost models few."""
+def _readers(policy: str, cost_model: CostModel | None, own: Sequence[str], *, exact: bool) -> Readers:
+    """Who reads the plain settings: flow all of them that are not for Kubernetes alone, other cost models few."""
     if cost_model is None:
-        return None
+        return Readers((policy,), tuple(name for name in SETTING_NAMES if name not in KUBERNETES_SETTINGS))
     asked = any(text.partition("=")[0].strip().replace("-", "_") == "exact_tasks" for text in own)
     return Readers(
         (policy,),

@@ -368,6 +368,11 @@ class RecordView:
         return [*asked, *(name for name, title in self.titles.items() if title in asked)]
 
     def find_task(self, name: str) -> tuple[Part, str] | None:
-        """The part that decided on a task, and its name there; ``name`` may be a title, or ``pod/`` and a title."""
+        """The part that decided on a task, and its name there; ``name`` may be a title, or ``pod/`` and a title.
+
+        Of several parts that is the one that placed it, or else the first.
+        """
         wanted = self.names_of(name)
-        return next(((part, task) for part in self.parts for task in part.tasks if task in wanted), None)
+        found = [(part, task) for part in self.parts for task in part.tasks if task in wanted]
+        placed = (f for f in found if len(found) > 1 and any(p.task == f[1] for p in f[0].placements))
+        return next(placed, found[0] if found else None)

@@ -148,14 +148,14 @@ class Bookings:
                 return ""
             patches = found
         cache.volumes.assume(patches)
-        cache.assume(entry, c.node, width, *self._share(entry, c), now)
+        cache.assume(entry, c.node, width, *self._share(entry, c, now), now)
         return Booking(c, patches)
 
     def _release(self, booking: Booking) -> None:
         self._cache.forget(self._cache.pods[booking.chosen.uid])
         self._cache.volumes.forget(booking.patches)
 
-    def _share(self, entry: PodEntry, c: Chosen) -> tuple[int, tuple[int, ...]]:
+    def _share(self, entry: PodEntry, c: Chosen, now: float) -> tuple[int, tuple[int, ...]]:
         """Threads and cores of a placement: what the search said, a service's own cores, or all that are open."""
         if c.threads is not None and c.cores is not None:
             return c.threads, c.cores
@@ -163,6 +163,8 @@ class Bookings:
         open_cores = cache.free_cores(c.node)
         wish = cache.services.wish_of(entry)
         if wish is not None:
+            if len(open_cores) < wish.core_count:
+                open_cores = cache.free_cores(c.node, cache.claim(entry, now))
             return self._inputs.service_threads(wish, entry), open_cores[: wish.core_count]
         count = max(1, len(open_cores))
         allowed = [t for t in entry.intent.threads if t <= count]

@@ -31,6 +31,7 @@ from flowsched_k8s.grant import read_grant
 from flowsched_k8s.images import ImageIndex, images_of
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.intent import Intent, read_intent
+from flowsched_k8s.keepers import PrecedenceClaim
 from flowsched_k8s.names import CORES, THREADS, VOLUME_LIMIT_PREFIX, ZONE
 from flowsched_k8s.neutral import machine_type, with_neutral
 from flowsched_k8s.objects import Meta, Node, Pod
@@ -232,6 +233,7 @@ class Cache:
 
     def _drop_node(self, name: str) -> None:
         pods = self.nodes.pop(name).pods
+        self.services.settle(name)
         if pods:
             self._on_missing_node[name] = pods
         row = self.fleet.row(name)
@@ -796,6 +798,11 @@ class Cache:
         self._declared -= gone
         self.invalidate_wants(lambda e: not gone.isdisjoint(e.wants.joins if e.wants is not None else ()))
 
+    def claim(self, entry: PodEntry, now: float) -> PrecedenceClaim:
+        """What a waiting pod has before services."""
+        overdue = now - entry.waits_since_s > self.configuration.engine.due_age_s
+        return PrecedenceClaim(entry.priority, overdue)
+
     def invalidate_wants(self, which: Callable[[PodEntry], bool]) -> None:
         """Pods whose wants have to be worked out again."""
         self._wants_version += 1
@@ -816,7 +823,15 @@ class Cache:
             if entry.place:
                 self._arrive(entry)
 
-    def free_cores(self, name: str) -> tuple[int, ...]:
-        """Virtual CPUs of a node that belong to no latency service, ascending."""
-        taken = {c for entry, wish in self.services.on(name) for c in entry.cores[: wish.core_count]}
+    def free_cores(self, name: str, claim: PrecedenceClaim | None = None) -> tuple[int, ...]:
+        """Virtual CPUs of a node that belong to no latency service, ascending; with those of services that leave theirs to
+        pods with a claim.
+        """
+        per_core = self.configuration.engine.kept_per_core
+        taken = {
+            c
+            for entry, wish in self.services.on(name)
+            if claim is None or not claim.leaves(wish.core_count, entry.priority, entry.request_milli, per_core)
+            for c in entry.cores[: wish.core_count]
+        }
         return tuple(c for c in range(self.nodes[name].type.vcpus) if c not in taken)

@@ -9,8 +9,9 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from flowsched.cluster.settings import Settings
-from flowsched.cluster.settings_form import CHANGE_SETTINGS, WORDS, apply_settings
+from flowsched.cluster.settings_form import CHANGE_SETTINGS, KUBERNETES_SETTINGS, WORDS, apply_settings
 from flowsched.scale import choice
+from flowsched.scale.policies.flow import PRESSURE
 from flowsched.scale.policy import Feature
 from flowsched_k8s.names import FLOW
 from flowsched_models.document import Document, InputError, KeyPath, Problem, name_help
@@ -56,6 +57,9 @@ _ALWAYS_READ = ("due_age_s", "aging_crosses_priority", "slo_margin")
 def _read_with(features: Sequence[Feature]) -> list[str]:
     """The engine's settings that rounds of a cost model with these features read."""
     read = {*_ALWAYS_READ, *choice.plain_settings(features)}
+    if any(feature.name == PRESSURE for feature in features):
+        # Others break goals of services that are there.
+        read |= {*KUBERNETES_SETTINGS}
     return [name for name in _KEYS.values() if name in read]
 
 

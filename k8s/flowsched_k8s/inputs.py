@@ -104,8 +104,9 @@ class InputBuilder:
         none = frozenset[str]()
         group_priority: dict[GroupRef, int] = {}
         for entry, wants in zip(entries, wanted, strict=True):
-            # Once it is due, a pod takes what it would not take before.
-            due = entry.intent.min_utility is not None and now - entry.waits_since_s > due_age_s
+            # Once it is due, a pod takes what it would not take before, and a service cores that others do not pay for.
+            due = entry.intent.min_utility is not None or wants.service is not None
+            due = due and now - entry.waits_since_s > due_age_s
             over = passed_over.get(entry.key.uid, none) if passed_over else none
             by_class.setdefault((same[kind_of[id(wants)]], due, over), []).append(entry)
             ref = wants.group
@@ -115,7 +116,7 @@ class InputBuilder:
         group_priority |= {ref: spec.priority for ref, spec in specs.items() if spec.priority is not None}
         forecast = self._forecast_groups(entries) if group_priority else frozenset()
         wholes = [
-            self._class(members, group_priority, forecast, over, roles[kind])
+            self._class(members, group_priority, forecast, over, roles[kind], now)
             for (kind, _, over), members in by_class.items()
         ]
         self._careful -= group_priority.keys()
@@ -156,6 +157,7 @@ class InputBuilder:
             titles={e.key.uid: str(e.key) for e in (*entries, *(cache.pods[uid] for uid in beside))},
             rounds_waited=rounds_waited or {},
             gpus=cache.gpus.now(),
+            keepers=dict(cache.services.keepers),
             keep_record=keep_record,
         )
         return given if at_once and given.only_reads else replace(given, fleet=cache.fleet.copy())
@@ -209,6 +211,7 @@ class InputBuilder:
         forecast: Collection[GroupRef],
         passed_over: frozenset[str],
         roles: Roles,
+        now: float,
     ) -> ClassInput:
         cache = self._cache
         first = members[0]
@@ -229,7 +232,7 @@ class InputBuilder:
         if wants.soft:
             preference = preference + self._sought(wants)
         if wants.service is not None:
-            allowed = allowed & self._keeps_goal(wants.service, first)
+            allowed = allowed & self._keeps_goal(wants.service, first, now)
         sensitivity, pressure = cache.services.behaviour(first)
         gpus = cache.gpus.asked(first.needs)
         measured = first.intent.profile is not None and first.request_milli > 0
@@ -435,9 +438,10 @@ class InputBuilder:
         found: NDArray[np.float64] = slow[cache.types[: cache.fleet.rows]]
         return found
 
-    def _keeps_goal(self, wish: ServiceWish, entry: PodEntry) -> NDArray[np.bool_]:
+    def _keeps_goal(self, wish: ServiceWish, entry: PodEntry, now: float) -> NDArray[np.bool_]:
         """Nodes where a service would meet its p95 goal beside what is there, on cores of its own."""
         cache = self._cache
+        claim = cache.claim(entry, now)
         fleet = cache.fleet
         caps = np.array([self._cap(wish, entry, t) for t in cache.type_list] or [0.0])
         ok: NDArray[np.bool_] = fleet.pressure() <= caps[cache.types[: fleet.rows]]
@@ -445,7 +449,7 @@ class InputBuilder:
             row = fleet.row(name)
             if row is not None and ok[row]:
                 ok[row] = (
-                    len(cache.free_cores(name)) >= wish.core_count
+                    len(cache.free_cores(name, claim)) >= wish.core_count
                     if node.pods
                     else (node.type.vcpus >= wish.core_count)
                 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -31,13 +31,14 @@ from flowsched.scale.preparation import prepare
 from flowsched.scale.reasons import Cause as LeftCause
 from flowsched.scale.snapshot_input import input_of_snapshot
 from flowsched.solvers import Solver
-from flowsched.support.arrays import FloatArray
+from flowsched.support.arrays import BoolArray, FloatArray
 from flowsched_k8s.gpu_costs import gpu_costs
+from flowsched_k8s.keepers import PrecedenceClaim, kept_rows, yielded_fleet, yielded_world, yielding_rows
 from flowsched_k8s.measured_pods import MeasuredPods, book
 from flowsched_k8s.queue import Cause
 from flowsched_k8s.round_input import Chosen, ClassInput, Fate, Held, RoundInput, RoundResult
 from flowsched_k8s.round_trace import Filtered, KubernetesTrace, PartRecipe, Told
-from flowsched_k8s.why_not import group_waits, held_node, no_room, room
+from flowsched_k8s.why_not import group_waits, held_node, kept_off, no_room, room
 from flowsched_models.runtime import HostFactory
 
 LOG = logging.getLogger(__name__)
@@ -182,12 +183,13 @@ class _Round:
         for nominee in given.nominated:
             nominee.take_room(self.fleet)
         for level in self._levels():
-            priority = level[0].priority
+            priority, told = level[0].priority, len(self.held)
             here = {uid for c in level for uid in c.uids}
             open_ = [n for n in nominated.values() if n.priority < priority or n.uid in here]
             for nominee in open_:
                 nominee.leave_room(self.fleet)
             self._level(level, priority)
+            self._past_services(level, told)
             placed = {c.uid for c in self.chosen} if open_ else set()
             for nominee in open_:
                 if nominee.uid in placed:
@@ -243,6 +245,82 @@ class _Round:
             self._measured(forecast, priority)
             self.timings["search"] += (self.clock() - began) * 1e3
         self._bulk([c for c in level if c.task is None], level[-1].priority)
+
+    # Pods that services keep off
+
+    def _past_services(self, level: list[ClassInput], told: int) -> None:
+        """Place pods of a level that are kept off by services alone, and to which these yield. ``told``: how many pods had
+        been held before the level.
+
+        Goals come first: only what found no place beside them is looked at again, where services yield.
+        """
+        given = self.given
+        if not given.keepers or len(self.held) == told:
+            return
+        kept = kept_rows(given.keepers, self.fleet)
+        classes = {uid: c for c in level for uid in c.uids}
+        started = {classes[c.uid].group for c in self.chosen if c.uid in classes} - {None}
+        claims: dict[PrecedenceClaim, list[ClassInput]] = {}
+        for i, held in enumerate(self.held[told:], told):
+            c = classes[held.uids[0]]
+            if held.fate is Fate.ERROR or c.group in started:
+                continue
+            rows = self._room(c)
+            # Members of a group may each have a place elsewhere, and all of them not.
+            if not rows.any() or not (rows & kept).any() or (c.group is None and (rows & ~kept).any()):
+                continue
+            self.held[i] = kept_off(given, c, held, rows & kept)
+            for overdue in (True, False):
+                claim = PrecedenceClaim(c.priority, overdue)
+                uids = set(held.uids) & {
+                    uid for uid, since in zip(c.uids, c.since_s, strict=True) if overdue is self._is_overdue(since)
+                }
+                if uids and (rows & yielding_rows(given.keepers, self.fleet, claim)).any():
+                    claims.setdefault(claim, []).append(_only(c, uids))
+        for claim in sorted(claims, key=lambda claim: (-claim.priority, not claim.overdue)):
+            self._past(claim, claims[claim])
+
+    def _past(self, claim: PrecedenceClaim, classes: list[ClassInput]) -> None:
+        """Place pods with a claim in what services yield to them."""
+        given, per_core = self.given, self.given.settings.kept_per_core
+        yielded = replace(
+            given,
+            classes=tuple(classes),
+            fleet=yielded_fleet(given.keepers, self.fleet, claim, per_core),
+            world=yielded_world(given.keepers, given.world, claim, per_core),
+            keepers={},
+            nominated=(),
+        )
+        past = _Round(yielded, self.solver, self.engine, self.clock)
+        past.measured = MeasuredPods(yielded, self.measured.joined, self.measured.closed)
+        past.parts = list(self.parts)  # they are numbered
+        past._level(classes, claim.priority)
+        for stage, ms in past.timings.items():
+            self.timings[stage] += ms
+        self.solve_ms += past.solve_ms
+        placed = {c.uid for c in past.chosen}
+        if not placed:
+            return
+        self.chosen += past.chosen
+        self.parts = past.parts
+        self.bulk_cells += past.bulk_cells
+        if not given.only_reads:
+            by_uid = {uid: c for c in classes for uid in c.uids}
+            for chosen in past.chosen:
+                book(self.fleet, by_uid[chosen.uid], chosen.uid, chosen.node, chosen.width_milli or 0)
+        self.held = [h for held in self.held if (h := _without(held, placed)).uids]
+        self.plan = tuple(p for p in self.plan if p.task not in placed)
+        self.reservations = tuple(r for r in self.reservations if r.task not in placed)
+
+    def _room(self, c: ClassInput) -> BoolArray:
+        """Nodes with room for a pod of a class that are not kept for another one."""
+        rows = room(self.given, c)
+        shut = {*self.measured.closed, held_node(self.given, c)} if c.task is not None else {held_node(self.given, c)}
+        rows[[row for name in shut if name is not None and (row := self.fleet.row(name)) is not None]] = False
+        return rows
+
+    def _is_overdue(self, since_s: float) -> bool:
+        return self.given.now_s - since_s > self.given.settings.due_age_s
 
     # Measured pods
 
@@ -394,6 +472,17 @@ class _Round:
             max_cost=most,
             counted=c.counted,
         )
+
+
+def _only(c: ClassInput, uids: Collection[str]) -> ClassInput:
+    """A class with some of its pods."""
+    kept = [(uid, since) for uid, since in zip(c.uids, c.since_s, strict=True) if uid in uids]
+    return replace(c, uids=tuple(uid for uid, _ in kept), since_s=tuple(since for _, since in kept))
+
+
+def _without(held: Held, placed: Set[str]) -> Held:
+    """Held pods but for those that were placed after all."""
+    return held if placed.isdisjoint(held.uids) else replace(held, uids=tuple(u for u in held.uids if u not in placed))
 
 
 def _search_part(recipe: Recipe, priority: int, needs: Mapping[str, Mapping[str, int]]) -> Mapping[str, Any]:

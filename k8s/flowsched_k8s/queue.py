@@ -461,7 +461,7 @@ class PodQueue:
 
         ``causes`` say which changes will wake an unschedulable pod (none: every change); pods with equal ``like`` are asked
         for once when a change has a condition. Without ``failed`` there is no other backoff than it had: room is being made
-        for the pod, which takes it as soon as it is there. ``by_s``: when an unschedulable pod is tried again at the latest.
+        for the pod, which takes it as soon as it is there. ``by_s``: when it is tried again at the latest.
         """
         entry = self._entries.get(key)
         if entry is None or entry.place is not Place.IN_FLIGHT:
@@ -479,7 +479,7 @@ class PodQueue:
         if entry.gated:
             self._enter(entry, Place.GATED, GATED)
         elif outcome is AttemptOutcome.POSTPONED:
-            self._delay(entry, now, now + self.postpone_s, POSTPONED)
+            self._delay(entry, now, min(by_s, now + self.postpone_s), POSTPONED)
         elif outcome is AttemptOutcome.UNSCHEDULABLE and not missed:
             self._ordered[Place.UNSCHEDULABLE].put(key, min(by_s, now + self.unschedulable_retry_s))
             for cause in entry.causes:

@@ -179,6 +179,19 @@ class Nominee:
         return f"nominated:{self.uid}"
 
 
+@dataclass(frozen=True)
+class Keeper:
+    """A latency service on a node, whose goal keeps pods off that node."""
+
+    uid: str
+    title: str
+    """NAMESPACE/NAME"""
+    priority: int
+    request_milli: int
+    pressure_cap: float
+    """Pressure of all that is booked on the node, its own included, beyond which its goal breaks."""
+
+
 @dataclass
 class KeptBetween:
     """What rounds keep so that the next one is quicker; it changes no decision. Of the rounds' thread alone."""
@@ -218,6 +231,8 @@ class RoundInput:
     rounds_waited: Mapping[str, int] = field(default_factory=dict)
     """By uid, the rounds before this one that have left a pod waiting; none where it is not named."""
     gpus: RoundGpus = field(default_factory=RoundGpus)
+    keepers: Mapping[str, tuple[Keeper, ...]] = field(default_factory=dict)
+    """By node, the latency services that keep pods off it."""
     keep_record: bool = False
 
     @cached_property
@@ -273,6 +288,8 @@ class Held:
     """Which changes of the cluster may help."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """Nodes by reason text, where the message counts them."""
+    behind_services: str = ""
+    """What their condition says once they are overdue, where services keep them off wherever there is room; else empty."""
 
 
 @dataclass(frozen=True)

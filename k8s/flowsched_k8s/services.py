@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.settings import Settings
@@ -14,6 +14,7 @@ from flowsched_k8s.entries import NodeEntry, PodEntry
 from flowsched_k8s.grant import Grant
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.latency import ServiceWish, choose_curve
+from flowsched_k8s.round_input import Keeper
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.machine import MachineType
 from flowsched_models.neutral import NEUTRAL
@@ -32,6 +33,8 @@ class Services:
     catalogue: Catalogue
     _touch: Callable[[str], None]
     """Told of each node of which something changes."""
+    keepers: dict[str, tuple[Keeper, ...]] = field(default_factory=dict)
+    """By node, the services there whose goals keep pods off."""
     _loads: Callable[[PodKey], float | None] = lambda _key: None
     """No load is measured before :meth:`read_loads`."""
 
@@ -143,14 +146,23 @@ class Services:
         """What the services on a node take, and leave to others, as the fleet has it."""
         entry = self._nodes.get(name)
         if entry is None:
+            self.keepers.pop(name, None)
             return
         self._touch(name)
         cap, slope = float("inf"), 0.0
+        keepers = []
         for pod, wish in self.on(name):
             left = self.headroom_of(wish, entry.type, (pod.threads,))
             if left is not None:
                 # The fleet compares with all pressure on the node, the service's own included, as it is booked: what the
                 # load has become since does not count there.
                 own = booked.pressure if (booked := self._fleet.booking(pod.key.uid)) is not None else 0.0
+                keepers.append(
+                    Keeper(pod.key.uid, str(pod.key), pod.priority, pod.request_milli, left.pressure_cap + own)
+                )
                 cap, slope = min(cap, left.pressure_cap + own), slope + left.slope
+        if keepers:
+            self.keepers[name] = tuple(keepers)
+        else:
+            self.keepers.pop(name, None)
         self._fleet.set_service(name, cap, slope)

@@ -66,6 +66,7 @@ MOST_LATER_KINDS = 32
 """And so many kinds: each costs a millisecond, and several where pods may be evicted for it; for more of them a round would
 not plan (:data:`flowsched_k8s.victims.MOST_WORK`).
 """
+_JUST_AFTER_S = 1e-3
 _CLAIM_LISTS = ("persistentvolumeclaims", "persistentvolumes", "storageclasses")
 """What a pod with a claim cannot be placed without."""
 _DRIVER_LISTS = ("csinodes", "csidrivers", "volumeattachments", "csistoragecapacities")
@@ -584,7 +585,8 @@ class SchedulerState:
                 ended = "error" if held.fate is Fate.ERROR else "unschedulable"
                 self._attempted(waiting, ended, seconds_taken)
                 failed = uid not in preempted.coming
-                out += self._hold(waiting, held.fate, message, held.causes, now, nominated_node, failed=failed)
+                behind = held.behind_services and held.behind_services + self.held_node.said(uid)
+                out += self._hold(waiting, held.fate, message, held.causes, now, nominated_node, behind, failed=failed)
         # Room that the round had given to pods that did not take it was refused to those who are held.
         placed = {booking.chosen.uid for booking in bookings}
         for chosen in result.chosen:
@@ -641,13 +643,21 @@ class SchedulerState:
         causes: frozenset[Cause],
         now: float,
         nominated_node: str | None = None,
+        behind_services: str = "",
         failed: bool = True,
     ) -> list[Instruction]:
-        """An attempt has ended without a place. ``failed``: whether the next one is to be put off for longer."""
-        by_s = self.evictions.late_s(entry.key.uid, now)
+        """An attempt has ended without a place. ``behind_services``: what its condition says once it is overdue, where
+        services keep it off. ``failed``: whether the next one is to be put off for longer.
+        """
+        overdue_s = entry.waits_since_s + self.configuration.engine.due_age_s + _JUST_AFTER_S
+        # Then services yield to it.
+        yield_s = overdue_s if behind_services and now < overdue_s else float("inf")
+        by_s = min(yield_s, self.evictions.late_s(entry.key.uid, now))
         if fate is Fate.POSTPONED:
             self.postponed.add(entry.key.uid)
-            self.queue.requeue(entry.key, now, AttemptOutcome.POSTPONED, causes=causes)
+            self.queue.requeue(entry.key, now, AttemptOutcome.POSTPONED, causes=causes, by_s=yield_s)
+            if behind_services and now >= overdue_s:
+                return self.notices.tell(entry, names.UNSCHEDULABLE, behind_services, now)
             event = self.recorder.postponed(entry.key, message, now)
             return [event] if event is not None else []
         self.postponed.discard(entry.key.uid)

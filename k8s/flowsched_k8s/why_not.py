@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from flowsched.support.arrays import BoolArray
 from flowsched_k8s.affinity import reason_of
-from flowsched_k8s.names import insufficient
+from flowsched_k8s.keepers import named
+from flowsched_k8s.names import SERVICE_GOAL, insufficient
 from flowsched_k8s.queue import Cause, causes_of
 from flowsched_k8s.recorder import histogram
 from flowsched_k8s.round_input import ClassInput, Fate, Held, RoundInput
@@ -25,8 +26,11 @@ def held_node(given: RoundInput, c: ClassInput) -> str | None:
     return held[1] if held is not None and held[0] not in c.uids and c.priority <= held[2] else None
 
 
-def no_room(given: RoundInput, c: ClassInput, uids: tuple[str, ...]) -> Held:
-    """The standard message: how many nodes each filter refuses, the first one that does, resources all of them."""
+def no_room(given: RoundInput, c: ClassInput, uids: tuple[str, ...], kept: BoolArray | None = None) -> Held:
+    """The standard message: how many nodes each filter refuses, the first one that does, resources all of them.
+
+    ``kept``: nodes with room where services keep them off.
+    """
     fleet = given.fleet
     counts: dict[str, int] = {}
     more: set[Cause] = set()
@@ -55,6 +59,8 @@ def no_room(given: RoundInput, c: ClassInput, uids: tuple[str, ...]) -> Held:
     if closed.any():
         counts[GOAL_MISSED] = int(closed.sum())
         more |= {Cause.PROFILE, Cause.RESOURCES}
+    if kept is not None:
+        count(SERVICE_GOAL, kept)
     message = histogram(total, counts)
     held = held_node(given, c)
     if held is not None and (row := fleet.row(held)) is not None and open_[row]:
@@ -62,6 +68,17 @@ def no_room(given: RoundInput, c: ClassInput, uids: tuple[str, ...]) -> Held:
         more.add(Cause.RESOURCES)
     causes = causes_of(text for text in counts if text != GOAL_MISSED) | more
     return Held(uids, Fate.UNSCHEDULABLE, message, causes or frozenset({Cause.OTHER}), counts)
+
+
+def kept_off(given: RoundInput, c: ClassInput, held: Held, rows: BoolArray) -> Held:
+    """The same with the services' names, for pods that services keep off the nodes with room for them: ``rows``."""
+    services = named(given.keepers, given.fleet, rows)
+    waits = f"It waits for {services}."
+    if held.fate is not Fate.POSTPONED:
+        message = f"{held.message} {waits}"
+        return replace(held, message=message, behind_services=message)
+    alone = no_room(given, c, held.uids, rows)
+    return replace(held, message=f"{held.message}; waits for {services}", behind_services=f"{alone.message} {waits}")
 
 
 def group_waits(given: RoundInput, c: ClassInput, uids: tuple[str, ...], why: str) -> Held:

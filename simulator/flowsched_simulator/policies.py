@@ -9,7 +9,13 @@ from typing import Any
 from flowsched.cluster.decision import Scheduler
 from flowsched.cluster.knowledge import Knowledge, knowledge_of
 from flowsched.cluster.settings import TOPOLOGY, TOPOLOGY_WORTH, Settings
-from flowsched.cluster.settings_form import CHANGE_SETTINGS, SETTING_NAMES, Readers, apply_settings
+from flowsched.cluster.settings_form import (
+    CHANGE_SETTINGS,
+    KUBERNETES_SETTINGS,
+    SETTING_NAMES,
+    Readers,
+    apply_settings,
+)
 from flowsched.cluster.snapshot import Task
 from flowsched.disaggregation.registry import (
     DISAGGREGATION_POLICIES,
@@ -180,7 +186,8 @@ def _describe_network(name: str) -> Description:
 
 def _search_settings(name: str) -> tuple[tuple[str, Any], ...]:
     usual, rules = Settings(), PlanRules()
-    plain = tuple((setting, getattr(usual, setting)) for setting in SETTING_NAMES if setting != "objective")
+    unread = ("objective", *KUBERNETES_SETTINGS)
+    plain = tuple((setting, getattr(usual, setting)) for setting in SETTING_NAMES if setting not in unread)
     if name == FLOW:
         return plain
     plain = tuple(pair for pair in plain if pair[0] not in CHANGE_SETTINGS)
@@ -247,7 +254,7 @@ def readers(names: Sequence[str], network_settings: Mapping[str, Sequence[tuple[
     if FLOW_PLAN in names:
         own += PLAN_NAMES
     if FLOW_PLAN in names or any(is_flow(name) for name in names):
-        unread = {"objective"}
+        unread = {"objective", *KUBERNETES_SETTINGS}
         if not any(is_flow(name) for name in names) and not networks:
             unread.update(CHANGE_SETTINGS)
         if FLOW not in names and FLOW_PLAN not in names:

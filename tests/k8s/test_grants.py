@@ -3,65 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import objects_builders as b
 import pytest
-from consistency import check_state
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_scheduler import ModelScheduler
-from model_server import ModelServer, key_of
+from model_server import key_of
+from small_services import GOAL, SAID, caps, cluster, say, service, six_services
 
-from flowsched.cluster.settings import Settings
 from flowsched_k8s import names
-from flowsched_k8s.configuration import Configuration, LoadSettings
+from flowsched_k8s.configuration import LoadSettings
 from flowsched_k8s.grant import Grant, read_grant, to_write, written
 from flowsched_k8s.latency import ServiceWish
-from flowsched_k8s.objects import Condition, Pod
+from flowsched_k8s.objects import Condition
 
 K8S = Path(__file__).parents[2] / "k8s"
-GOAL = "p95=1ms@30000qps"
-SAID = {names.PROFILE: "memcached", names.WORKLOAD_CLASS: names.LATENCY_SENSITIVE}
-SERVICES = {"labels": {"app": "svc"}}
-APART = b.affinity(apart=[b.pod_term(names.HOSTNAME, b.selector(app="svc"))])
-
-
-def service(name: str, goal: str = GOAL, namespace: str = "a", cpu: str = "100m", **notes: str) -> Pod:
-    said = {**SAID, names.SLO: goal, **{f"flowsched.io/{key}": text for key, text in notes.items()}}
-    return b.pod(name, namespace, cpu=cpu, memory="16Mi", annotations=said, affinity=APART, **SERVICES)
-
-
-def cluster(count: int = 6, cpu: str = "8", **configuration: Any) -> ModelScheduler:
-    server = ModelServer()
-    for i in range(count):
-        server.put(b.node(f"n{i}", cpu, "32Gi"))
-    return ModelScheduler(server, Configuration(**{"engine": Settings(due_age_s=5.0, due_runs=0.0), **configuration}))
-
-
-def six_services(goal: str = GOAL, **configuration: Any) -> ModelScheduler:
-    """A service of 100m on each of six nodes."""
-    running = cluster(**configuration)
-    running.create(*(service(f"svc{i}", goal) for i in range(6)))
-    running.settle(within=1.0)
-    assert len(set(running.where().values())) == 6
-    return running
-
-
-def say(running: ModelScheduler, name: str, **notes: str | None) -> None:
-    said = {f"flowsched.io/{key.replace('_', '-')}": text for key, text in notes.items()}
-    running.server.annotate(running.server.pods["a", name], said)
-    running.deliver()
-    check_state(running.state)
-
-
-def caps(running: ModelScheduler) -> Mapping[str, float]:
-    """Pressure of others that the services of each node bear."""
-    fleet = running.state.cache.fleet
-    return {name: float(fleet.pressure_cap[fleet.row(name)]) for name in running.state.cache.nodes}
 
 
 def counts(running: ModelScheduler, name: str) -> tuple[Any, ...]:

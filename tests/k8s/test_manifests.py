@@ -42,7 +42,7 @@ EXAMPLES = K8S / "examples"
 NAMESPACE = "flowsched-system"
 VERSION = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 COMPONENTS = sorted(path.parent.name for path in (MANIFESTS / "components").glob("*/kustomization.yaml"))
-FEATURES = [name for name in COMPONENTS if name != "service-monitor"]
+FEATURES = [name for name in COMPONENTS if name not in ("network-policy", "service-monitor")]
 
 Object = dict[str, Any]
 
@@ -265,6 +265,27 @@ def test_probes_and_ports_are_where_the_configuration_listens() -> None:
     ]
 
 
+def test_prometheus_alone_reaches_the_metrics_and_all_reach_health() -> None:
+    policy = only(DEFAULT, "NetworkPolicy")["spec"]
+    assert policy["podSelector"] == DEPLOYMENT["spec"]["selector"]
+    assert policy["policyTypes"] == ["Ingress"]
+    health, metrics = policy["ingress"]
+    assert health == {"ports": [{"port": "health", "protocol": "TCP"}]}
+    assert [p["port"] for p in metrics["ports"]] == ["metrics"]
+    (source,) = metrics["from"]
+    # Both: a pod of another namespace may bear any label.
+    assert source.keys() == {"namespaceSelector", "podSelector"}
+
+
+def test_prometheus_scrapes_by_tls_and_with_its_token() -> None:
+    (endpoint,) = only(EVERYTHING, "ServiceMonitor")["spec"]["endpoints"]
+    assert (endpoint["scheme"], endpoint["port"], endpoint["path"]) == ("https", "metrics", "/metrics")
+    assert endpoint["bearerTokenFile"] == "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    role, binding = parsed(EXAMPLES / "metrics-role.yaml")
+    assert role["rules"] == [{"nonResourceURLs": [endpoint["path"]], "verbs": ["get"]}]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+
+
 def test_files_are_mounted_where_they_are_read() -> None:
     sources = {v["name"]: v["configMap"]["name"] for v in POD["volumes"] if "configMap" in v}
     mounts = {m["mountPath"]: sources[m["name"]] for m in CONTAINER["volumeMounts"] if m["name"] in sources}
@@ -421,6 +442,15 @@ def test_with_everything_off_the_chart_grants_the_core_alone(helm: Path, tmp_pat
     )
     made = rendered(helm, "--values", str(values))
     assert [o["metadata"]["name"] for o in of_kind(made, "ClusterRole", "Role")] == ["flowsched-core"]
+
+
+def test_the_chart_mounts_a_certificate_and_leaves_the_network_policy_out(helm: Path) -> None:
+    made = rendered(helm, "--set", "tlsSecret=own-tls,networkPolicy.enabled=false")
+    assert not of_kind(made, "NetworkPolicy")
+    pod = only(made, "Deployment")["spec"]["template"]["spec"]
+    assert {"name": "tls", "secret": {"secretName": "own-tls"}} in pod["volumes"]
+    mounts = {m["name"]: m["mountPath"] for m in pod["containers"][0]["volumeMounts"]}
+    assert mounts["tls"] == "/etc/flowsched/tls"
 
 
 def test_a_second_release_shares_nothing_with_the_first(helm: Path) -> None:

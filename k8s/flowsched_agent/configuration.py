@@ -12,6 +12,7 @@ from pydantic.alias_generators import to_camel
 from flowsched.node import Deadline
 from flowsched.support.address import Address, parse_address
 from flowsched.support.configuration import Filled, Place, Section, Several, key, written
+from flowsched.support.protected_server import ProtectedServer
 from flowsched_k8s.names import PREFIX, SCHEDULER_NAME
 from flowsched_models import form
 from flowsched_models.form import DurationUs, Positive, PositiveInt, Rate, parse_name
@@ -62,6 +63,14 @@ def _ordered_cores(value: Any) -> tuple[int, ...]:
 
 def _address(value: Any) -> Address | None:
     return None if value == "" else parse_address(value, METRICS_PORT, '; "" for none')
+
+
+def _loopback(value: Any) -> Address | None:
+    address = _address(value)
+    if address is not None and not address.is_loopback:
+        help = f'write "127.0.0.1:{address.port}"; kubernetes.server has the addresses on the network of a cluster'
+        raise QuantityError(f"{address} is not on loopback", help)
+    return address
 
 
 def _pattern(value: Any) -> Any:
@@ -208,6 +217,20 @@ class Controller(Section):
     settings: dict[str, Any] = key("settings of the controller in camelCase", {})
 
 
+_Address = PlainSerializer(str)
+
+
+class ClusterServer(ProtectedServer):
+    """What the agent serves on the network of a cluster."""
+
+    health: Annotated[Annotated[Address, _Address] | None, written(_address, str)] = key(
+        "address of `/livez`, `/readyz` and `/healthz`; default: none"
+    )
+    metrics: Annotated[Annotated[Address, _Address] | None, written(_address, str)] = key(
+        "address of `/metrics`, by TLS; default: none"
+    )
+
+
 class Kubernetes(Section):
     """The agent as part of a cluster."""
 
@@ -221,6 +244,7 @@ class Kubernetes(Section):
     report_change: Annotated[float, Field(gt=0, le=10)] = key(
         "a load is reported again when it changed by this share", 0.1
     )
+    server: ClusterServer = ClusterServer()
 
 
 class Logging(Section):
@@ -244,8 +268,8 @@ class Configuration(Section):
     controller: Controller = Controller()
     profiles_files: Annotated[tuple[Place, ...], Several] = key("profiles besides the bundled ones", ())
     kubernetes: Kubernetes = Kubernetes()
-    server: Annotated[Annotated[Address, PlainSerializer(str)] | None, written(_address, str)] = key(
-        'address of metrics and health; "" for none', Address("", METRICS_PORT)
+    server: Annotated[Annotated[Address, _Address] | None, written(_loopback, str)] = key(
+        'address on loopback of metrics and health; "" for none', Address("127.0.0.1", METRICS_PORT)
     )
     state_file: Place = key("what was changed, so that it can be restored", DEFAULT_STATE)
     on_exit: Literal["leave", "stop"] = key("started commands go on or are stopped when the agent ends", "leave")

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
+from flowsched.support.address import overlap
+from flowsched.support.protected_server import certificate_conflicts
 from flowsched_agent.catalogue import known_settings, wrong_setting
 from flowsched_agent.configuration import (
     CONFIG_KIND,
@@ -77,8 +79,20 @@ def _conflicts(document: Document, form: Configuration, services: Services, task
         yield from _service_conflicts(document, place, service, form)
     for place, task in tasks:
         yield from _task_conflicts(document, place, task)
+    yield from _server_conflicts(document, form)
     if not form.services and not form.tasks and not form.kubernetes.enabled and "services" not in document.data:
         yield document.problem((), "there is nothing to look after", "name services and tasks, or enable kubernetes")
+
+
+def _server_conflicts(document: Document, form: Configuration) -> Iterator[Problem]:
+    place = ("kubernetes", "server")
+    network = form.kubernetes.server
+    yield from certificate_conflicts(document, place, network)
+    named = {(*place, "health"): network.health, (*place, "metrics"): network.metrics, ("server",): form.server}
+    given = [(where, address) for where, address in named.items() if address is not None]
+    for (_, first), (where, second) in itertools.combinations(given, 2):
+        if overlap(first, second):
+            yield document.problem(where, f"{second} and {first} overlap", "give each a port of its own")
 
 
 def _service_conflicts(

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -32,6 +33,7 @@ from flowsched_models.quantity import format_cores
 
 if TYPE_CHECKING:
     from flowsched_agent.server import Server
+    from flowsched_k8s.api.access import Access
 
 LOG = logging.getLogger(__name__)
 
@@ -87,7 +89,8 @@ def run_agent(
                 LOG.info("%s", sentence)
         chosen, room = configuration.controller, actuator.detected.reservable
         controller = make(node) if make else controller_of(chosen, node, configuration.period_s, room)
-        workloads, report = stack.enter_context(_cluster(configuration, actuator))
+        access = _access(configuration)
+        workloads, report = stack.enter_context(_cluster(configuration, actuator, access))
         watch = _Watched(file)
 
         def each_second(status: Status) -> None:
@@ -109,10 +112,10 @@ def run_agent(
 
         asked.tell(agent.stop)
         prepared = _Prepared()
-        if configuration.server is not None and not once:
-            server = _listen(configuration, agent, clock, prepared)
+        if not once and (configuration.server is not None or access is not None):
+            server = _listen(configuration, agent, clock, prepared, access)
             stack.callback(server.close)
-            LOG.info("listening", extra={"address": str(server.address)})
+            LOG.info("listening", extra={name: str(address) for name, address in server.addresses.items()})
         if make is None and chosen.name != "observe":
             from flowsched.node import flow_node
 
@@ -268,11 +271,12 @@ class _Prepared:
     at_s: float | None = None
 
 
-def _listen(configuration: Configuration, agent: Agent, clock: SystemClock, prepared: _Prepared) -> Server:
-    assert configuration.server is not None
+def _listen(
+    configuration: Configuration, agent: Agent, clock: SystemClock, prepared: _Prepared, access: Access | None
+) -> Server:
     # Neither time nor the extra is needed unless asked for.
     from flowsched_agent.metrics import exposition
-    from flowsched_agent.server import Server
+    from flowsched_agent.server import Network, Server
 
     longest = max(LEAST_STALL_S, STALLED_TICKS * configuration.period_s)
 
@@ -291,17 +295,32 @@ def _listen(configuration: Configuration, agent: Agent, clock: SystemClock, prep
         release = version("flowsched")
     except PackageNotFoundError:
         release = "unknown"
-    return Server(configuration.server, live, ready, lambda accept: exposition(agent.status, release, accept))
+    network = None if access is None else Network(configuration.kubernetes.server, access, time.time)
+    if network is not None and network.settings.metrics is not None and network.settings.authentication == "none":
+        extra = {"key": "kubernetes.server.authentication"}
+        LOG.warning("every caller that reaches the address of metrics is answered, without login", extra=extra)
+    return Server(configuration.server, live, ready, lambda accept: exposition(agent.status, release, accept), network)
+
+
+def _access(configuration: Configuration) -> Access | None:
+    """To the cluster around the agent; None where there is none."""
+    if not configuration.kubernetes.enabled:
+        return None
+    from flowsched_agent.kubernetes.cluster import access_of
+
+    return access_of(configuration.kubernetes)
 
 
 @contextlib.contextmanager
-def _cluster(configuration: Configuration, actuator: LinuxActuator) -> Iterator[tuple[Workloads, _Report]]:
-    if not configuration.kubernetes.enabled:
+def _cluster(
+    configuration: Configuration, actuator: LinuxActuator, access: Access | None
+) -> Iterator[tuple[Workloads, _Report]]:
+    if access is None:
         yield Workloads(), lambda _: None
         return
     from flowsched_agent.kubernetes.cluster import Cluster  # only what this needs takes time to import
 
-    cluster = Cluster(configuration, actuator)
+    cluster = Cluster(configuration, actuator, access)
     cluster.start()
     try:
         yield cluster, cluster.report

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, field_serializer
@@ -16,6 +15,7 @@ from flowsched.cluster.settings import Settings
 from flowsched.support import configuration
 from flowsched.support.address import Address, loopback_only, parse_address
 from flowsched.support.configuration import Filled, Section, Several, key, written
+from flowsched.support.protected_server import ProtectedServer
 from flowsched_k8s.duration import format_duration_s, parse_duration_s
 from flowsched_k8s.engine_form import (
     ENGINE_DEFAULTS,
@@ -252,7 +252,7 @@ class Events(Section):
     keep: Count = key("files to keep in all, as `NAME.1` and so on", 2)
 
 
-class ServerSettings(Section):
+class ServerSettings(ProtectedServer):
     """Where health, metrics and debugging are served."""
 
     health: Listen = key("address of `/livez`, `/readyz` and `/healthz`", Address("", HEALTH_PORT))
@@ -261,23 +261,6 @@ class ServerSettings(Section):
         "address on loopback of these, `/configz` and `/debug`, without TLS and login",
         Address("127.0.0.1", LOOPBACK_PORT),
     )
-    authentication: Literal["kubernetes", "none"] = key(
-        "`kubernetes`: callers of `metrics` show a token, and the API server says whether its user may `get` `/metrics`; "
-        "`none`: every caller is answered",
-        "kubernetes",
-    )
-    certificate_file: Place | None = key(
-        "certificate of `metrics` in PEM, with those that signed it; read again when it changes. Default: one that "
-        "flowsched signs itself"
-    )
-    key_file: Place | None = key("private key of that certificate")
-
-    @property
-    def certificate(self) -> tuple[Path, Path] | None:
-        """Files of certificate and key."""
-        if self.certificate_file is None or self.key_file is None:
-            return None
-        return self.certificate_file, self.key_file
 
 
 class Logging(Section):

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from flowsched.support.address import overlap
+from flowsched.support.protected_server import certificate_conflicts
 from flowsched_k8s.api.access import without_password
 from flowsched_k8s.configuration import (
     DEFAULT_NAMESPACE,
@@ -94,10 +95,7 @@ def _server_conflicts(document: Document, form: ServerSettings) -> Iterator[Prob
     for (_, first), (name, second) in itertools.combinations(named.items(), 2):
         if overlap(first, second):
             yield document.problem(("server", name), f"{second} and {first} overlap", "give each a port of its own")
-    files = {"certificateFile": form.certificate_file, "keyFile": form.key_file}
-    if sum(file is None for file in files.values()) == 1:
-        lacks, has = sorted(files, key=lambda name: files[name] is not None)
-        yield document.problem(("server", lacks), f"is missing, and {has} is given", "name both, or neither")
+    yield from certificate_conflicts(document, ("server",), form)
 
 
 def _election_conflicts(document: Document, form: LeaderElection) -> Iterator[Problem]:

@@ -47,7 +47,7 @@ tasks:
     priority: 3
     deadline: {runtime: 4400us, period: 10ms}
 controller: {settings: {calmS: 2, passes: 3}}
-kubernetes: {enabled: true, nodeName: node-1, report: 10s}
+kubernetes: {enabled: true, nodeName: node-1, report: 10s, server: {health: ":1", metrics: "[::1]:2"}}
 server: "127.0.0.1:0"
 stateFile: state/agent.json
 onExit: stop
@@ -81,6 +81,8 @@ def test_a_whole_file(tmp_path: Path) -> None:
     assert started.deadline is not None and started.deadline.owed == Deadline(4400.0, 10_000.0)
     assert c.controller.settings == {"calmS": 2, "passes": 3}
     assert (c.kubernetes.node_name, c.kubernetes.report_s) == ("node-1", 10.0)
+    network = c.kubernetes.server
+    assert (str(network.health), str(network.metrics), network.authentication) == (":1", "[::1]:2", "kubernetes")
     assert (c.server, c.state_file, c.on_exit) == (Address("127.0.0.1", 0), tmp_path / "state/agent.json", "stop")
 
 
@@ -147,6 +149,22 @@ def test_all_mistakes_come_at_once_with_their_lines(tmp_path: Path) -> None:
         (HEAD + "kubernetes: {enabled: true}\nperiod: 1m\n", "'m' is not a unit of time here"),
         (HEAD + "kubernetes: {enabled: true}\nperiod: 5ms\nstatsTimeout: 1ms\n", "must be from 10 ms to 10 s"),
         (HEAD + "kubernetes: {enabled: true}\nserver: nowhere\n", "'nowhere' is not an address to listen on"),
+        (
+            HEAD + "kubernetes: {enabled: true}\nserver: ':9464'\n",
+            'server: :9464 is not on loopback; write "127.0.0.1:9464"; kubernetes.server has the addresses on the network',
+        ),
+        (
+            HEAD + "kubernetes: {enabled: true, server: {health: ':1', metrics: ':1'}}\n",
+            "kubernetes.server.metrics: :1 and :1 overlap; give each a port of its own",
+        ),
+        (
+            HEAD + "kubernetes: {enabled: true, server: {health: ':9464'}}\n",
+            "server: 127.0.0.1:9464 and :9464 overlap",
+        ),
+        (
+            HEAD + "kubernetes: {enabled: true, server: {keyFile: a}}\n",
+            "kubernetes.server.certificateFile: is missing, and keyFile is given",
+        ),
         (HEAD + "kubernetes: {enabled: true}\nprofilesFiles: [gone.yaml]\n", "there is no such file"),
         (HEAD + "tasks: [{name: a, find: {cgroup: ../up}}]\n", "'../up' is not the path of a cgroup"),
         (HEAD + "tasks: [{name: a, find: {container: xyz}}]\n", "is not the id of a container"),

@@ -45,6 +45,8 @@ def test_the_role_reads_pods_and_writes_only_through_status() -> None:
     assert {g for g in grants(role) if g[2] not in READS} == {
         ("", "pods/status", "patch"),
         ("", "nodes/status", "patch"),
+        ("authentication.k8s.io", "tokenreviews", "create"),
+        ("authorization.k8s.io", "subjectaccessreviews", "create"),
     }
     binding = only(OBJECTS, "ClusterRoleBinding")
     account = only(OBJECTS, "ServiceAccount")["metadata"]
@@ -97,14 +99,25 @@ def test_the_configuration_is_mounted_where_it_is_read_and_is_for_a_cluster() ->
 
 
 def test_probes_and_the_port_are_where_the_configuration_listens() -> None:
-    assert CONFIGURATION.server is not None and CONFIGURATION.server.host == ""
-    assert [p["containerPort"] for p in CONTAINER["ports"]] == [CONFIGURATION.server.port]
+    network = CONFIGURATION.kubernetes.server
+    assert network.health is not None and network.metrics is not None
+    assert {p["name"]: f":{p['containerPort']}" for p in CONTAINER["ports"]} == {
+        "health": str(network.health),
+        "metrics": str(network.metrics),
+    }
     probes = {k: (v["httpGet"]["path"], v["httpGet"]["port"]) for k, v in CONTAINER.items() if k.endswith("Probe")}
     assert probes == {
-        "startupProbe": ("/livez", "metrics"),
-        "livenessProbe": ("/livez", "metrics"),
-        "readinessProbe": ("/readyz", "metrics"),
+        "startupProbe": ("/livez", "health"),
+        "livenessProbe": ("/livez", "health"),
+        "readinessProbe": ("/readyz", "health"),
     }
+
+
+def test_prometheus_alone_reaches_the_metrics_and_all_reach_health() -> None:
+    policy = only(OBJECTS, "NetworkPolicy")["spec"]
+    assert policy["podSelector"] == DAEMON["spec"]["selector"]
+    of_the_scheduler = parsed(MANIFESTS / "components" / "network-policy" / "network-policy.yaml")[0]["spec"]
+    assert policy["ingress"] == of_the_scheduler["ingress"]
 
 
 def test_it_runs_on_every_node_of_the_pool_and_is_allowed_its_class() -> None:

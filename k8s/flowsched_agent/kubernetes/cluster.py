@@ -47,7 +47,7 @@ class Cluster(Workloads):
         self._actuator = actuator
         self._catalogue = load_catalogue(extra=configuration.profiles_files)
         self._connection = Connection(
-            access or _access(settings), timeout=ANSWER_WITHIN_S, user_agent="flowsched-agent"
+            access or access_of(settings), timeout=ANSWER_WITHIN_S, user_agent="flowsched-agent"
         )
         self._pods = Reflector(
             self._connection,
@@ -155,7 +155,7 @@ class Cluster(Workloads):
             LOG.warning("%s", text)
 
 
-def _access(settings: Kubernetes) -> Access:
+def access_of(settings: Kubernetes) -> Access:
     """The named kubeconfig, else the cluster around the agent; no kubeconfig that happens to be on the node."""
     if settings.kubeconfig is None and not os.environ.get(IN_CLUSTER):
         help = "run the agent in a pod, or name a kubeconfig in kubernetes.kubeconfig"

@@ -240,6 +240,9 @@ class Kubernetes(Section):
     scheduler_names: Annotated[tuple[Name, ...], Several, Filled] = key(
         "pods of these schedulers are steered", (SCHEDULER_NAME,)
     )
+    namespaces: Annotated[tuple[Name, ...], Several] = key(
+        "pods of these namespaces are read and steered, and no right beyond these is needed. Default: all", ()
+    )
     report_s: Seconds = key("shortest time between two reports", 5.0)
     report_change: Annotated[float, Field(gt=0, le=10)] = key(
         "a load is reported again when it changed by this share", 0.1

@@ -57,6 +57,7 @@ class Api:
         self.queries: list[dict[str, list[str]]] = []
         self.refuse: dict[str, int] = {}
         """Status by the start of a path."""
+        self.paths: list[str] = []
         self.cut = threading.Event()
         """Ends the watch that is under way, and its position is forgotten."""
         api = self
@@ -67,6 +68,7 @@ class Api:
             def do_GET(self) -> None:
                 parts = urlsplit(self.path)
                 query = parse_qs(parts.query)
+                api.paths.append(parts.path)
                 api.queries.append({**query, "authorization": [self.headers["Authorization"]]})
                 if "watch" in query:
                     self._watch()
@@ -170,6 +172,17 @@ def test_pods_are_listed_and_followed(api: Api, cluster: Cluster) -> None:
     wait_for(lambda: set(cluster.present()) == {"shop/b"}, "the deleted pod to go")
     assert all(q["fieldSelector"] == [f"spec.nodeName={NODE}"] for q in api.queries)
     assert all(q["authorization"] == ["Bearer abc"] for q in api.queries)
+
+
+def test_only_named_namespaces_are_asked_for(api: Api) -> None:
+    settings = Kubernetes(enabled=True, node_name=NODE, namespaces=("shop", "lab"))
+    made = Cluster(Configuration(kubernetes=settings), None, api.access)  # type: ignore[arg-type]
+    made.start()
+    api.pods.append(named("a"))
+    paths = {f"/api/v1/namespaces/{name}/pods" for name in settings.namespaces}
+    wait_for(api.listed_anew(lambda: paths <= set(api.paths) and set(made.present()) == {"shop/a"}), "both lists")
+    made.stop()
+    assert set(api.paths) == paths
 
 
 def test_a_forgotten_position_and_nonsense_lead_to_another_list(

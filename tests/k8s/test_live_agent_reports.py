@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from plane import Plane, Space, wait_for
+import yaml
+from plane import Plane, RefusedError, Space, wait_for
 from running import running_scheduler, site_of
 from test_manifests import MANIFESTS, kustomized
 
@@ -20,7 +21,7 @@ from flowsched_agent.kubernetes.reporting import Reporter
 from flowsched_agent.status import ServiceStatus, Status
 from flowsched_k8s import names
 from flowsched_k8s.api.access import Access, find_access
-from flowsched_k8s.api.client import MERGE, ApiError, Connection
+from flowsched_k8s.api.client import MERGE, STRATEGIC_MERGE, ApiError, Connection
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.intent import read_intent
 from flowsched_k8s.loads import AnnotationSource, Load, Loads, ServicePod
@@ -46,11 +47,11 @@ def installed(plane: Plane) -> None:
             plane.admin.apply([o], NAMESPACE)
 
 
-def kubeconfig_of(plane: Plane, node: str) -> Path:
+def kubeconfig_of(plane: Plane, node: str, namespace: str = NAMESPACE) -> Path:
     """A kubeconfig with a token of the agent's account that says on which node its pod runs."""
     uid = plane.admin.get(f"/api/v1/nodes/{node}")["metadata"]["uid"]
     spec = {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}}
-    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/flowsched-agent/token"
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/flowsched-agent/token"
     token = plane.admin.post(path, {"spec": spec})["status"]["token"]
     config = {
         "apiVersion": "v1",
@@ -65,17 +66,17 @@ def kubeconfig_of(plane: Plane, node: str) -> Path:
             }
         ],
     }
-    file = plane.folder / f"agent-{node}.kubeconfig"
+    file = plane.folder / f"{namespace}-{node}.kubeconfig"
     file.write_text(json.dumps(config))
     return file
 
 
-def patch(access: Access, path: str, body: Any) -> None:
-    """A merge patch. Raises :class:`ApiError`."""
+def patch(access: Access, path: str, body: Any, kind: str = MERGE) -> None:
+    """A patch. Raises :class:`ApiError`."""
 
     async def send() -> None:
         async with Connection(access) as connection:
-            reply = await connection.request("PATCH", path, body=body, content_type=MERGE)
+            reply = await connection.request("PATCH", path, body=body, content_type=kind)
         if not reply.ok:
             raise ApiError.of(reply)
 
@@ -96,6 +97,13 @@ class Site:
     def refused(self, path: str, annotations: dict[str, str | None], **more: Any) -> str:
         try:
             patch(self.access, path, {"metadata": {"annotations": annotations}, **more})
+        except ApiError as error:
+            return str(error)
+        return ""
+
+    def refused_metadata(self, path: str, metadata: dict[str, Any]) -> str:
+        try:
+            patch(self.access, f"{path}/status", {"metadata": metadata})
         except ApiError as error:
             return str(error)
         return ""
@@ -219,10 +227,149 @@ def test_an_agent_can_write_nothing_else(site: Site) -> None:
         (f"{node}/status", ours, {"status": {"capacity": {"cpu": "99"}}}, "not status"),
         (f"{node}/status", {"kwok.x-k8s.io/node": None}, {}, "annotations of flowsched.io only"),
         (f"{pods}/mine/status", {"other.io/x": "y"}, {}, "annotations of flowsched.io only"),
+        (f"{pods}/mine/status", {"other.io/x": ""}, {}, "annotations of flowsched.io only"),
         (f"{pods}/mine", ours, {}, "forbidden"),
         (node, ours, {}, "forbidden"),
     ):
         assert why in site.refused(path, notes, **more), path
-    labels = {"metadata": {"labels": {"a": "b"}}}
-    with pytest.raises(ApiError, match="not labels"):
-        patch(site.access, f"{node}/status", labels)
+
+
+def test_an_agent_of_named_namespaces_needs_no_right_to_read_others(plane: Plane, site: Site, space: Space) -> None:
+    """With an account of its own here, as another test may need the rights of the usual one."""
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "flowsched-agent"}}
+    plane.admin.apply([account], space.name)
+    for o in yaml.safe_load_all((MANIFESTS.parent / "examples" / "agent-namespaces.yaml").read_text()):
+        if o["metadata"].get("namespace") == "lab":
+            continue
+        if o["kind"] == "RoleBinding":
+            o["metadata"]["namespace"] = space.name
+        elif o["kind"] == "ClusterRoleBinding":
+            o["metadata"]["name"] += f"-{space.name}"
+        for subject in o.get("subjects", ()):
+            subject["namespace"] = space.name
+        plane.admin.apply([o], space.name)
+    mine = site.pod("mc", site.here, SERVICE)
+    kubeconfig = kubeconfig_of(plane, site.here, space.name)
+    settings = Kubernetes(enabled=True, node_name=site.here, kubeconfig=kubeconfig, namespaces=(space.name,))
+    made = Cluster(Configuration(kubernetes=settings), None)  # type: ignore[arg-type]
+    made.start()
+    wait_for(lambda: set(made.present()) == {mine}, "the pod")
+    made.stop()
+    access = find_access(kubeconfig)
+    for path in ("/api/v1/pods", "/api/v1/namespaces/default/pods", f"/api/v1/namespaces/{space.name}/secrets"):
+        assert "forbidden" in listed(access, path)
+    patch(access, f"{space.pods_path}/mc/status", {"metadata": {"annotations": {names.LOAD: "5"}}})
+    patch(access, f"/api/v1/nodes/{site.here}/status", {"metadata": {"annotations": {names.SERVICE_LOAD: "x"}}})
+
+
+def listed(access: Access, path: str) -> str:
+    """Why a list is refused; empty where it is not."""
+
+    async def ask() -> str:
+        async with Connection(access) as connection:
+            reply = await connection.request("GET", path)
+        return "" if reply.ok else str(ApiError.of(reply))
+
+    return asyncio.run(ask())
+
+
+KINDS = {"merge": MERGE, "strategic": STRATEGIC_MERGE, "json": "application/json-patch+json"}
+OWNER = {"apiVersion": "v1", "kind": "Namespace", "name": "kube-system", "uid": "0"}
+METADATA: Mapping[str, Any] = {
+    "labels": {"a": "b"},
+    "annotations": {"other.io/x": "y"},
+    "annotations that are empty": {"other.io/x": ""},
+    "annotations that are there": {"theirs.io/kept": "z"},
+    "annotations that are empty now": {"theirs.io/kept": ""},
+    "annotations that are gone": {"theirs.io/kept": None},
+    "annotations that look alike": {"flowsched.io.evil/x": "y"},
+    "finalizers": ["other.io/x"],
+    "finalizers that are gone": None,
+    "ownerReferences": [OWNER],
+    "ownerReferences that are gone": None,
+    "generateName": "x-",
+    "name": "another",
+    "namespace": "default",
+    "uid": "6a6c1b1e-2b0c-4d9f-8a39-1f0f3fba8f6d",
+    "selfLink": "/x",
+    "creationTimestamp": "2020-01-01T00:00:00Z",
+    "deletionTimestamp": "2020-01-01T00:00:00Z",
+    "deletionGracePeriodSeconds": 1,
+    "generation": 77,
+    "resourceVersion": None,
+    "managedFields": [{}],
+}
+"""Changes of each field that the API has in metadata, some of them in several ways, by merge patch."""
+ITS_OWN = ("generation", "resourceVersion", "managedFields")
+"""What the API server writes itself, whatever is sent."""
+
+
+def test_no_kind_of_change_of_metadata_passes_by_way_of_the_status(site: Site) -> None:
+    """All that the API server would take from an administrator is refused, and nothing of it is changed."""
+    admin, uid = site.space.admin, site.space.admin.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
+    known = set(admin.get("/openapi/v3/api/v1")["components"]["schemas"][META]["properties"])
+    assert known == {name.split(" ")[0] for name in METADATA}, "every field that there is"
+    site.pod("mine", site.here, {"theirs.io/kept": "x"})
+    paths = {"node": f"/api/v1/nodes/{site.here}", "pod": f"{site.space.pods_path}/mine"}
+    theirs = {"annotations": {"theirs.io/kept": "x"}, "ownerReferences": [{**OWNER, "uid": uid}]}
+    admin.patch(paths["node"], {"metadata": {**theirs, "finalizers": ["theirs.io/kept"]}})
+    admin.patch(paths["pod"], {"metadata": {**theirs, "finalizers": ["theirs.io/kept"]}})
+    taken: dict[str, set[str]] = {what: set() for what in paths}
+    for what, path in paths.items():
+        for change, value in METADATA.items():
+            field = change.split(" ")[0]
+            value = [{**OWNER, "uid": uid, "controller": True}] if value == [OWNER] else value
+            before = kept_of(admin.get(path))
+            why = site.refused_metadata(path, {field: value})
+            assert kept_of(admin.get(path)) == before, f"{what}: {change}"
+            try:
+                admin.patch(f"{path}/status", {"metadata": {field: value}})
+            except RefusedError:
+                continue
+            if kept_of(admin.get(path)) != before:
+                taken[what].add(change)
+                assert "an agent writes annotations" in why, f"{what}: {change}: {why!r}"
+                admin.patch(path, {"metadata": {**before, field: before.get(field)}})
+    assert {"labels", "finalizers", "ownerReferences", "annotations that are empty"} <= taken["node"]
+    assert {"labels", "finalizers", "finalizers that are gone", "annotations that are empty now"} <= taken["pod"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_patch_may_write_annotations_and_nothing_else(site: Site, kind: str) -> None:
+    path = f"/api/v1/nodes/{site.here}/status"
+
+    def send(metadata: dict[str, Any]) -> None:
+        (field, value), *_ = metadata.items()
+        body: Any = {"metadata": metadata}
+        if kind == "json":
+            body = [{"op": "add", "path": f"/metadata/{field}", "value": value}]
+        patch(site.access, path, body, KINDS[kind])
+
+    notes = site.space.admin.get(f"/api/v1/nodes/{site.here}")["metadata"]["annotations"]
+    send({"annotations": {**notes, names.BATCH_TASKS: "running=1,paused=0"}})
+    with pytest.raises(ApiError, match="no labels, finalizers, owners"):
+        send({"finalizers": ["other.io/x"]})
+    with pytest.raises(ApiError, match=r"annotations of flowsched\.io only"):
+        send({"annotations": {**notes, "other.io/x": ""}})
+
+
+def test_an_agent_still_reports_about_a_pod_that_is_being_deleted(plane: Plane, site: Site) -> None:
+    (node,) = site.space.make_nodes(1, prefix="bare", kwok=False)
+    site.space.make_pod("mine", annotations=SERVICE)
+    path = f"{site.space.pods_path}/mine"
+    bound = {"metadata": {"name": "mine"}, "target": {"kind": "Node", "name": node}}
+    site.space.admin.post(f"{path}/binding", bound)
+    site.space.delete_pod("mine", grace=600)
+    assert site.space.pod("mine")["metadata"]["deletionTimestamp"]
+    access = find_access(kubeconfig_of(plane, node))
+    patch(access, f"{path}/status", {"metadata": {"annotations": {names.LOAD: "5"}}})
+    assert site.space.pod("mine")["metadata"]["annotations"][names.LOAD] == "5"
+    site.space.delete_pod("mine")
+
+
+META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+
+
+def kept_of(object: dict[str, Any]) -> dict[str, Any]:
+    """Its metadata without what the API server writes itself."""
+    return {name: value for name, value in object["metadata"].items() if name not in ITS_OWN}

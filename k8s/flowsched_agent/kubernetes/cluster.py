@@ -17,7 +17,7 @@ from flowsched_agent.loop_thread import LoopThread
 from flowsched_agent.status import Status
 from flowsched_agent.workloads import Workload, Workloads
 from flowsched_k8s.api.access import IN_CLUSTER, Access, find_access
-from flowsched_k8s.api.client import MERGE, ApiError, Connection, UnreachableError
+from flowsched_k8s.api.client import MERGE, ApiError, Connection, UnreachableError, path_of
 from flowsched_k8s.api.reflector import Reflector
 from flowsched_models.document import InputError
 from flowsched_models.profiles import load_catalogue
@@ -49,15 +49,19 @@ class Cluster(Workloads):
         self._connection = Connection(
             access or access_of(settings), timeout=ANSWER_WITHIN_S, user_agent="flowsched-agent"
         )
-        self._pods = Reflector(
-            self._connection,
-            "/api/v1/pods",
-            NodePod,
-            lambda _: self._renew(),
-            selectors={"fieldSelector": f"spec.nodeName={node}"},
-            reconcile_every=COMPARE_S,
-            unavailable_retry=AGAIN_S,
-        )
+        self._pods = [
+            Reflector(
+                self._connection,
+                path,
+                NodePod,
+                lambda _: self._renew(),
+                selectors={"fieldSelector": f"spec.nodeName={node}"},
+                reconcile_every=COMPARE_S,
+                unavailable_retry=AGAIN_S,
+            )
+            for path in [path_of("/api/v1", "pods", namespace) for namespace in settings.namespaces] or ["/api/v1/pods"]
+        ]
+        """Of all namespaces at once, or one by one."""
         self._present: Mapping[str, PodWorkload] = {}
         self._told: set[str] = set()
         self._reporter = Reporter(settings.report_s, settings.report_change)
@@ -94,20 +98,21 @@ class Cluster(Workloads):
 
     async def _run(self) -> None:
         async with self._connection, asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow())
+            for pods in self._pods:
+                tasks.create_task(self._follow(pods))
             tasks.create_task(self._write())
 
-    async def _follow(self) -> None:
+    async def _follow(self, pods: Reflector[NodePod]) -> None:
         while True:
             try:
-                await self._pods.run()
+                await pods.run()
             except Exception as error:  # Whatever the API server says, the machine is steered on.
                 self._warn(f"the pods of the node are not known freshly: {error!r}")
                 await asyncio.sleep(AGAIN_S)
 
     def _renew(self) -> None:
         found = {}
-        for pod in self._pods.cache.values():
+        for pod in (pod for pods in self._pods for pod in pods.cache.values()):
             read = read_pod(pod, self._catalogue, self._settings.scheduler_names)
             if isinstance(read, str):
                 self._warn(read)

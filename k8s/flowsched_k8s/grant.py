@@ -17,6 +17,10 @@ from flowsched_k8s.objects import Pod, Struct
 from flowsched_k8s.readings import core_set
 from flowsched_models.quantity import format_cores
 
+LOAD, GOAL, PROFILE, CLIENT, CORES = "load", "goal", "profile", "client", "cores"
+CLAIMS = (LOAD, GOAL, PROFILE, CLIENT, CORES)
+"""What a pod may claim that it was not granted."""
+
 
 @dataclass(frozen=True)
 class Grant:

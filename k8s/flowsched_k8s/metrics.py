@@ -166,6 +166,12 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family("flowsched_gang_waiting", "gauge", "Groups of pods waiting for their quorum or for room."),
     Family("flowsched_stale_metrics_nodes", "gauge", "Nodes with a service whose load is not known freshly."),
+    Family(
+        "flowsched_services_beyond_grant",
+        "gauge",
+        "Bound services that count as granted, by what they claim beside that: load, goal, profile, client or cores.",
+        ("claim",),
+    ),
     Family("flowsched_postponed_pods", "gauge", "Pods that could run now but wait because waiting costs less."),
     Family("flowsched_events_dropped_total", "counter", "Events not written because there were too many."),
     Family(

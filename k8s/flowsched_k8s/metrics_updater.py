@@ -10,6 +10,7 @@ from typing import Any
 
 from flowsched_k8s.api.reflector import Reflector, State
 from flowsched_k8s.api.writer import Writer
+from flowsched_k8s.grant import CLAIMS
 from flowsched_k8s.load_reader import LoadReader
 from flowsched_k8s.metrics import Metrics
 from flowsched_k8s.pauses import REASONS, Pauses
@@ -64,6 +65,9 @@ class MetricsUpdater:
         for reason, count in self._records.dropped().items():
             metrics.counter("flowsched_records_dropped_total", reason).inc(self._new(("records", reason), count))
         metrics.gauge("flowsched_stale_metrics_nodes").set(self._load_reader.stale_nodes())
+        claimed = Counter(claim for claims in state.cache.services.beyond.values() for claim in claims)
+        for claim in CLAIMS:
+            metrics.gauge("flowsched_services_beyond_grant", claim).set(claimed[claim])
         for kind, turns in self._turns.items():
             for age, requests in turns.by_age(self._clock()).items():
                 metrics.gauge("flowsched_requests_without_outcome", kind, age).set(requests)

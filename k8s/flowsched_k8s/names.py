@@ -90,6 +90,7 @@ PREEMPTED = "Preempted"
 REBALANCED = "Rebalanced"
 GROUP_UNDONE = "GroupUndone"
 PROFILES_REFUSED = "ProfilesRefused"
+COUNTS_AS_GRANTED = "CountsAsGranted"
 
 # Reason texts of filters: what follows the count in "0/N nodes are available: ...".
 TOO_MANY_PODS = "Too many pods"

@@ -672,6 +672,7 @@ class Process:
                 self._dispatch(self.state.bindings.without_outcome(now))
                 self._dispatch(self.state.bindings.claims_settled(now))
                 self._dispatch(self.state.notices.again(self.state.postponed, now, self.state.bindings.unsettled))
+                self._dispatch(self.state.grant_notices.look(now))
                 self._dispatch(self.state.incomplete_gangs.look(now))
                 self.state.held_node.look(now)
             self._tell_unreadable(now)

@@ -9,11 +9,13 @@ from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import MILLI
 from flowsched.pricing.headroom import Headroom, headroom, job_behaviour, service_pressure
+from flowsched_k8s import names
 from flowsched_k8s.configuration import EVERY_NAMESPACE
 from flowsched_k8s.entries import NodeEntry, PodEntry
-from flowsched_k8s.grant import Grant
+from flowsched_k8s.grant import CLAIMS, CLIENT, CORES, GOAL, LOAD, PROFILE, Grant
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.latency import ServiceWish, choose_curve
+from flowsched_k8s.readings import core_set
 from flowsched_k8s.round_input import Keeper
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.machine import MachineType
@@ -33,6 +35,8 @@ class Services:
     catalogue: Catalogue
     _touch: Callable[[str], None]
     """Told of each node of which something changes."""
+    beyond: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By uid, what services that are bound claim and were not granted."""
     keepers: dict[str, tuple[Keeper, ...]] = field(default_factory=dict)
     """By node, the services there whose goals keep pods off."""
     _loads: Callable[[PodKey], float | None] = lambda _key: None
@@ -99,10 +103,29 @@ class Services:
         grant = entry.grant
         if grant is None or grant.wish.profile not in self.catalogue.services:
             return None
-        ceilings = self._ceilings
-        multiple = ceilings.get(entry.key.namespace, ceilings.get(EVERY_NAMESPACE, 1.0))
-        wish = grant.counted(self._load(entry), multiple, entry.request_milli)
+        wish = grant.counted(self._load(entry), self._multiple(entry), entry.request_milli)
         return replace(wish, client=self._client(wish.profile, wish.client))
+
+    def _multiple(self, entry: PodEntry) -> float:
+        """How many times the load of its goal a service may count with."""
+        ceilings = self._ceilings
+        return ceilings.get(entry.key.namespace, ceilings.get(EVERY_NAMESPACE, 1.0))
+
+    def _claims(self, entry: PodEntry, grant: Grant) -> tuple[str, ...]:
+        """What a service claims and was not granted."""
+        intent, wish = entry.intent, grant.wish
+        load, slo = self._load(entry), intent.slo
+        cores = (entry.pod.metadata.annotations or {}).get(names.CORES)
+        same_goal = slo is not None and slo.p95_us == wish.slo_us and (not slo.names_load or slo.qps == wish.qps)
+        found = {
+            LOAD: load is not None and load > wish.qps * self._multiple(entry),
+            GOAL: not same_goal,
+            PROFILE: intent.service != wish.profile,
+            CLIENT: intent.service == wish.profile and self._client(wish.profile, intent.client) != wish.client,
+            # Until the pod is bound there may be those of an earlier attempt.
+            CORES: bool(entry.node) and cores is not None and core_set(cores) != grant.cores,
+        }
+        return tuple(claim for claim in CLAIMS if found[claim])
 
     def on(self, name: str) -> list[tuple[PodEntry, ServiceWish]]:
         """Latency services on a node, by name, as they count."""
@@ -138,6 +161,7 @@ class Services:
     def left(self, entry: PodEntry, name: str) -> None:
         """A pod is not on a node any more."""
         node = self._nodes.get(name)
+        self.beyond.pop(entry.key.uid, None)
         if node is not None and entry.key.uid in node.services:
             node.services.remove(entry.key.uid)
             self.settle(name)
@@ -152,6 +176,10 @@ class Services:
         cap, slope = float("inf"), 0.0
         keepers = []
         for pod, wish in self.on(name):
+            if pod.grant is not None and (claims := self._claims(pod, pod.grant)):
+                self.beyond[pod.key.uid] = claims
+            else:
+                self.beyond.pop(pod.key.uid, None)
             left = self.headroom_of(wish, entry.type, (pod.threads,))
             if left is not None:
                 # The fleet compares with all pressure on the node, the service's own included, as it is booked: what the

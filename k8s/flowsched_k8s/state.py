@@ -21,6 +21,7 @@ from flowsched_k8s.entries import PodEntry
 from flowsched_k8s.event_recorder import EventRecorder
 from flowsched_k8s.evictions import Evictions
 from flowsched_k8s.gangs import Gangs
+from flowsched_k8s.grant_notices import GrantNotices
 from flowsched_k8s.held_node import HeldNode
 from flowsched_k8s.incomplete_gangs import IncompleteGangs
 from flowsched_k8s.inputs import InputBuilder
@@ -101,6 +102,7 @@ class SchedulerState:
         self.tallies = Tallies()
         self.wakeups = Wakeups(self.cache, self.queue, self.gangs)
         self.notices = Notices(self.cache, self.recorder)
+        self.grant_notices = GrantNotices(self.cache, self.recorder)
         self.held_node = HeldNode(self.cache, self.gangs, self.inputs, self.wakeups)
         self.resizes = Resizes(self.cache, self.wakeups, self.notices)
         self.bindings = Bindings(
@@ -204,6 +206,8 @@ class SchedulerState:
                 self.evictions.joined_by(entry, now)
             elif entry.needs != wanted:
                 self.evictions.joined_by(entry, now)
+            if self.active:
+                out += self.grant_notices.of(entry, now)
             self.resizes.seen(entry)
             self.rebalancing.seen(entry, now)
             if was[2] is None or was[2].metadata.deletion_timestamp != pod.metadata.deletion_timestamp:

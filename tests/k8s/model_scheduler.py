@@ -185,6 +185,7 @@ class ModelScheduler:
         self._carry_out(list(self.state.bindings.overdue(self.now)))
         self._carry_out(self.state.bindings.without_outcome(self.now))
         self._carry_out(self.state.bindings.claims_settled(self.now))
+        self._carry_out(self.state.grant_notices.look(self.now))
         self._carry_out(self.state.incomplete_gangs.look(self.now))
         self.settle(within=0.5)
 

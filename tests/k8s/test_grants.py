@@ -138,6 +138,60 @@ def test_a_smaller_request_pays_for_fewer_cores() -> None:
     assert len(counts(running, "svc")[3].cores) == 1
 
 
+# What it is told
+
+
+BEYOND = {
+    "load": {"load": "30001"},
+    "goal": {"slo": "p95=1ms@30001qps"},
+    "profile": {"profile": None},
+    "client": {"client": "mcperf-30k"},
+    "cores": {"cores": "0-7"},
+}
+
+
+@pytest.mark.parametrize("claim", BEYOND)
+def test_a_service_is_told_once_that_it_counts_as_granted(claim: str) -> None:
+    running = cluster(1)
+    running.create(service("svc", client="mcperf-sweep"))
+    running.settle(within=1.0)
+    say(running, "svc", load="20000")
+    assert not running.state.cache.services.beyond
+    say(running, "svc", **BEYOND[claim])
+    for _ in range(400):
+        running.tick()
+    (told,) = [e for e in running.events("svc") if e.reason == names.COUNTS_AS_GRANTED]
+    assert told.type == "Warning" and "memcached, p95=1 ms@30000qps, client mcperf-sweep, cores 0" in told.note
+    assert ("its load is above 30000 qps" in told.note) is (claim == "load")
+    assert list(running.state.cache.services.beyond.values()) == [(claim,)]
+    (pod,) = running.server.pods.values()
+    running.server.remove(pod)
+    running.tick()
+    assert not running.state.cache.services.beyond
+
+
+def test_a_service_whose_measured_load_is_above_its_goal_s_is_told() -> None:
+    running = cluster(1)
+    running.create(service("svc"))
+    running.settle(within=1.0)
+    running.state.cache.services.read_loads(lambda key: 50_000.0)
+    running.tick()
+    assert [e.reason for e in running.events("svc")][-1] == names.COUNTS_AS_GRANTED
+    running.state.cache.services.read_loads(lambda key: 500.0)
+    running.tick()
+    assert not running.state.cache.services.beyond
+
+
+def test_the_next_leader_tells_it_again() -> None:
+    running = cluster(1)
+    running.create(service("svc"))
+    running.settle(within=1.0)
+    say(running, "svc", load="50000")
+    after = ModelScheduler(running.server)
+    after.tick()
+    assert [e.reason for e in after.events("svc")] == [names.COUNTS_AS_GRANTED]
+
+
 # What is granted, and where it stands
 
 

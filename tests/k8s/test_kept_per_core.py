@@ -18,6 +18,9 @@ from flowsched.cluster.cluster_state import service_load
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import apply_settings
 from flowsched.cluster.snapshot import MILLI
+from flowsched.inspector.record_view import RecordView
+from flowsched.inspector.replay import replay
+from flowsched.records.record_file import pack_record, read_record
 from flowsched_k8s import names
 from flowsched_k8s.configuration import Configuration, CostModelChoice
 from flowsched_k8s.round_input import World
@@ -154,6 +157,63 @@ def test_a_service_of_higher_priority_still_keeps_them_off() -> None:
     running.create(*pods("plain", "between", priority=5), *pods("plain", "above", priority=10))
     running.settle(within=1.0)
     assert running.where().keys() == {"low", "high", "above"}
+
+
+# What waiting pods are told
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pod_that_waits_for_services_too_long_says_so_in_its_condition(kind: str) -> None:
+    running = cluster(3, engine=engine(kept_per_core=100.0))
+    running.create(service("svc0", EDGE), service("svc1", EDGE))
+    running.create(b.pod("full", node="n2", cpu="8"))
+    running.settle(within=1.0)
+    running.create(*pods(kind, "pod"))
+    running.settle(within=1.0)
+    (event,) = [e for e in running.events("pod") if e.reason == names.POSTPONED]
+    assert "a/svc0 on n" in event.note and "and 1 more" in event.note
+    assert not running.conditions("pod"), "autoscalers add no node for the due age"
+    wait(running, DUE_S + 1.0)
+    (told,) = running.conditions("pod")
+    assert told.reason == names.UNSCHEDULABLE
+    place = running.where()["svc0"]
+    assert told.message in {
+        f"0/3 nodes are available: 1 Insufficient cpu, 2 {names.SERVICE_GOAL}. It waits for service a/{name} on {node} "
+        "and 1 more."
+        for name, node in (("svc0", place), ("svc1", running.where()["svc1"]))
+    }
+    running.server.remove(running.server.pods["a", "svc0"])
+    running.settle(within=10.0)
+    assert running.where()["pod"] == place
+
+
+def test_members_of_a_gang_name_the_service_that_they_wait_for() -> None:
+    running = cluster(1, engine=engine(kept_per_core=100.0))
+    running.create(service("svc", EDGE))
+    running.settle(within=1.0)
+    grouped = {"pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "2"}
+    running.create(*pods("plain", "g0", "g1", labels=grouped))
+    wait(running, DUE_S + 1.0)
+    assert "It waits for service a/svc on n0." in running.conditions("g0")[-1].message
+
+
+def test_a_record_tells_where_a_pod_went_that_services_yielded_to() -> None:
+    running = cluster(1)
+    running.create(service("svc", EDGE))
+    running.settle(within=1.0)
+    running.create(*pods("job", "job"), *pods("plain", "plain"))
+    running.settle(within=1.0)
+    running.server.now += DUE_S + 1.0
+    assert running.begin()
+    running.plan()
+    assert running.result is not None and running.result.trace is not None
+    record = RecordView(read_record(pack_record(running.result.trace.record()), "round.npz"), "round.npz")
+    assert replay(record).same
+    for chosen in running.result.chosen:
+        found = record.find_task(chosen.uid)
+        assert found is not None
+        assert [p.machine for p in found[0].placements if p.task == chosen.uid] == ["n0"]
+    assert {bind.pod.name for bind in running.end()} == {"job", "plain"}
 
 
 # The other way

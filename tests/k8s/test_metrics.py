@@ -40,6 +40,7 @@ CONTRACT = {
     "flowsched_rebalancing_moves_total": ("counter", {"purpose", "result"}),
     "flowsched_gang_waiting": ("gauge", set()),
     "flowsched_stale_metrics_nodes": ("gauge", set()),
+    "flowsched_services_beyond_grant": ("gauge", {"claim"}),
     "flowsched_build_info": ("gauge", {"version", "python"}),
     "flowsched_postponed_pods": ("gauge", set()),
     "flowsched_events_dropped_total": ("counter", set()),
@@ -86,6 +87,7 @@ def everything(metrics: Metrics) -> Metrics:
     metrics.gauge("leader_election_master_status", "flowsched").set(True)
     metrics.gauge("scheduler_cache_size", "assumed").set(5)
     metrics.gauge("flowsched_stale_metrics_nodes").set(2)
+    metrics.gauge("flowsched_services_beyond_grant", "load").set(1)
     return metrics
 
 

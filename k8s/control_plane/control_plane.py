@@ -308,7 +308,7 @@ class Plane:
         gates = [f"--feature-gates={feature_gates}"] if feature_gates else []
         served = [f"--runtime-config={runtime_config}"] if runtime_config else []
         served += self._audit() if audit_log else []
-        served += ["--enable-admission-plugins=NodeRestriction"] if real_nodes else []
+        served += self._for_kubelets() if real_nodes else []
         authorizers = "Node,RBAC" if real_nodes else "RBAC"
         run = f"{CONTROLLERS},{FOR_REAL_NODES}" if real_nodes else CONTROLLERS
         # With controllers, one of them makes the ServiceAccount that every pod of a namespace then needs.
@@ -374,6 +374,13 @@ class Plane:
         path = output or self.dir / f"{namespace}.{account}.kubeconfig"
         user = {"token": answer["status"]["token"]}
         return write_kubeconfig(path, self.state["server"], self.pki / "ca.crt", account, user, namespace)
+
+    def _for_kubelets(self) -> list[str]:
+        """What the API server does with them, and how it proves to them who asks."""
+        shown = [
+            f"--kubelet-client-{part}={self.pki}/admin.{end}" for part, end in (("certificate", "crt"), ("key", "key"))
+        ]
+        return ["--enable-admission-plugins=NodeRestriction", *shown]
 
     def certificate(self, name: str, subject: str, extensions: str) -> tuple[Path, Path]:
         """A key and a certificate that the plane's authority signed, in files of the folder of keys. Needs openssl."""

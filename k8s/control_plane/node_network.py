@@ -43,10 +43,12 @@ def listening_inside(pid: int, addresses: Sequence[Address]) -> list[socket.sock
 
 def forward(listening: Sequence[socket.socket], target: Address) -> None:
     """Pass every connection on to another address, for as long as this process lives."""
-    threading.Thread(target=lambda: asyncio.run(_serve(listening, target)), daemon=True).start()
+    threading.Thread(target=lambda: asyncio.run(serve(listening, target)), daemon=True).start()
 
 
-async def _serve(listening: Sequence[socket.socket], target: Address) -> None:
+async def serve(listening: Sequence[socket.socket], target: Address) -> None:
+    """Pass every connection on to an address of the network that this process is in."""
+
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             far_reader, far_writer = await asyncio.open_connection(*target)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,14 @@ __all__ = ["Image", "RealNode", "node_process", "require_parts", "running_node"]
 STEERED = ("cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpuset.cpus", "cpuset.mems", "freezer.state")
 """Files of a group that an agent may write to, in cgroups v1."""
 END_WITHIN_S = 60.0
+KUBELET_PORT = 10250
+FORWARDS = f"""
+import asyncio, socket, sys
+sys.path.append(sys.argv[1])
+from node_network import serve
+asyncio.run(serve([socket.socket(fileno=int(sys.argv[2]))], ("127.0.0.1", {KUBELET_PORT})))
+"""
+"""Passes connections to a socket of this machine on to the node's network, in which it runs."""
 
 
 def require_parts() -> Path:
@@ -58,6 +67,8 @@ class RealNode:
         self.logs = logs
         self.root = Path(f"/proc/{pid}/root")
         """What programs on the node see as /."""
+        self.kubelet = f"127.1.{pid >> 8 & 255}.{pid & 255}"
+        """Where :meth:`reachable` listens; another address for each node, since the port of kubelet is always the same."""
 
     @property
     def path(self) -> str:
@@ -74,6 +85,26 @@ class RealNode:
     def inside(self, *words: str) -> list[str]:
         """A command line that runs in the network of the node."""
         return ["nsenter", f"--net=/proc/{self.pid}/ns/net", *words]
+
+    @contextlib.contextmanager
+    def reachable(self) -> Iterator[None]:
+        """The API server reaches kubelet, which listens in the network of the node, at an address of this machine.
+
+        kubelet corrects the address within ten seconds: asking may have to be repeated.
+        """
+        with socket.create_server((self.kubelet, KUBELET_PORT)) as outside:
+            command = self.inside(sys.executable, "-c", FORWARDS, str(FOLDER), str(outside.fileno()))
+            process = subprocess.Popen(command, pass_fds=[outside.fileno()])
+            try:
+                yield
+            finally:
+                process.kill()
+                process.wait()
+
+    def move_here(self) -> None:
+        """The address of kubelet is that of :meth:`reachable` for the next seconds."""
+        addresses = [{"type": "InternalIP", "address": self.kubelet}]
+        self.admin.patch(f"{self.path}/status", {"status": {"addresses": addresses}})
 
     def group(self, pod: Object, tree: str) -> Path:
         """The folder of a pod's group in one tree, where kubelet made it."""

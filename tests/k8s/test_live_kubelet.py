@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,10 +16,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from plane import Plane, running_plane, started_at, wait_for
+import yaml
+from plane import Plane, Space, running_plane, started_at, wait_for
 from real_nodes import END_WITHIN_S, RealNode, node_process, require_parts, running_node
 from real_shop import NAMESPACE, Agent, Shop, agent_image, batch_image, manifests, memcached_image
-from running import Site, running_scheduler
+from running import MANIFESTS, Site, running_scheduler
 from test_agent_manifests import CONTAINER
 from test_live_agent_reports import patch
 
@@ -23,8 +28,9 @@ from flowsched.round.scheduler import prepare
 from flowsched.scale.preparation import prepare as prepare_bulk
 from flowsched_agent.kubernetes.pod_groups import pod_paths
 from flowsched_k8s import names
-from flowsched_k8s.api.access import Access, Tls
-from flowsched_k8s.api.client import ApiError
+from flowsched_k8s.api.access import Access, Tls, find_access
+from flowsched_k8s.api.client import ApiError, Reply
+from flowsched_k8s.api.port_forward import NotForwardedError, get_forwarded
 
 NODE = "real"
 LOW, HIGH = 20.0, 1000.0
@@ -103,6 +109,57 @@ def test_pods_run_where_flowsched_put_them_in_groups_that_kubelet_made(real: Rea
         assert f"/{group}" in pod_paths(pod["metadata"]["uid"], pod["status"]["qosClass"])
     used = real.node.cpu_s(shop.pod("batch"))
     wait_for(lambda: real.node.cpu_s(shop.pod("batch")) > used, "the batch job to use its core")
+
+
+@pytest.mark.parametrize("way", ["certificate", "token", "plug-in"])
+def test_what_is_on_loopback_comes_by_a_forwarded_port_and_no_other_way(
+    real: Real, agent: Agent, tmp_path: Path, way: str
+) -> None:
+    """A real kubelet forwards it, with the rights of the example for flowsched explain."""
+    kubeconfig = real.plane.kubeconfig
+    if way != "certificate":
+        _, *rules = next(yaml.safe_load_all((MANIFESTS.parent / "examples" / "explain-role.yaml").read_text()))["rules"]
+        kubeconfig = Space(real.plane, NAMESPACE).service_account_kubeconfig([], rules)
+    if way == "plug-in":
+        kubeconfig = with_plug_in(kubeconfig, tmp_path)
+    pod = agent.pod()
+    loopback, metrics = 9466, 9464
+    access = find_access(kubeconfig)
+
+    def forwarded() -> Reply | None:
+        real.node.move_here()
+        asked = get_forwarded(access, NAMESPACE, pod["metadata"]["name"], loopback, "/metrics", "text/plain", 30.0)
+        try:
+            return asyncio.run(asked)
+        except NotForwardedError as error:
+            assert b"no such host" in error.reply.body, error
+            return None
+
+    with real.node.reachable():
+        reply = wait_for(forwarded, "the port to be forwarded")
+    assert reply is not None
+    assert (reply.status, b"flowsched_agent_ticks_total" in reply.body) == (200, True)
+    # From the network of the node.
+    address = pod["status"]["podIP"]
+    for port, answer in ((loopback, "Connection refused"), (metrics, "401")):
+        url = f"https://{address}:{port}/metrics"
+        asks = f"import ssl, urllib.request as r; r.urlopen({url!r}, context=ssl._create_unverified_context())"
+        done = subprocess.run(real.node.inside(sys.executable, "-c", asks), capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1 and answer in done.stderr
+
+
+def with_plug_in(kubeconfig: Path, folder: Path) -> Path:
+    """The same user, whose token a plug-in gives."""
+    config = yaml.safe_load(kubeconfig.read_text())
+    version = "client.authentication.k8s.io/v1"
+    (named,) = config["users"]
+    credential = {"apiVersion": version, "kind": "ExecCredential", "status": {"token": named["user"]["token"]}}
+    (folder / "credential.json").write_text(json.dumps(credential))
+    command = {"command": "cat", "args": [str(folder / "credential.json")]}
+    named["user"] = {"exec": {"apiVersion": version, "interactiveMode": "Never", **command}}
+    made = folder / "kubeconfig"
+    made.write_text(yaml.safe_dump(config))
+    return made
 
 
 def test_the_agent_steers_real_pods_by_their_load_and_puts_all_back_when_it_is_deleted(

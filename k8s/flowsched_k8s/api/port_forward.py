@@ -13,7 +13,7 @@ import ssl
 from typing import Any
 
 from flowsched_k8s.api.access import Access, one_line
-from flowsched_k8s.api.client import Reply
+from flowsched_k8s.api.client import ApiError, Reply
 
 
 class NotForwardedError(Exception):
@@ -22,7 +22,7 @@ class NotForwardedError(Exception):
     def __init__(self, reply: Reply) -> None:
         """Keep what it answered."""
         self.reply = reply
-        super().__init__(f"the port is not forwarded: status {reply.status}")
+        super().__init__(f"the port is not forwarded: {ApiError.of(reply)}")
 
 
 class SilentPortError(Exception):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import cast
@@ -12,13 +15,17 @@ from typing import cast
 from aiohttp import web
 
 MOST = 200
-"""Connections to one address; one more ends that which has been without a request for longest."""
+"""Connections to one address. One more ends another one: of the client that has most, that without a request for longest."""
 SENT_WITHIN_S = 10.0
 """A connection ends that has sent no whole head of a request so long after it was opened, or after the last answer."""
 READ_WITHIN_S = 30.0
 """So does an answer of which nothing more is read for so long."""
-AT_A_TIME = 64
-"""Connections that are accepted before requests are looked at; so few that one whose request came with it is not ended."""
+AT_A_TIME = 32
+"""Connections that are accepted before others are looked at. It takes five such looks until a request that came with its
+connection is served, in which no :data:`MOST` others may come.
+"""
+QUEUE = 1024
+"""Connections that wait to be accepted. With more the kernel lets clients try again, after a second or three."""
 
 
 class LimitedSite(web.BaseSite):
@@ -53,12 +60,18 @@ class LimitedSite(web.BaseSite):
         self._server = await loop.create_server(
             lambda: _Connection(self, made()), self._host, self._port, backlog=AT_A_TIME
         )
+        for listening in self._server.sockets:
+            # asyncio takes one number for how many it accepts at a time and how many the kernel lets wait for that.
+            with socket.socket(fileno=os.dup(listening.fileno())) as same:
+                same.listen(QUEUE)
 
     def opened(self, connection: _Connection) -> None:
         """Count a connection in, and end another one if there are too many."""
         if len(self._all) >= MOST:
-            # Not the oldest of all: a client that sends its request at once, as a kubelet does, is served meanwhile.
-            min(self._all, key=lambda other: (other.served, other.turn)).end()
+            # Not the oldest of all: a client that sends its request at once, as a kubelet does, is served meanwhile. And
+            # not of all clients: one that opens many takes them from itself.
+            held = Counter(other.client for other in self._all)
+            min(self._all, key=lambda other: (other.served, -held[other.client], other.turn)).end()
         self._all[connection] = None
         connection.turn = self.next_turn()
 
@@ -101,6 +114,8 @@ class _Connection(asyncio.Protocol):
         self._late: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
         self._answers = 0
+        self.client = ""
+        """The address that it comes from."""
         self.turn = 0
         """When it was opened, or its last request came."""
 
@@ -113,6 +128,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self.client = str((transport.get_extra_info("peername") or ("",))[0])
         self._site.opened(self)
         self._expect()
         if self._site.tls is None:

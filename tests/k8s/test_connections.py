@@ -26,9 +26,11 @@ def against(
         runner, address = await listen(application({"/a": answer}), "server", Address("127.0.0.1", 0))
         writers = []
 
-        async def opened(data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        async def opened(data: bytes, client: str = "127.0.0.1") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
             # Little room, so that an answer which is not read is not sent.
-            reader, writer = await asyncio.open_connection("127.0.0.1", address.port, limit=1024)
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", address.port, limit=1024, local_addr=(client, 0)
+            )
             writer.write(data)
             # One that is forgotten is closed.
             writers.append(writer)
@@ -121,6 +123,19 @@ def test_one_connection_more_ends_the_one_that_has_asked_for_nothing(monkeypatch
         assert not half[8].at_eof()
 
     against(test, held)
+
+
+def test_a_client_that_opens_many_takes_them_from_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST", 5)
+
+    async def test(opened: Callable[..., Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]) -> None:
+        other, writer = await opened(REQUEST[:-2], "127.0.0.2")
+        many = [(await opened(REQUEST[:-2]))[0] for _ in range(20)]
+        assert [await rest(reader) for reader in many[:16]] == [b""] * 16
+        writer.write(REQUEST[-2:])
+        assert b"200 OK" in await other.readline()
+
+    against(test, short)
 
 
 def test_an_answer_of_which_nothing_is_read_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,10 @@ EMPTIED = f"{PREFIX}/emptied"
 AVOIDED = "PreferNoSchedule"
 """The effect of a taint that a pod gets over."""
 
+# On namespaces, read by the admission policies for tenants alone.
+TENANT = f"{PREFIX}/tenant"
+SERVICES = f"{PREFIX}/services"
+
 # On the lease.
 PREPARING = f"{PREFIX}/preparing"
 """uids of pods whose places are being prepared: of those that a process leaves there, one may be why it ended."""

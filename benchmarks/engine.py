@@ -49,6 +49,8 @@ class Request:
     old: Path | None
     quick: bool
     share_service_cores: bool = True
+    workloads: tuple[str, ...] = ()
+    """Of `ablation`: beginnings of names; empty for all."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ PARTS: dict[str, Part] = {
         ("seed", "machines", "tasks"),
     ),
     "ablation": Part(
-        lambda r: engine_ablation.measure(r.loads, r.seeds, r.quick),
+        lambda r: engine_ablation.measure(r.loads, r.seeds, r.quick, r.workloads),
         engine_ablation.table,
         engine_ablation.bars,
         ("workload", "scenario"),
@@ -109,6 +111,7 @@ PARTS: dict[str, Part] = {
 @click.option("--first-seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--loads", default=",".join(f"{x:g}" for x in LOADS), show_default=True, help="Work over capacity.")
 @click.option("--schedulers", default="", help="Only these, by name; 'old' is the engine of --old. Default: all.")
+@click.option("--workloads", default="", help="Only these of ablation, by how their names begin. Default: all.")
 @click.option(
     "--old",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -131,6 +134,7 @@ def main(
     first_seed: int,
     loads: str,
     schedulers: str,
+    workloads: str,
     old: Path | None,
     service_cores: str,
     quick: bool,
@@ -142,7 +146,8 @@ def main(
     chosen = tuple(name for name in schedulers.split(",") if name)
     numbers = (first_seed,) if quick else tuple(range(first_seed, first_seed + seeds))
     share = service_cores == "shared"
-    request = Request(part, numbers, QUICK_LOADS if quick else read_loads(loads), chosen, old, quick, share)
+    named = tuple(name for name in workloads.split(",") if name)
+    request = Request(part, numbers, QUICK_LOADS if quick else read_loads(loads), chosen, old, quick, share, named)
     kept = earlier(part) if add else []
     began, load_before = time.perf_counter(), os.getloadavg()[0]
     fresh: list[dict[str, Any]] = []

@@ -2,27 +2,38 @@
 
 Over time: every workload is simulated with each of the three, which gives mean penalty and mean completion of the runs; in
 the run of the network both others decide every round too, on the same snapshot, which gives the share of rounds whose
-decisions differ and what the rounds' plans cost by the yardstick of `engine_penalty`. Single rounds: many tasks without an
-end, measured by interference alone.
+decisions differ, that of the network's placements which the other does not make, and what the rounds' plans cost by the
+yardstick of `engine_penalty`. Single rounds: many tasks without an end, measured by interference alone.
+
+A network is *contested* if two tasks or more could take the same machine. Its share is of the networks of two waiting tasks
+or more, those of plans that a round did not keep included.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from benchmarks.engine_demo import demo_variations
-from benchmarks.engine_hooks import ABLATIONS, GREEDY, IMPROVEMENT, NETWORK, assign_by, decided_by_network
+from benchmarks.engine_hooks import (
+    ABLATIONS,
+    GREEDY,
+    IMPROVEMENT,
+    NETWORK,
+    assign_by,
+    contested_networks,
+    decided_by_network,
+)
 from benchmarks.engine_penalty import Yardstick, interference
 from benchmarks.engine_snapshots import one_per_machine, tight
 from benchmarks.engine_text import aligned, bar, bar_lines, number, ratio
 from benchmarks.engine_worker import run_variants, settings_with
-from benchmarks.engine_workloads import SIXTY, WIDE, Crowd, crowd_document, scenario_document, write
+from benchmarks.engine_workloads import EIGHT, SIXTY, WIDE, Crowd, crowd_document, scenario_document, write
 from flowsched import solve
 from flowsched.cluster.decision import Decisions, Scheduler
 from flowsched.cluster.snapshot import Snapshot
@@ -38,7 +49,7 @@ BULK: dict[str, Callable[[], Snapshot]] = {
     "200 classes, tight": lambda: tight(400, 2400, 200),
 }
 QUICK_BULK: dict[str, Callable[[], Snapshot]] = {ONE_PER_MACHINE: lambda: one_per_machine(6, 2, 8)}
-WORSE_LIMIT, COMPLETION_LIMIT, SCARCE_LIMIT, STANDS_LIMIT = 1.005, 0.99, 0.97, 0.9
+WORSE_LIMIT, COMPLETION_LIMIT, SCARCE_LIMIT, STANDS_LIMIT, CONTESTED_LIMIT = 1.005, 0.99, 0.97, 0.9, 0.75
 
 
 @dataclass
@@ -48,12 +59,15 @@ class Shadow:
     other: Scheduler
     rounds: int = 0
     differ: int = 0
+    changed: int = 0
+    """Placements of the decisions beside it that it does not make."""
     penalty: float = 0.0
 
     def look(self, snapshot: Snapshot, decisions: Decisions, yardstick: Yardstick) -> None:
         theirs = self.other.decide(snapshot)
         self.rounds += 1
         self.differ += chosen(theirs) != chosen(decisions)
+        self.changed += len(chosen(decisions) - chosen(theirs))
         self.penalty += yardstick.total(theirs)
 
 
@@ -67,7 +81,9 @@ class Watch:
     placed: int = 0
     stand: int | None = 0
     """Placements that stand as a network decided them; None once a round has not counted them."""
-    kept: list[Decisions] = field(default_factory=list)
+    contested: int = 0
+    networks: int = 0
+    """Of two waiting tasks or more."""
 
     def __call__(self, snapshot: Snapshot, decisions: Decisions) -> None:
         yardstick = Yardstick(snapshot, self.hosts)
@@ -75,6 +91,8 @@ class Watch:
         self.placed += len(decisions.placements)
         count = decided_by_network(decisions)
         self.stand = None if self.stand is None or count is None else self.stand + count
+        contested, networks = contested_networks(decisions)
+        self.contested, self.networks = self.contested + contested, self.networks + networks
         for shadow in self.shadows.values():
             shadow.look(snapshot, decisions, yardstick)
 
@@ -84,14 +102,21 @@ def chosen(decisions: Decisions) -> frozenset[tuple[str, str, int]]:
     return frozenset((p.task, p.machine, p.width_milli) for p in decisions.placements)
 
 
-def measure(loads: Sequence[float], seeds: Sequence[int], quick: bool) -> Iterator[dict[str, Any]]:
-    """One row per workload. Fails at once where the engine's network cannot be replaced."""
+def measure(
+    loads: Sequence[float], seeds: Sequence[int], quick: bool, workloads: Sequence[str] = ()
+) -> Iterator[dict[str, Any]]:
+    """One row per workload; ``workloads``: beginnings of the names of those that are measured, empty for all. Fails at once
+    where the engine's network cannot be replaced.
+    """
     assign_by(NETWORK)
+    asked = tuple(workloads) or ("",)
     with tempfile.TemporaryDirectory() as folder:
         for workload, document in over_time(loads, seeds, quick):
-            yield simulated(workload, load_scenario(write(document, Path(folder))))
+            if workload.startswith(asked):
+                yield simulated(workload, load_scenario(write(document, Path(folder))))
     for name, make in (QUICK_BULK if quick else BULK).items():
-        yield single_round(name, make())
+        if name.startswith(asked):
+            yield single_round(name, make())
 
 
 def over_time(loads: Sequence[float], seeds: Sequence[int], quick: bool) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -101,6 +126,8 @@ def over_time(loads: Sequence[float], seeds: Sequence[int], quick: bool) -> Iter
         return
     for _, scenario in demo_variations():
         yield DEMO, scenario_document(scenario)
+    for seed in seeds:
+        yield f"8 machines at {HIGHEST_LOAD:.0%}", crowd_document(EIGHT, HIGHEST_LOAD, seed)
     for load in loads:
         for seed in seeds:
             yield f"60 machines at {load:.0%}", crowd_document(SIXTY, load, seed)
@@ -123,11 +150,17 @@ def simulated(workload: str, scenario: Scenario) -> dict[str, Any]:
         "rounds": {
             NETWORK: {"penalty": watch.penalty},
             **{
-                kind: {"penalty": s.penalty, "differ": s.differ / max(1, s.rounds)} for kind, s in watch.shadows.items()
+                kind: {
+                    "penalty": s.penalty,
+                    "differ": s.differ / max(1, s.rounds),
+                    "changed": s.changed / max(1, watch.placed),
+                }
+                for kind, s in watch.shadows.items()
             },
         },
         "placed": {NETWORK: watch.placed},
         "stand": None if watch.stand is None else watch.stand / max(1, watch.placed),
+        "contested": [watch.contested, watch.networks],
     }
 
 
@@ -150,11 +183,13 @@ def single_round(workload: str, snapshot: Snapshot) -> dict[str, Any]:
             kind: {
                 "penalty": interference(snapshot, decisions) / max(1, len(decisions.placements)),
                 "differ": float(chosen(decisions) != chosen(found[NETWORK])),
+                "changed": len(chosen(found[NETWORK]) - chosen(decisions)) / max(1, len(found[NETWORK].placements)),
             }
             for kind, decisions in found.items()
         },
         "placed": {kind: len(decisions.placements) for kind, decisions in found.items()},
         "stand": None if stand is None else stand / max(1, len(found[NETWORK].placements)),
+        "contested": list(contested_networks(found[NETWORK])),
     }
 
 
@@ -171,12 +206,23 @@ def summed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 [(r["rounds"][NETWORK]["penalty"], r["rounds"][kind]["penalty"]) for r in here]
             )
             line["differ"] = sum(r["rounds"][kind]["differ"] for r in here) / len(here)
+            changed = [r["rounds"][kind].get("changed") for r in here]
+            line["changed"] = None if None in changed else sum(changed) / len(here)
+            line["contested"] = contested(here)
             stands = [r["stand"] for r in here]
             line["stand"] = None if None in stands else sum(stands) / len(stands)
             placed = [(r["placed"][NETWORK], r["placed"][kind]) for r in here if kind in r["placed"]]
             line["placed"] = placed[0] if placed else None
             found.append(line)
     return found
+
+
+def contested(rows: Sequence[dict[str, Any]]) -> float | None:
+    """Share of networks that are contested; None where a row does not say it, or none had two tasks."""
+    counts = [row.get("contested") for row in rows]
+    if None in counts or not sum(networks for _, networks in counts):
+        return None
+    return ratio(sum(many for many, _ in counts), sum(networks for _, networks in counts))
 
 
 def over(pairs: Sequence[tuple[float | None, float | None]]) -> float | None:
@@ -197,6 +243,8 @@ def bars(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         penalty = line["round_penalty"] if line["mean_penalty"] is None else line["mean_penalty"]
         if name == DEMO:  # what these scenarios ask for is a makespan
             found.append(bar(f"{name}: makespan over the greedy's", line["makespan_s"], WORSE_LIMIT))
+            what = f"{name}: share of networks of two tasks or more that are contested"
+            found.append(bar(what, line["contested"], CONTESTED_LIMIT, least=True))
         else:
             found.append(bar(f"{name}: mean penalty over the greedy's", penalty, WORSE_LIMIT))
         if name == f"60 machines at {HIGHEST_LOAD:.0%}":
@@ -224,7 +272,7 @@ def standing(rows: Sequence[dict[str, Any]]) -> float | None:
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """The network over each other way, workload by workload, then the bars."""
     lines = [["workload", "over", "runs", "mean penalty", "mean completion", "makespan", "penalty of the same rounds"]]
-    lines[0] += ["rounds that differ", "stand", "placed"]
+    lines[0] += ["rounds that differ", "placements that change", "contested", "stand", "placed"]
     for line in summed(rows):
         lines.append(
             [
@@ -233,6 +281,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
                 str(line["scenarios"]),
                 *(number(line[k], 3) for k in ("mean_penalty", "mean_completion_s", "makespan_s", "round_penalty")),
                 f"{line['differ']:.0%}",
+                *("-" if line[k] is None else f"{line[k]:.0%}" for k in ("changed", "contested")),
                 "-" if line["stand"] is None else f"{line['stand']:.0%}",
                 "-" if line["placed"] is None else "{} / {}".format(*line["placed"]),
             ]

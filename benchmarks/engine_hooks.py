@@ -32,3 +32,9 @@ def decided_by_network(decisions: Decisions) -> int | None:
     """Placements of a round that stand as a network decided them; None where the engine does not count them."""
     counts = getattr(decisions, "counts", None)
     return None if not counts or DECIDED not in counts else int(counts[DECIDED])
+
+
+def contested_networks(decisions: Decisions) -> tuple[int, int]:
+    """How many of a round's networks two tasks or more competed in, and how many had two waiting tasks or more."""
+    counts = decisions.counts or {}
+    return counts.get("contested", 0), counts.get("solves", 0) - counts.get("lone", 0)

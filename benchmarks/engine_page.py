@@ -39,7 +39,8 @@ COMMANDS = {
     "demo": "python -m benchmarks.engine --part demo",
     "cliff": "python -m benchmarks.engine --part cliff --seeds 1",
     "large": "python -m benchmarks.engine --part large --seeds 1 --first-seed 20",
-    "ablation": "python -m benchmarks.engine --part ablation --seeds 5 --loads 0.74,1.19",
+    "ablation": "python -m benchmarks.engine --part ablation --seeds 5 --loads 0.74,1.19\n"
+    "python -m benchmarks.engine --part ablation --seeds 5 --workloads demo,8 --add",
 }
 """What the kept results were measured with."""
 

@@ -52,16 +52,19 @@ class Crowd:
     """Cores that every job may be given."""
     share_service_cores: bool = True
     """Whether light jobs may be given the cores of services too; as in a scenario file that does not say."""
+    fewer: int = 0
+    """How many fewer there are of the largest machine type."""
 
     @property
     def machines(self) -> int:
-        return self.of_each_type * len(TYPES)
+        return self.of_each_type * len(TYPES) - self.fewer
 
     @property
     def jobs(self) -> int:
         return self.draws * self.copies
 
 
+EIGHT = Crowd(of_each_type=3, fewer=1, copies=2)
 SIXTY = Crowd()
 THREE_HUNDRED = Crowd(of_each_type=100, draws=150)
 WIDE = Crowd(requests=(4,), widths=(4,))
@@ -84,6 +87,7 @@ def crowd_document(crowd: Crowd, load: float, seed: int) -> dict[str, Any]:
     order = rng.permutation(np.repeat(np.arange(crowd.draws), crowd.copies)).tolist()
     gaps = rng.exponential(1.0, size=crowd.jobs)
     machines = [{"name": f"node-{k:03d}-{kind}", "type": kind} for kind in TYPES for k in range(crowd.of_each_type)]
+    machines = machines[: crowd.machines]
     hosts = rng.choice(len(machines), size=min(SERVICES, len(machines)), replace=False).tolist()
     cores = sum(catalogue.machine_types[m["type"]].vcpus for m in machines) - len(hosts)
     work_s = float(np.mean([catalogue.jobs[kinds[k]["profile"]].work_s * kinds[k]["scale"] for k in order]))

@@ -66,7 +66,7 @@ class Settings:
     """Starts that a machine offers: now, and after each of the next completions there. 1 turns the horizon off."""
     pass_share: float = _number(0.0, 0.0, 1.0)
     """Arrivals of a pass as a share of the machines; 0: a half of them, a quarter where more tasks wait than there are
-    machines, one on at most eight machines."""
+    machines, 0.6 of them on at most eight machines."""
     assign: str = _word("flow", "flow", "greedy", "none")
     """What assigns the tasks of a pass: ``flow``. For ablations ``greedy``, one task after the other to its cheapest option
     at the same prices, or ``none``: no passes, so that the improvement alone decides."""

@@ -164,9 +164,12 @@ def stage_sentences(facts: Facts) -> list[str]:
     early = " It starts before its turn, as nothing will complete there to wait for." if by["early"] else ""
     if by["stage"] != PlanStage.NETWORK:
         return [f"{_STAGE_SENTENCES[by['stage']]}{early}"] if by["stage"] in _STAGE_SENTENCES else []
-    others = (
-        "no other machine was open" if by["runner_up"] is None else f"the next machine's {cost_text(by['runner_up'])}"
-    )
+    if by["runner_up"] is None:
+        others = "no other machine was open"
+    else:
+        others = f"the next machine's {cost_text(by['runner_up'])}"
+        # The flow leaves a cheaper arc only where its machine is worth more to another task.
+        others += ", which another task took" if by["runner_up"] < by["price"] - SMALL else ""
     batch = "alone" if by["batch"] == 1 else f"with {by['batch'] - 1} other{'' if by['batch'] == 2 else 's'}"
     return [
         f"The network of pass {by['pass']} of {by['passes']} decided it, {batch}: "

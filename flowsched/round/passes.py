@@ -30,7 +30,10 @@ from flowsched.solvers import Solution, Solver
 from flowsched.support.arrays import BoolArray, IntArray
 
 FEW_MACHINES = 8
-"""On so many machines a pass has one arrival: the network is then the choice of the cheapest option."""
+"""On so many machines a pass has arrivals for :data:`_SHARE_OF_FEW` of them, and improvement follows it always."""
+_SHARE_OF_FEW = 0.6
+"""With one arrival a network is the choice of the cheapest option; with one for each machine all machines are filled before
+any is priced again."""
 MANY_TASKS = 8
 """On a machine with so many tasks, running and planned, a round plans one later start at most, except for a makespan, which
 depends on all of them."""
@@ -256,12 +259,10 @@ class Deciding:
 
 def batch_size(waiting: int, machines: int, share: float) -> int:
     """Arrivals of a pass: ``share`` of the machines, or where it is 0 a half of them, a quarter where more tasks wait than
-    there are machines, and one where there are few.
+    there are machines, and three fifths where there are few.
     """
-    if share > 0.0:
-        return max(1, -int(-share * machines // 1))
-    if machines <= FEW_MACHINES:
-        return 1
+    if share > 0.0 or machines <= FEW_MACHINES:
+        return max(1, -int(-(share or _SHARE_OF_FEW) * machines // 1))
     return -(-machines // (2 if waiting <= machines else 4))
 
 

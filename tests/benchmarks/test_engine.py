@@ -367,14 +367,18 @@ def test_an_engine_without_the_hook_is_named_in_one_sentence(monkeypatch: pytest
 
 
 def test_the_ablation_compares_runs_and_rounds() -> None:
-    """On three machines a pass has one arrival, so the greedy rule decides the same there; improvement alone does not."""
     rows = list(engine_ablation.measure((0.74,), (0,), True))
-    same, other = engine_ablation.summed(rows[:1])
-    assert (same["differ"], same["mean_penalty"], same["round_penalty"]) == (0.0, 1.0, pytest.approx(1.0))
-    assert other["differ"] > 0.0 and other["mean_completion_s"] != 1.0
+    greedy, alone = engine_ablation.summed(rows[:1])
+    for line in (greedy, alone):
+        assert 0.0 < line["changed"] <= 1.0 and line["differ"] > 0.0
+        assert line["contested"] >= engine_ablation.CONTESTED_LIMIT
+    assert alone["mean_completion_s"] != 1.0
     (bulk, _) = engine_ablation.summed(rows[1:])
     assert bulk["placed"] == (12, 12) and bulk["stand"] == 1.0
     assert "placements that stand as a network decided them" in engine_ablation.table(rows)
+    assert [row["workload"] for row in engine_ablation.measure((0.74,), (0,), True, ("one per",))] == [
+        "one per machine"
+    ]
 
 
 def test_more_placements_count_where_room_is_scarce() -> None:
@@ -393,6 +397,9 @@ def test_counts_of_a_round_are_read_where_it_has_some() -> None:
         counts: ClassVar = {engine_hooks.DECIDED: 7}
 
     assert engine_hooks.decided_by_network(Counted()) == 7  # type: ignore[arg-type]
+    assert engine_hooks.contested_networks(Decisions((), ())) == (0, 0)
+    counts = {"solves": 9, "lone": 4, "contested": 3}
+    assert engine_hooks.contested_networks(Decisions((), (), counts=counts)) == (3, 5)
 
 
 @pytest.mark.parametrize("text", ["", "0", "a,b", "0.5,-1"])

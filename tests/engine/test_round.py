@@ -42,10 +42,12 @@ from flowsched.round.certificate import certify
 from flowsched.round.improvement import improve
 from flowsched.round.makespan import bound_s, more_expected
 from flowsched.round.passes import batch_size, run_passes
-from flowsched.round.scheduler import decide
+from flowsched.round.scheduler import FlowScheduler, decide
 from flowsched.solvers import make_solver
 from flowsched_models.forecast import forecast
 from flowsched_models.runtime import HostFactory, Resident
+from flowsched_simulator import load_scenario
+from flowsched_simulator.simulation import Simulation
 
 VARIANTS = st.fixed_dictionaries(
     {
@@ -241,8 +243,8 @@ def test_what_passes_leave_waiting_has_no_option_that_pays(now: Snapshot, slots:
 
 
 def test_a_pass_takes_a_share_of_the_machines() -> None:
-    assert [batch_size(5, m, 0.0) for m in (1, 8, 9, 12, 60)] == [1, 1, 5, 6, 30]
-    assert [batch_size(100, m, 0.0) for m in (1, 8, 9, 12, 60)] == [1, 1, 3, 3, 15]
+    assert [batch_size(5, m, 0.0) for m in (1, 2, 3, 8, 9, 12, 60)] == [1, 2, 2, 5, 5, 6, 30]
+    assert [batch_size(100, m, 0.0) for m in (1, 2, 3, 8, 9, 12, 60)] == [1, 2, 2, 5, 3, 3, 15]
     assert [batch_size(9, m, 0.25) for m in (1, 4, 9)] == [1, 1, 3]
     assert batch_size(9, 9, 1.0) == 9
 
@@ -261,12 +263,44 @@ def test_ablations_solve_no_network_and_plan_at_the_same_prices(now: Snapshot, a
 
 @settings(max_examples=25)
 @given(rounds(max_machines=3, max_pending=4))
-def test_on_few_machines_the_greedy_rule_and_the_flow_agree(now: Snapshot) -> None:
-    """A pass has one task there, so its network is the choice of the cheapest option."""
-    greedy, flow = (flow_scheduler(assign=assign).decide(now) for assign in ("greedy", "flow"))
+def test_with_one_arrival_a_pass_the_greedy_rule_and_the_flow_agree(now: Snapshot) -> None:
+    """The network is then the choice of the cheapest option."""
+    greedy, flow = (flow_scheduler(assign=assign, pass_share=0.01).decide(now) for assign in ("greedy", "flow"))
 
     assert greedy.placements == flow.placements
     assert greedy.postponements == flow.postponements
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 8])
+def test_on_few_machines_tasks_compete_in_a_network(count: int) -> None:
+    now = snapshot([task(f"t{k}", SCALING, widths_milli=(1000,)) for k in range(2 * count)], machines(count))
+    deciding = deciding_on(now, Settings())
+
+    run_passes(deciding, range(len(now.pending)), 0.0)
+
+    first = deciding.passes[0]
+    assert first.network.network.supplies.max() == len(first.batch) == -(-3 * count // 5)
+    assert len(first.booked) == len(first.batch)
+    assert deciding.contested >= 3 / 4 * (deciding.solves - deciding.lone)
+
+
+def test_the_networks_of_the_bundled_scenario_are_contested() -> None:
+    scenario = load_scenario("parsec-memcached-2024")
+    found = {"solves": 0, "lone": 0, "contested": 0}
+
+    class Watched(FlowScheduler):
+        def decide(self, snapshot: Snapshot) -> Decisions:
+            decisions = super().decide(snapshot)
+            assert decisions.counts is not None
+            for name in found:
+                found[name] += decisions.counts[name]
+            return decisions
+
+    scheduler = Watched(make_solver("ortools"), Settings(objective=scenario.objective.value, exact_limit=0))
+    run = Simulation(scenario, scheduler, hosts=HostFactory(scenario.catalogue)).run()
+
+    assert run.makespan_s == pytest.approx(138.8, abs=0.05)
+    assert found["contested"] >= 3 / 4 * (found["solves"] - found["lone"]) > 0
 
 
 # --- priority, weight and goals ---------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from flowsched_agent.kubernetes.pod_groups import pod_paths
 from flowsched_k8s import names
 from flowsched_k8s.api.access import Access, Tls, find_access
 from flowsched_k8s.api.client import ApiError, Reply
-from flowsched_k8s.api.port_forward import NotForwardedError, get_forwarded
+from flowsched_k8s.api.port_forward import NotForwardedError, SilentPortError, get_forwarded
 
 NODE = "real"
 LOW, HIGH = 20.0, 1000.0
@@ -113,7 +113,7 @@ def test_pods_run_where_flowsched_put_them_in_groups_that_kubelet_made(real: Rea
 
 @pytest.mark.parametrize("way", ["certificate", "token", "plug-in"])
 def test_what_is_on_loopback_comes_by_a_forwarded_port_and_no_other_way(
-    real: Real, agent: Agent, tmp_path: Path, way: str
+    real: Real, agent: Agent, tmp_path: Path, capfd: pytest.CaptureFixture[str], way: str
 ) -> None:
     """A real kubelet forwards it, with the rights of the example for flowsched explain."""
     kubeconfig = real.plane.kubeconfig
@@ -126,18 +126,23 @@ def test_what_is_on_loopback_comes_by_a_forwarded_port_and_no_other_way(
     loopback, metrics = 9466, 9464
     access = find_access(kubeconfig)
 
-    def forwarded() -> Reply | None:
+    def forwarded(port: int) -> Reply | str:
         real.node.move_here()
-        asked = get_forwarded(access, NAMESPACE, pod["metadata"]["name"], loopback, "/metrics", "text/plain", 30.0)
+        asked = get_forwarded(access, NAMESPACE, pod["metadata"]["name"], port, "/metrics", "text/plain", 30.0)
         try:
             return asyncio.run(asked)
+        except SilentPortError as error:
+            return str(error)
         except NotForwardedError as error:
             assert b"no such host" in error.reply.body, error
-            return None
+            return ""
 
     with real.node.reachable():
-        reply = wait_for(forwarded, "the port to be forwarded")
-    assert reply is not None
+        reply = wait_for(lambda: forwarded(loopback), "the port to be forwarded")
+        silent = wait_for(lambda: forwarded(1), "a port on which nothing listens to be told")
+    assert isinstance(reply, Reply) and isinstance(silent, str)
+    assert "error forwarding port 1 to pod" in silent
+    assert "Traceback" not in capfd.readouterr().err
     assert (reply.status, b"flowsched_agent_ticks_total" in reply.body) == (200, True)
     # From the network of the node.
     address = pod["status"]["podIP"]

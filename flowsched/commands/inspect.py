@@ -9,8 +9,8 @@ import click
 
 from flowsched.commands.status_line import StepLine
 from flowsched.inspector.consistency import told_as_damage
-from flowsched.inspector.graph import Graph
-from flowsched.inspector.record_view import Part, RecordView
+from flowsched.inspector.network_choice import choose_network
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.source import files_of, open_live, open_records, refuse_overwriting
 from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError
@@ -40,7 +40,7 @@ Render = Callable[[], str | bytes]
 @click.option("--dimacs", type=_FILE, metavar="FILE", help="Write a network for other solvers, with its optimum.")
 @click.option("--svg", type=_FILE, metavar="FILE", help="Write a drawing of a network.")
 @click.option("--png", type=_FILE, metavar="FILE", help="The same as PNG.")
-@click.option("--network", type=click.Choice(["first", "last"]), help="Which network to write.  [default: first]")
+@click.option("--network", metavar="NETWORK", help="first, last, pass:N, or of:TASK, the one that decided on it.")
 @click.option("--part", type=click.IntRange(0), metavar="N", help="Of which part of the round.  [default: 0]")
 @click.option("--all-arcs", is_flag=True, help="With --dot, --svg, --png: also arcs without flow.")
 @click.option("--live", is_flag=True, help="The latest record of the running scheduler; leave RECORD out.")
@@ -94,7 +94,7 @@ def inspect(
         if against is not None and html is None:
             raise InputError.one("--against", f"does not go with {option}", "leave one of them out")
         with told_as_damage(*records, *others), StepLine("writing the export" if exports else "writing the record"):
-            renders = _renders(recorded, records, others, places, network or "first", part or 0, all_arcs)
+            renders = _renders(recorded, records, others, places, network or "first", part, all_arcs)
             _write(places, renders)
             text = None
             if as_json:
@@ -153,13 +153,14 @@ def _renders(
     others: list[RecordView],
     places: Mapping[str, Path],
     network: str,
-    number: int,
+    number: int | None,
     all_arcs: bool,
 ) -> dict[str, Render]:
     """How to make each file that was asked for."""
     if not places.keys() - {"--html"}:
         return {"--html": lambda: page_of(records, others)}
-    part, graph = _network(recorded, network, number)
+    chosen = choose_network(recorded, network, number)
+    part, graph, title = chosen.part, chosen.graph, chosen.title
     from flowsched.inspector.dimacs import render_dimacs
     from flowsched.inspector.dot import render_dot
     from flowsched.inspector.drawing import render_drawing
@@ -169,30 +170,10 @@ def _renders(
         "--html": lambda: page_of(records, others),
         "--dot": lambda: render_dot(recorded, graph, all_arcs),
         "--graphml": lambda: render_graphml(recorded, graph),
-        "--dimacs": lambda: render_dimacs(recorded, graph, network),
-        "--svg": lambda: render_drawing(recorded, part, graph, network, "svg", all_arcs),
-        "--png": lambda: render_drawing(recorded, part, graph, network, "png", all_arcs),
+        "--dimacs": lambda: render_dimacs(recorded, graph, title),
+        "--svg": lambda: render_drawing(recorded, part, graph, title, "svg", all_arcs),
+        "--png": lambda: render_drawing(recorded, part, graph, title, "png", all_arcs),
     }
-
-
-def _network(recorded: RecordView, network: str, number: int) -> tuple[Part, Graph]:
-    parts = recorded.parts
-    if not parts:
-        raise InputError.one(recorded.source, "has no network: nothing was pending in this round")
-    if number >= len(parts):
-        known = "only part 0" if len(parts) == 1 else f"parts 0 to {len(parts) - 1}"
-        raise InputError.one("--part", f"there is no part {number}; {recorded.source} has {known}")
-    part = parts[number]
-    graph = part.graphs.get(network)
-    if graph is None:
-        why = "one network decided it" if part.kind == "network" else "the solver refused it"
-        raise InputError.one("--network", f"part {number} of {recorded.source} has no {network} network: {why}")
-    try:
-        _ = graph.potentials
-    except ValueError as error:
-        message = f"is damaged: the flow of the {network} network of part {number}: {error}"
-        raise InputError.one(recorded.source, message) from None
-    return part, graph
 
 
 def page_of(records: list[RecordView], others: list[RecordView]) -> str:

@@ -13,13 +13,14 @@ memory, so that the capacities are numbers of jobs and every flow is a set of pl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flowsched.cluster.snapshot import Task
 from flowsched.disaggregation.coupled import CoupledJob
 from flowsched.disaggregation.free_room import FreeRoom
-from flowsched.disaggregation.phase_network import demand, flow_of, handed_out
+from flowsched.disaggregation.phase_network import SolvedNetwork, demand, flow_of, handed_out
 from flowsched.disaggregation.prices import Prices
 from flowsched.network.network import NetworkBuilder
 from flowsched.solvers.solver import Solver
@@ -43,8 +44,10 @@ def batches(jobs: Sequence[CoupledJob]) -> list[list[CoupledJob]]:
     return list(found.values())
 
 
-def solved_jointly(jobs: Sequence[CoupledJob], room: FreeRoom, prices: Prices, solver: Solver) -> list[Pair]:
-    """Places of those jobs of a batch that get one."""
+def solved_jointly(
+    jobs: Sequence[CoupledJob], room: FreeRoom, prices: Prices, solver: Solver
+) -> tuple[list[Pair], SolvedNetwork]:
+    """Places of those jobs of a batch that get one, and the network that found them."""
     builder = NetworkBuilder()
     sink = builder.node("sink:sink")
     first = jobs[0].first
@@ -89,7 +92,8 @@ def solved_jointly(jobs: Sequence[CoupledJob], room: FreeRoom, prices: Prices, s
                 builder.arc(gpus[m.name][1], cpu, len(jobs))
     for name, (_, given) in gpus.items():
         outward.append((builder.arc(given, aggregator, len(jobs), surcharge), name))
-    flow = flow_of(builder.build(sink), solver)
+    network = builder.build(sink)
+    flow = flow_of(network, solver)
     at = handed_out(entering, flow)
     by_gpu: dict[str, list[CoupledJob]] = {}
     for arc, job, kind in leaving:
@@ -104,7 +108,20 @@ def solved_jointly(jobs: Sequence[CoupledJob], room: FreeRoom, prices: Prices, s
         remote, local = order[: remote_of.get(name, 0)], order[remote_of.get(name, 0) :]
         pairs += [Pair(job, name, name) for job in local]
         pairs += [Pair(job, afar.pop(0), name) for job in remote]
-    return sorted(pairs, key=lambda pair: pair.job.age)
+    names = tuple(task.name for job in jobs for task in job.tasks)
+    found: dict[str, str] = {}
+    paid: dict[str, float] = {}
+    rivals: dict[str, float] = {}
+    for pair in pairs:
+        part = pair.job.parts[0]
+        away = 0.0 if pair.cpu == pair.gpu else surcharge
+        others = [prices.place(part, m.name) for m in room.machines if m.name != pair.gpu and room.times(part, m.name)]
+        for task, machine in ((pair.job.first, pair.cpu), (part, pair.gpu)):
+            found[task.name] = machine
+            paid[task.name] = prices.place(part, pair.gpu) + away
+            rivals[task.name] = min(others, default=math.inf)
+    solved = SolvedNetwork(network, flow, names, found, paid, rivals)
+    return sorted(pairs, key=lambda pair: pair.job.age), solved
 
 
 def _surcharge(part: Task, prices: Prices) -> float:

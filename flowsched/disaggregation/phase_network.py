@@ -10,7 +10,8 @@ relative to the most that a machine has, its equation 10; such a flow may stand 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -21,6 +22,22 @@ from flowsched.solvers.solver import Solver
 from flowsched.support.arrays import IntArray
 
 K = TypeVar("K")
+
+
+@dataclass(frozen=True)
+class SolvedNetwork:
+    """A network of a round with its flow, and what it says."""
+
+    network: Network
+    flow: IntArray
+    batch: tuple[str, ...]
+    """Tasks that it could place."""
+    found: Mapping[str, str]
+    """Machines by task, of those that its flow placed."""
+    paid: Mapping[str, float]
+    """What each of them costs at its machine."""
+    rivals: Mapping[str, float]
+    """The price of the cheapest other machine; infinity where there is none."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +67,8 @@ def has_one_demand(tasks: Sequence[Task]) -> bool:
 
 def solved_phase(
     wishes: Sequence[Wish], room: FreeRoom, price: Callable[[Task, str], float], solver: Solver
-) -> dict[str, str]:
-    """Machines by sub-task, of those that get one. ``price``: of a place without preference."""
+) -> SolvedNetwork:
+    """Machines for those sub-tasks that get one. ``price``: of a place without preference."""
     builder = NetworkBuilder()
     sink = builder.node("sink:sink")
     exact = has_one_demand([w.task for w in wishes])
@@ -85,17 +102,31 @@ def solved_phase(
             examples[kinds[wish.kind]] = wish.task
         shared.append((builder.arc(node, kinds[wish.kind], 1), wish, kinds[wish.kind]))
     onward: list[tuple[int, int, str]] = []
+    prices: dict[int, dict[str, float]] = {kind: {} for kind in examples}
     for kind, task in examples.items():
         for place in room.machines:
             most = room.times(task, place.name) if exact else min(1, room.times(task, place.name))
             if most:
-                arc = builder.arc(kind, machine(place.name, task), most, price(task, place.name))
+                cost = prices[kind][place.name] = price(task, place.name)
+                arc = builder.arc(kind, machine(place.name, task), most, cost)
                 onward.append((arc, kind, place.name))
-    flow = flow_of(builder.build(sink), solver)
+    network = builder.build(sink)
+    flow = flow_of(network, solver)
     found = {wish.task.name: wish.preferred[0] for arc, wish in direct if wish.preferred and flow[arc]}
     places = handed_out(onward, flow)
     found |= {wish.task.name: next(places[kind]) for arc, wish, kind in shared if flow[arc]}
-    return found
+    paid: dict[str, float] = {}
+    rivals: dict[str, float] = {}
+    for _, wish, kind in shared:
+        name = wish.task.name
+        if name not in found:
+            continue
+        known = dict(prices[kind])
+        if wish.preferred is not None and room.fits(wish.task, wish.preferred[0]):
+            known[wish.preferred[0]] = min(wish.preferred[1], known.get(wish.preferred[0], math.inf))
+        paid[name] = known[found[name]]
+        rivals[name] = min((cost for place, cost in known.items() if place != found[name]), default=math.inf)
+    return SolvedNetwork(network, flow, tuple(wish.task.name for wish in wishes), found, paid, rivals)
 
 
 def flow_of(network: Network, solver: Solver) -> IntArray:

@@ -64,10 +64,20 @@ def chosen_settings(policy: str, assignments: Sequence[tuple[str, str]]) -> Disa
 
 
 def make_disaggregation(
-    name: str, solver: Solver, settings: DisaggregationSettings | None = None, hosts: HostFactory | None = None
+    name: str,
+    solver: Solver,
+    settings: DisaggregationSettings | None = None,
+    hosts: HostFactory | None = None,
+    keep_records: bool = False,
 ) -> DisaggregationScheduler:
     """One of them as a scheduler."""
     policy = DISAGGREGATION_POLICIES[name]
     return DisaggregationScheduler(
-        name, solver, settings, network_aware=policy.network_aware, joint=policy.joint, hosts=hosts
+        name,
+        solver,
+        settings,
+        network_aware=policy.network_aware,
+        joint=policy.joint,
+        hosts=hosts,
+        keep_records=keep_records,
     )

@@ -7,8 +7,9 @@ with the GPUs that they ask for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from flowsched.cluster.decision import Decisions, Placement, Postponement
 from flowsched.cluster.knowledge import Knowledge
@@ -16,7 +17,8 @@ from flowsched.cluster.snapshot import Snapshot, Task
 from flowsched.disaggregation.coupled import CoupledJob, coupled_jobs
 from flowsched.disaggregation.free_room import FreeRoom
 from flowsched.disaggregation.joint_network import batches, solved_jointly
-from flowsched.disaggregation.phase_network import Wish, demand, has_one_demand, solved_phase
+from flowsched.disaggregation.phase_network import SolvedNetwork, Wish, demand, has_one_demand, solved_phase
+from flowsched.disaggregation.phases_record import phases_record
 from flowsched.disaggregation.prices import GpuSites, Prices
 from flowsched.disaggregation.settings import DisaggregationSettings
 from flowsched.solvers.limited import take_stopped
@@ -42,6 +44,7 @@ class DisaggregationScheduler:
         network_aware: bool = False,
         joint: bool = False,
         hosts: HostFactory | None = None,
+        keep_records: bool = False,
     ) -> None:
         """``network_aware``: prices know the load of networks, and a placement that would miss its goal is postponed.
 
@@ -53,6 +56,7 @@ class DisaggregationScheduler:
         self._network_aware = network_aware
         self._joint = joint
         self._hosts = hosts
+        self._keep_records = keep_records
         self._sites: GpuSites | None = None
 
     def decide(self, snapshot: Snapshot) -> Decisions:
@@ -66,11 +70,21 @@ class DisaggregationScheduler:
         prices = Prices(snapshot, self._sites, room, self._settings, self._network_aware)
         this = _Round(snapshot, room, prices, self._solver)
         this.place(coupled_jobs(snapshot.pending), self._joint)
-        return Decisions(
-            tuple(p for job in this.jobs for p in this.placed.get(job.first.name, ())),
-            tuple(p for job in this.jobs for p in this.postponed(job)),
-            stopped=take_stopped(self._solver),
-        )
+        placements = tuple(p for job in this.jobs for p in this.placed.get(job.first.name, ()))
+        postponements = tuple(p for job in this.jobs for p in this.postponed(job))
+        recipe = None
+        if self._keep_records:
+            recipe = partial(
+                phases_record,
+                snapshot,
+                self.name,
+                self._solver.name,
+                self._settings,
+                tuple(this.solved),
+                placements,
+                postponements,
+            )
+        return Decisions(placements, postponements, recipe=recipe, stopped=take_stopped(self._solver))
 
 
 def forbid_unknown(policy: str, tasks: Sequence[Task]) -> None:
@@ -96,6 +110,7 @@ class _Round:
         self.jobs: list[CoupledJob] = []
         self.placed: dict[str, tuple[Placement, ...]] = {}
         """By the first sub-task of each job."""
+        self.solved: list[SolvedNetwork] = []
         self._why: dict[str, str] = {}
         self._by_choice: set[str] = set()
 
@@ -146,7 +161,7 @@ class _Round:
             Wish(j.first, j.first.name, (*prices.class_of(j.first), demand(j.first), j.first.machines), waits)
             for j, waits in ((j, prices.waiting(j.first)) for j in jobs)
         ]
-        cpu = solved_phase(firsts, room, prices.place, self.solver)
+        cpu = self._solve(firsts, prices.place)
         again = [] if has_one_demand([j.first for j in jobs]) else [j for j in jobs if j.first.name not in cpu]
         for job in jobs:
             if job.first.name not in cpu:
@@ -164,7 +179,7 @@ class _Round:
             if j.first.name in cpu
             for part in j.parts
         ]
-        gpus = solved_phase(parts, room, lambda t, m: prices.place(t, m, remote=True), self.solver) if parts else {}
+        gpus = self._solve(parts, lambda t, m: prices.place(t, m, remote=True)) if parts else {}
         for job in jobs:
             name = job.first.name
             if name not in cpu:
@@ -177,8 +192,14 @@ class _Round:
             self._accept(job, {name: cpu[name], **{p.name: gpus[p.name] for p in job.parts}}, devices[name])
         return again
 
+    def _solve(self, wishes: Sequence[Wish], price: Callable[[Task, str], float]) -> Mapping[str, str]:
+        """A phase: machines by sub-task."""
+        self.solved.append(solved_phase(wishes, self.room, price, self.solver))
+        return self.solved[-1].found
+
     def _place_jointly(self, jobs: Sequence[CoupledJob]) -> None:
-        pairs = solved_jointly(jobs, self.room, self.prices, self.solver)
+        pairs, solved = solved_jointly(jobs, self.room, self.prices, self.solver)
+        self.solved.append(solved)
         for pair in pairs:
             first, (part,) = pair.job.first, pair.job.parts
             devices = self.room.take(first, pair.cpu)

@@ -8,12 +8,12 @@ from flowsched.inspector.summary import moves_left
 from flowsched.network.dimacs_file import render_network
 from flowsched_models.text_table import printable, when
 
-LAST = "last"
-"""The network of every move that a search weighed, around its final plan."""
+LAST = "last network"
+"""The title of the network of every move that a search weighed, around its final plan."""
 
 
 def render_dimacs(recorded: RecordView, graph: Graph, which: str) -> str:
-    """The network, its optimum and what its nodes stand for as comments. ``which``: first or last, for the heading.
+    """The network, its optimum and what its nodes stand for as comments. ``which``: its title, for the heading.
 
     Nodes count from 1. Costs are those of a unit of flow, in whole solver units; lower bounds are 0. Raises ``ValueError``
     if the flow is not optimal, because then the optimum is not known.
@@ -21,7 +21,7 @@ def render_dimacs(recorded: RecordView, graph: Graph, which: str) -> str:
     _ = graph.potentials  # the proof that the flow is optimal
     left = moves_left(graph) if which == LAST else ""
     lines = [
-        f"c flowsched: {which} network of round {recorded.round} at {when(recorded.now_s)}, "
+        f"c flowsched: {which} of round {recorded.round} at {when(recorded.now_s)}, "
         f"policy {printable(recorded.policy)}",
         "c a minimum-cost flow problem in DIMACS format",
         f"c optimum {graph.optimum}",

@@ -36,7 +36,10 @@ _LARGEST_DOTS = 12_000
 def render_drawing(
     recorded: RecordView, part: Part, graph: Graph, which: str, form: Literal["svg", "png"], all_arcs: bool = False
 ) -> bytes:
-    """The drawing, in SVG with its text as paths: the same everywhere. Raises :class:`InputError` without matplotlib."""
+    """The drawing, in SVG with its text as paths: the same everywhere; ``which``: the network's title.
+
+    Raises :class:`InputError` without matplotlib.
+    """
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -74,7 +77,7 @@ def draw_up(recorded: RecordView, part: Part, graph: Graph, all_arcs: bool = Fal
 def _explained(recorded: RecordView, graph: Graph, which: str, layout: Layout) -> str:
     optimum = graph.optimum / graph.cost_scale
     said = [
-        f"round {recorded.round} at {when(recorded.now_s)}, {which} network: {graph.node_count:,} nodes, "
+        f"round {recorded.round} at {when(recorded.now_s)}, {which}: {graph.node_count:,} nodes, "
         f"{graph.arc_count:,} arcs, cost {optimum:.3f}"
     ]
     said += layout.condensed.left_out

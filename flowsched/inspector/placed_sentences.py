@@ -76,7 +76,7 @@ def _why_now(facts: Facts) -> list[str]:
 def _rivals(facts: Facts) -> list[str]:
     best, waiting, elsewhere = facts["runner_up"], facts["waiting"], facts["alternatives"]
     if best is None:
-        if facts.get("open_machines") is None and facts["part"]["kind"] != "search":
+        if facts.get("open_machines") is None and (facts["part"]["kind"] != "search" or not facts["models"]):
             return []
         return [
             "There was no other place for it"

@@ -12,6 +12,8 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHOICES, RANGES, WORDS
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.cluster.snapshot_dump import read_plain_snapshot
+from flowsched.disaggregation.registry import DISAGGREGATION_POLICIES, make_disaggregation
+from flowsched.disaggregation.settings import DisaggregationSettings
 from flowsched.inspector.consistency import FAULTS, told
 from flowsched.inspector.record_view import NETWORK, Part, RecordView
 from flowsched.records.record import COST_MODEL, writer
@@ -42,7 +44,7 @@ class Terms:
 def check_solvable(recorded: RecordView) -> None:
     """Whether the record holds all that its round depended on. Raises :class:`InputError` where it does not."""
     problems = []
-    if recorded.policy != POLICY and not of_networks(recorded) and not of_model(recorded):
+    if recorded.policy != POLICY and not (of_networks(recorded) or of_model(recorded) or of_phases(recorded)):
         message = f"its round was decided by {recorded.policy}; only rounds of {POLICY} can be solved again"
         help = "flowsched solve RECORD solves its snapshot with flow"
         problems.append(Problem(recorded.source, None, "policy", message, help))
@@ -55,6 +57,11 @@ def check_solvable(recorded: RecordView) -> None:
 def of_networks(recorded: RecordView) -> bool:
     """Whether a record is of a cost model other than ``flow``: it holds the prices, so the model is not asked."""
     return bool(recorded.parts) and all(part.kind == NETWORK and not part.bulk for part in recorded.parts)
+
+
+def of_phases(recorded: RecordView) -> bool:
+    """Whether a record is of one of DRMaestro's policies."""
+    return recorded.policy in DISAGGREGATION_POLICIES
 
 
 def of_model(recorded: RecordView) -> bool:
@@ -77,7 +84,8 @@ def read_terms(recorded: RecordView) -> Terms:
     if theirs != ours:
         who = theirs or "a flowsched that did not say its version"
         version = (f"the record was written by {who}, this is {ours}: decisions may differ for that alone",)
-    settings, odd = (Settings(), ()) if of_networks(recorded) else read_settings(recorded)
+    foreign = of_networks(recorded) or of_phases(recorded)
+    settings, odd = (Settings(), ()) if foreign else read_settings(recorded)
     notes = list(odd)
     if recorded.plain.get("reproducible") is False:
         notes.append("a time limit stopped the solver in this round: decisions may differ for that alone")
@@ -176,6 +184,15 @@ def search_again(snapshot: Snapshot, settings: Settings, solver: str, priority: 
     return {"kind": kind, **({} if priority is None else {"priority": priority}), **part}
 
 
+def phases_again(recorded: RecordView, part: Part, solver: str) -> dict[str, Any]:
+    """The part of a record that a round of one of DRMaestro's policies is."""
+    settings = DisaggregationSettings(**recorded.settings)
+    scheduler = make_disaggregation(recorded.policy, make_solver(solver), settings, keep_records=True)
+    record = scheduler.decide(snapshot_of(recorded, part)).record
+    assert record is not None, "the scheduler keeps records"
+    return dict(record["parts"][0])
+
+
 def place_again(given: BulkInput, solver: str, like: Part) -> list[dict[str, Any]]:
     """The parts of a record that a bulk round on an input is; ``like``: the first that it was."""
     from flowsched.scale.bulk_round import decide
@@ -216,6 +233,9 @@ def _solve_again(recorded: RecordView, parts: Sequence[Part], terms: Terms) -> l
         given = bulk_input_of(recorded, *parts)
         with damaged(recorded, part, "solved again"):
             return place_again(given, terms.solver, part)
+    if of_phases(recorded):
+        with damaged(recorded, part, "solved again"):
+            return [phases_again(recorded, part, terms.solver)]
     snapshot = snapshot_of(recorded, part)
     with damaged(recorded, part, "solved again"):
         return [search_again(snapshot, terms.settings, terms.solver, part.priority)]

@@ -225,6 +225,13 @@ class Part:
         """Of a round of flow."""
         return tuple(self.search.get("passes", ()))
 
+    def pass_graph(self, number: int) -> Graph | None:
+        """The network of a pass by its number, from 1; None where there is no such pass."""
+        one = self.passes[number - 1] if 1 <= number <= len(self.passes) else None
+        if one is None:
+            return None
+        return read_graph(one["network"]) if "network" in one else self.first
+
     @cached_property
     def first_batch(self) -> Mapping[str, int]:
         """By task, the place in ``passes`` of the first one that had it in its batch."""

@@ -154,6 +154,8 @@ def flow_part(trace: RoundTrace) -> dict[str, Any]:
                 "booked": [view.tasks[t].name for t, _ in one.booked],
                 "arcs": int(one.network.network.arc_count),
                 "drawn": i == most,
+                "goal_s": one.goal_s,
+                **({} if i == most else {"network": plain_pass(view, trace.deciding, one, trace.solver)}),
             }
             for i, one in enumerate(passes)
         ],

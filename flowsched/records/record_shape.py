@@ -173,6 +173,10 @@ def _check_search_part(part: SearchPart, where: str) -> None:
     for i, one in enumerate(passes):
         for task in one["batch"]:
             check_task(task, f"{where}.passes[{i}].batch has")
+        if ("network" in one) == one["drawn"]:
+            raise ShapeError(f"{where}.passes[{i}]: a network is in each pass that is not drawn")
+        if "network" in one:
+            _check_network(one["network"], f"{where}.passes[{i}].network")
         for task in one["booked"]:
             check_task(task, f"{where}.passes[{i}].booked has")
     for i, decided in enumerate(part.get("decided_by", ())):

@@ -369,6 +369,9 @@ class RecordedPass(TypedDict):
     booked: Texts
     arcs: Count
     drawn: Flag
+    goal_s: NotRequired[Number | None]
+    network: NotRequired[RecordedNetwork]
+    """Of the one that is drawn it is the part's first network."""
 
 
 _PassNumber = TypedDict("_PassNumber", {"pass": NotRequired[Count]})

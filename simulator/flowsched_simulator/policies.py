@@ -318,7 +318,8 @@ def schedulers_with(
         return
     if name in DISAGGREGATION_POLICIES:
         mine = chosen_settings(name, engine.network_settings.get(name, ()))
-        yield "", make_disaggregation(name, limited(make_solver(engine.solver), engine.time_limit_s), mine, hosts)
+        solver = limited(make_solver(engine.solver), engine.time_limit_s)
+        yield "", make_disaggregation(name, solver, mine, hosts, engine.keep_records)
         return
     variants = variants_of(name, given)
     for granting in variants:

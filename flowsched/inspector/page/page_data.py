@@ -18,7 +18,7 @@ from flowsched.cluster.snapshot_dump import milli_of
 from flowsched.inspector.device_facts import DeviceHold, machine_devices
 from flowsched.inspector.explanation import Explanation, explain
 from flowsched.inspector.gpu_facts import link_words
-from flowsched.inspector.graph import Graph
+from flowsched.inspector.graph import LAYERS, Graph
 from flowsched.inspector.link_layout import link_layout
 from flowsched.inspector.record_view import SEARCH, Part, RecordView, Waits, option_of
 from flowsched.support.arrays import IntArray
@@ -297,11 +297,15 @@ def _decided_by(part: Part, task: Mapping[str, int]) -> dict[str, list[Any]]:
 
 
 def _graphs(part: Part) -> dict[str, Any]:
-    """Records of baselines have none."""
+    """Records of baselines have none; the page has no place for the kinds of nodes that jobs with GPUs elsewhere have."""
     found = {"first": part.first} if part.plain.get("first_network") is not None else {}
     if part.plain.get("last_network") is not None and part.last is not None:
         found["last"] = part.last
-    return {name: _graph(part, graph) for name, graph in found.items() if graph.arc_count}
+    return {
+        name: _graph(part, graph)
+        for name, graph in found.items()
+        if graph.arc_count and LAYERS.keys() >= set(graph.kinds)
+    }
 
 
 def _graph(part: Part, graph: Graph) -> dict[str, Any]:

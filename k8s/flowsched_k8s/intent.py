@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from typing import TypeVar
@@ -48,7 +48,7 @@ class Slo:
 
     p95_us: float
     qps: float
-    names_load: bool = True
+    names_load: bool = field(default=True, compare=False)
     """Whether the load is the goal's own; otherwise it is the one that is annotated, which changes."""
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.snapshot import MILLI, Service
-from flowsched.support.arrays import BoolArray
+from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_k8s.round_input import Keeper, NodeView, World
 
 Keepers = Mapping[str, tuple[Keeper, ...]]
@@ -44,16 +44,37 @@ class PrecedenceClaim:
         return self.outranks(priority) and cores * MILLI > self.paid_milli(priority, request_milli, per_core)
 
 
-def kept_rows(keepers: Keepers, fleet: Fleet) -> BoolArray:
-    """[rows] whether a service is there that keeps pods off."""
-    found = np.zeros(fleet.rows, np.bool_)
-    found[[row for name in keepers if (row := fleet.row(name)) is not None]] = True
-    return found
+@dataclass(frozen=True, eq=False)
+class KeptRows:
+    """Services by row of a fleet."""
 
+    count: IntArray
+    """How many keep pods off."""
+    least_priority: IntArray
+    """The least priority among them."""
+    _keepers: Keepers
+    _names: Sequence[str | None]
 
-def yielding_rows(keepers: Keepers, fleet: Fleet, claim: PrecedenceClaim) -> BoolArray:
-    """[rows] whether a service is there that yields."""
-    return kept_rows({name: here for name, here in keepers.items() if any(map(claim.moves, here))}, fleet)
+    @classmethod
+    def of(cls, keepers: Keepers, fleet: Fleet) -> KeptRows:
+        """Where they are."""
+        count, least = np.zeros(fleet.rows, np.int64), np.full(fleet.rows, np.iinfo(np.int64).max)
+        for name, here in keepers.items():
+            if (row := fleet.row(name)) is not None:
+                count[row], least[row] = len(here), min(k.priority for k in here)
+        return cls(count, least, keepers, fleet.names)
+
+    def yielding(self, claim: PrecedenceClaim) -> BoolArray:
+        """[rows] whether a service is there that yields."""
+        found: BoolArray = (self.count > 0) & (claim.overdue | (self.least_priority < claim.priority))
+        return found
+
+    def named(self, rows: BoolArray) -> str:
+        """The services on some rows, in words: one of them, and how many more. There has to be one."""
+        mine = rows & (self.count > 0)
+        name = self._names[int(np.argmax(mine))] or ""
+        more = int(self.count[mine].sum()) - 1
+        return f"service {self._keepers[name][0].title} on {name}" + (f" and {more} more" if more else "")
 
 
 def yielded_fleet(keepers: Keepers, fleet: Fleet, claim: PrecedenceClaim, per_core: float) -> Fleet:
@@ -95,14 +116,3 @@ def yielded_world(keepers: Keepers, world: World, claim: PrecedenceClaim, per_co
             n = NodeView.of(n.name, n.type, n.vcpus, services, n.running)
         nodes.append(n)
     return World(world.rows, tuple(nodes), world.needs, world.plan, world.reservations)
-
-
-def named(keepers: Keepers, fleet: Fleet, rows: BoolArray) -> str:
-    """The services on some rows, in words: one of them, and how many more."""
-    first, count = "", 0
-    for row in np.flatnonzero(rows).tolist():
-        name = fleet.names[row] or ""
-        here = keepers.get(name, ())
-        first = first or (f"{here[0].title} on {name}" if here else "")
-        count += len(here)
-    return f"service {first}" + (f" and {count - 1} more" if count > 1 else "") if first else ""

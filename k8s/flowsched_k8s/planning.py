@@ -33,7 +33,7 @@ from flowsched.scale.snapshot_input import input_of_snapshot
 from flowsched.solvers import Solver
 from flowsched.support.arrays import BoolArray, FloatArray
 from flowsched_k8s.gpu_costs import gpu_costs
-from flowsched_k8s.keepers import PrecedenceClaim, kept_rows, yielded_fleet, yielded_world, yielding_rows
+from flowsched_k8s.keepers import KeptRows, PrecedenceClaim, yielded_fleet, yielded_world
 from flowsched_k8s.measured_pods import MeasuredPods, book
 from flowsched_k8s.queue import Cause
 from flowsched_k8s.round_input import Chosen, ClassInput, Fate, Held, RoundInput, RoundResult
@@ -257,25 +257,28 @@ class _Round:
         given = self.given
         if not given.keepers or len(self.held) == told:
             return
-        kept = kept_rows(given.keepers, self.fleet)
+        kept = KeptRows.of(given.keepers, self.fleet)
         classes = {uid: c for c in level for uid in c.uids}
         started = {classes[c.uid].group for c in self.chosen if c.uid in classes} - {None}
         claims: dict[PrecedenceClaim, list[ClassInput]] = {}
         for i, held in enumerate(self.held[told:], told):
             c = classes[held.uids[0]]
-            if held.fate is Fate.ERROR or c.group in started:
+            # Others have no room anywhere.
+            waits = held.fate is Fate.POSTPONED or (held.fate is Fate.UNSCHEDULABLE and c.group is not None)
+            if not waits or held.for_cost or c.group in started:
                 continue
             rows = self._room(c)
+            here = rows & (kept.count > 0)
             # Members of a group may each have a place elsewhere, and all of them not.
-            if not rows.any() or not (rows & kept).any() or (c.group is None and (rows & ~kept).any()):
+            if not here.any() or (c.group is None and not np.array_equal(here, rows)):
                 continue
-            self.held[i] = kept_off(given, c, held, rows & kept)
+            self.held[i] = kept_off(given, c, held, here, kept)
             for overdue in (True, False):
                 claim = PrecedenceClaim(c.priority, overdue)
                 uids = set(held.uids) & {
                     uid for uid, since in zip(c.uids, c.since_s, strict=True) if overdue is self._is_overdue(since)
                 }
-                if uids and (rows & yielding_rows(given.keepers, self.fleet, claim)).any():
+                if uids and (rows & kept.yielding(claim)).any():
                     claims.setdefault(claim, []).append(_only(c, uids))
         for claim in sorted(claims, key=lambda claim: (-claim.priority, not claim.overdue)):
             self._past(claim, claims[claim])
@@ -420,11 +423,13 @@ class _Round:
             if cause is LeftCause.GROUP:
                 self.held.append(group_waits(self.given, c, tuple(uids), text))
             elif cause in (LeftCause.COST, LeftCause.SERVICE):
-                self.held.append(Held(tuple(uids), Fate.POSTPONED, f"postponed: {text}", frozenset({Cause.PROFILE})))
+                held = Held(tuple(uids), Fate.POSTPONED, f"postponed: {text}", frozenset({Cause.PROFILE}))
+                self.held.append(replace(held, for_cost=cause is LeftCause.COST))
             elif self.given.model is not None and room(self.given, c).any():
                 # Rounds of a cost model count memory in whole MiB.
                 text = next(left.text for left in outcome.left if left.task == uids[0])
-                self.held.append(Held(tuple(uids), Fate.POSTPONED, f"postponed: {text}", frozenset({Cause.RESOURCES})))
+                held = Held(tuple(uids), Fate.POSTPONED, f"postponed: {text}", frozenset({Cause.RESOURCES}))
+                self.held.append(replace(held, for_cost=True))
             else:
                 self.held.append(no_room(self.given, c, tuple(uids)))
 

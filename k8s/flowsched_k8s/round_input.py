@@ -288,6 +288,8 @@ class Held:
     """Which changes of the cluster may help."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """Nodes by reason text, where the message counts them."""
+    for_cost: bool = False
+    """Whether they wait because every place costs more than it may: no service keeps them off."""
     behind_services: str = ""
     """What their condition says once they are overdue, where services keep them off wherever there is room; else empty."""
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from flowsched.support.arrays import BoolArray
 from flowsched_k8s.affinity import reason_of
-from flowsched_k8s.keepers import named
+from flowsched_k8s.keepers import KeptRows
 from flowsched_k8s.names import SERVICE_GOAL, insufficient
 from flowsched_k8s.queue import Cause, causes_of
 from flowsched_k8s.recorder import histogram
@@ -70,9 +70,9 @@ def no_room(given: RoundInput, c: ClassInput, uids: tuple[str, ...], kept: BoolA
     return Held(uids, Fate.UNSCHEDULABLE, message, causes or frozenset({Cause.OTHER}), counts)
 
 
-def kept_off(given: RoundInput, c: ClassInput, held: Held, rows: BoolArray) -> Held:
+def kept_off(given: RoundInput, c: ClassInput, held: Held, rows: BoolArray, kept: KeptRows) -> Held:
     """The same with the services' names, for pods that services keep off the nodes with room for them: ``rows``."""
-    services = named(given.keepers, given.fleet, rows)
+    services = kept.named(rows)
     waits = f"It waits for {services}."
     if held.fate is not Fate.POSTPONED:
         message = f"{held.message} {waits}"

@@ -350,7 +350,10 @@ class Cache:
             moved = pod.spec.node_name != entry.place
             if moved:
                 self._leave(entry)
-                entry.placed_s, entry.grant = now, None
+                entry.placed_s = now
+            if not old.spec.node_name:
+                # Another scheduler may have bound it: its status tells, as it will tell the next leader.
+                entry.grant = None
             entry.node, entry.assumed = pod.spec.node_name, ""
             if moved or reshaped or relabelled or renamed or not old.spec.node_name:
                 self._read_bound(entry)

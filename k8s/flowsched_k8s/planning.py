@@ -286,10 +286,14 @@ class _Round:
     def _past(self, claim: PrecedenceClaim, classes: list[ClassInput]) -> None:
         """Place pods with a claim in what services yield to them."""
         given, per_core = self.given, self.given.settings.kept_per_core
+        fleet = yielded_fleet(given.keepers, self.fleet, claim, per_core)
+        classes = [c for c in classes if c.group is not None or (c.allowed & fleet.fits(c.needs)).any()]
+        if not classes:
+            return
         yielded = replace(
             given,
             classes=tuple(classes),
-            fleet=yielded_fleet(given.keepers, self.fleet, claim, per_core),
+            fleet=fleet,
             world=yielded_world(given.keepers, given.world, claim, per_core),
             keepers={},
             nominated=(),

@@ -9,19 +9,27 @@ from typing import Any
 import msgspec
 import objects_builders as b
 import pytest
+from consistency import check_state
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from model_scheduler import ModelScheduler
 from model_server import key_of
 from small_services import GOAL, SAID, caps, cluster, say, service, six_services
 
 from flowsched_k8s import names
+from flowsched_k8s.bindings import BindOutcome
 from flowsched_k8s.configuration import LoadSettings
 from flowsched_k8s.grant import Grant, read_grant, to_write, written
 from flowsched_k8s.latency import ServiceWish
 from flowsched_k8s.objects import Condition
 
 K8S = Path(__file__).parents[2] / "k8s"
+
+
+PICK = st.integers(0, 3)
+GOALS = st.sampled_from((GOAL, "p95=900us@20000qps", "p95=2ms", None))
+LOADS = st.sampled_from(("10000", "1000000000", None))
 
 
 def counts(running: ModelScheduler, name: str) -> tuple[Any, ...]:
@@ -141,7 +149,7 @@ def test_a_smaller_request_pays_for_fewer_cores() -> None:
 # What it is told
 
 
-BEYOND = {
+BEYOND: dict[str, dict[str, Any]] = {
     "load": {"load": "30001"},
     "goal": {"slo": "p95=1ms@30001qps"},
     "profile": {"profile": None},
@@ -240,6 +248,79 @@ def test_a_grant_of_an_attempt_that_failed_is_taken_back() -> None:
     stored = running.server.pods["a", "svc"]
     assert stored.spec.node_name == "n0" and read_grant(stored) is None
     assert caps(running) == {"n0": float("inf")}
+
+
+class Takeovers(RuleBasedStateMachine):
+    """Whatever happens on the way, leaders and those that follow them count the same of services that are bound."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.running = cluster(2)
+        self.server = self.running.server
+
+    @rule(pick=PICK, goal=GOALS, load=LOADS)
+    def create(self, pick: int, goal: str | None, load: str | None) -> None:
+        if ("a", f"svc{pick}") not in self.server.pods:
+            given = service(f"svc{pick}", load="10000")
+            notes = {**(given.metadata.annotations or {}), names.SLO: goal, names.LOAD: load}
+            said = {name: text for name, text in notes.items() if text is not None}
+            self.server.put(b.pod(f"svc{pick}", "a", cpu="1", annotations=said))
+
+    @rule(pick=PICK, goal=GOALS, load=LOADS, profile=st.sampled_from(("memcached", "canneal")))
+    def say(self, pick: int, goal: str | None, load: str | None, profile: str) -> None:
+        pod = self.server.pods.get(("a", f"svc{pick}"))
+        if pod is not None:
+            self.server.annotate(pod, {names.SLO: goal, names.LOAD: load, names.PROFILE: profile, names.CORES: "0-7"})
+
+    @rule()
+    def decide(self) -> None:
+        self.running.server.now += 6.0
+        self.running.round()
+
+    @rule(how=st.sampled_from(("answered", "lost", "refused", "never sent", "bound by another")))
+    def bind(self, how: str) -> None:
+        if not self.running.binds:
+            return
+        if how in ("refused", "never sent"):
+            self.running.fail(BindOutcome.REFUSED if how == "refused" else BindOutcome.RETRY)
+            return
+        if how == "bound by another":
+            self.server.bind(self.running.binds[0].pod, self.running.binds[0].node, ours=False)
+        if self.running.send() is not None:
+            self.running.reply(lost=how == "lost")
+
+    @rule()
+    def hear(self) -> None:
+        self.running.deliver()
+        while self.running.reads:
+            self.running.read()
+
+    @rule()
+    def take_over(self) -> None:
+        self.running = ModelScheduler(self.server)
+
+    @rule(pick=PICK)
+    def delete(self, pick: int) -> None:
+        pod = self.server.pods.get(("a", f"svc{pick}"))
+        if pod is not None:
+            self.server.remove(pod)
+
+    @invariant()
+    def leaders_agree(self) -> None:
+        if not hasattr(self, "running"):
+            return
+        check_state(self.running.state)
+        cache = self.running.state.cache
+        for entry in cache.pods.values():
+            pod = self.server.read(entry.key)
+            if entry.node and pod is not None:
+                assert entry.grant == read_grant(pod)
+                assert entry.grant is None or (entry.key.uid, entry.node) in self.server.bound
+            assert entry.place or entry.grant is None
+
+
+TestTakeovers = Takeovers.TestCase
+TestTakeovers.settings = settings(max_examples=25, stateful_step_count=30)
 
 
 def test_pods_that_are_no_services_have_no_grant() -> None:

@@ -129,6 +129,7 @@ class PlayedCluster(live.RecordedState):
             titles={task.uid: task.name for task in self.tasks.values() if task.uid in named},
             rounds_waited=waited,
             gpus=self._gpus(),
+            keepers={name: machine.keepers for name, machine in self.machines.items() if machine.keepers},
             **same,
         )
 

@@ -252,7 +252,8 @@ class EventRecorder:
         what = node.type.name, node.type.vcpus, float(fleet.bandwidth[row]), dict(node.allocatable)
         limits = float(fleet.pressure_cap[row]), float(fleet.headroom_slope[row])
         gpus = self._cache.gpus.of(name)
-        yield live.MachineAdded(name, *what, dict(fleet.labels(name)), *limits, services, gpus)
+        keepers = self._cache.services.keepers.get(name, ())
+        yield live.MachineAdded(name, *what, dict(fleet.labels(name)), *limits, services, gpus, keepers)
         for uid in (*sorted(node.pods), *self._cache.outside.counted_on(name)):
             number, booked = self._task(state, uid), fleet.booking(uid)
             assert booked is not None, "every pod on a node is booked"

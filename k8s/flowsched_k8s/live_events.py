@@ -24,7 +24,7 @@ from flowsched.cluster.snapshot import PlannedStart, Reservation, Running, Servi
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_k8s.configuration import CostModelChoice
 from flowsched_k8s.gpus import Demand, NodeGpus
-from flowsched_k8s.round_input import Nominee, PodKind
+from flowsched_k8s.round_input import Keeper, Nominee, PodKind
 from flowsched_models.form import beyond_64_bits
 
 EVENTS_VERSION = "flowsched/v1"
@@ -100,6 +100,8 @@ class MachineAdded(Statement):
     """As forecasts see them."""
     gpus: NodeGpus | None = None
     """Its GPUs, if they are known as devices."""
+    keepers: tuple[Keeper, ...] = ()
+    """Its latency services whose goals keep pods off."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,9 @@ from flowsched_models.catalogue import Catalogue
 from flowsched_models.machine import MachineType
 from flowsched_models.neutral import NEUTRAL
 
+_BELOW_ALL = -1e6
+"""A limit that no pressure keeps, for a goal that is missed without neighbours: events have no infinity."""
+
 
 @dataclass(eq=False)
 class Services:
@@ -185,10 +188,10 @@ class Services:
                 # The fleet compares with all pressure on the node, the service's own included, as it is booked: what the
                 # load has become since does not count there.
                 own = booked.pressure if (booked := self._fleet.booking(pod.key.uid)) is not None else 0.0
-                keepers.append(
-                    Keeper(pod.key.uid, str(pod.key), pod.priority, pod.request_milli, left.pressure_cap + own)
-                )
-                cap, slope = min(cap, left.pressure_cap + own), slope + left.slope
+                bears = max(left.pressure_cap + own, _BELOW_ALL)
+                if bears < float("inf"):
+                    keepers.append(Keeper(pod.key.uid, str(pod.key), pod.priority, pod.request_milli, bears))
+                cap, slope = min(cap, bears), slope + left.slope
         if keepers:
             self.keepers[name] = tuple(keepers)
         else:

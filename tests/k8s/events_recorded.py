@@ -121,6 +121,7 @@ def told(given: RoundInput) -> dict[str, Any]:
         "held_node": given.held_node,
         "titles": dict(given.titles),
         "gpus": (dict(given.gpus.nodes), given.gpus.demand),
+        "keepers": dict(given.keepers),
         "rounds_waited": {uid: given.rounds_waited.get(uid, 0) for c in given.classes for uid in c.uids},
         "snapshot": MeasuredPods(given).snapshot(forecast) if forecast else None,
         "bulk": told_bulk(given, bulk) if bulk else None,

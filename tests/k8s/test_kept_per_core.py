@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import objects_builders as b
 import pytest
 from consistency import check_state
+from events_recorded import Recorded, differences, played_inputs
 from model_scheduler import ModelScheduler
 from small_services import DUE_S, EDGE, caps, cluster, engine, say, service, six_services
 
@@ -23,6 +25,7 @@ from flowsched.inspector.replay import replay
 from flowsched.records.record_file import pack_record, read_record
 from flowsched_k8s import names
 from flowsched_k8s.configuration import Configuration, CostModelChoice
+from flowsched_k8s.event_player import play
 from flowsched_k8s.round_input import World
 from flowsched_models.document import InputError
 from flowsched_models.execution import Execution
@@ -214,6 +217,19 @@ def test_a_record_tells_where_a_pod_went_that_services_yielded_to() -> None:
         assert found is not None
         assert [p.machine for p in found[0].placements if p.task == chosen.uid] == ["n0"]
     assert {bind.pod.name for bind in running.end()} == {"job", "plain"}
+
+
+def test_rounds_in_which_services_yield_are_played_as_they_were(tmp_path: Path) -> None:
+    running = cluster(2)
+    recorded = Recorded(running, tmp_path / "events.jsonl.gz")
+    running.create(service("svc0", EDGE), service("svc1", EDGE, priority=5))
+    running.settle(within=1.0)
+    running.create(*pods("job", "job"), *pods("plain", "plain", "other"), *pods("plain", "above", priority=3))
+    wait(running, DUE_S + 1.0)
+    assert len(running.where()) == 6
+    path = recorded.done()
+    assert not differences(played_inputs(path), recorded.inputs)
+    assert (played := play(path)).same, played.verdict()
 
 
 # The other way

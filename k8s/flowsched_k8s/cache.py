@@ -233,7 +233,7 @@ class Cache:
 
     def _drop_node(self, name: str) -> None:
         pods = self.nodes.pop(name).pods
-        self.services.settle(name)
+        self.services.node_gone(name, pods)
         if pods:
             self._on_missing_node[name] = pods
         row = self.fleet.row(name)

@@ -120,6 +120,13 @@ NamespaceOrAll = Annotated[
         63,
     ),
 ]
+Ceilings = Annotated[
+    dict[NamespaceOrAll, Multiple],
+    BeforeValidator(
+        lambda value: {EVERY_NAMESPACE: value} if isinstance(value, int | float) else value,
+        json_schema_input_type=Multiple | dict[NamespaceOrAll, Multiple],
+    ),
+]
 
 
 class ClientConnection(Section):
@@ -228,9 +235,9 @@ class LoadSettings(Section):
     interval_s: Duration = key("time between two readings", 15.0)
     stale_after_s: Duration = key("a reading older than this is not used: the load stated in the SLO is", 60.0)
     timeout_s: Duration = key("longest time one reading may take", 5.0)
-    ceiling: dict[NamespaceOrAll, Multiple] = key(
-        "by namespace, `*` for all others: with up to how many times the load that it was "
-        "[granted](kubernetes.md#what-a-service-keeps-off) a bound service counts; 1 where nothing is said",
+    ceiling: Ceilings = key(
+        "with up to how many times the load that it was [granted](kubernetes.md#what-a-service-keeps-off) a bound service "
+        "counts: a number, or numbers by namespace, `*` for all others; 1 where nothing is said",
         {},
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from flowsched.cluster.fleet import Fleet
@@ -169,11 +169,16 @@ class Services:
             node.services.remove(entry.key.uid)
             self.settle(name)
 
+    def node_gone(self, name: str, pods: Iterable[str]) -> None:
+        """A node is gone. ``pods``: uids of those that are there, which keep nothing off until it is back."""
+        self.keepers.pop(name, None)
+        for uid in pods:
+            self.beyond.pop(uid, None)
+
     def settle(self, name: str) -> None:
         """What the services on a node take, and leave to others, as the fleet has it."""
         entry = self._nodes.get(name)
         if entry is None:
-            self.keepers.pop(name, None)
             return
         self._touch(name)
         cap, slope = float("inf"), 0.0

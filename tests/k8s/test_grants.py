@@ -108,9 +108,9 @@ def test_the_load_that_a_service_was_placed_with_is_the_ceiling_of_a_goal_withou
 
 
 @pytest.mark.parametrize(
-    ("ceiling", "qps"), [({"a": 2.0, "*": 9.0}, 60_000), ({"*": 3.0}, 90_000), ({"b": 9.0}, 30_000)]
+    ("ceiling", "qps"), [({"a": 2.0, "*": 9.0}, 60_000), ({"*": 3.0}, 90_000), ({"b": 9.0}, 30_000), (2.0, 60_000)]
 )
-def test_a_namespace_may_have_a_higher_ceiling(ceiling: dict[str, float], qps: float) -> None:
+def test_a_namespace_may_have_a_higher_ceiling(ceiling: Any, qps: float) -> None:
     running = cluster(1, load_source=LoadSettings(ceiling=ceiling))
     running.create(service("svc"))
     running.settle(within=1.0)
@@ -188,6 +188,20 @@ def test_a_service_whose_measured_load_is_above_its_goal_s_is_told() -> None:
     running.state.cache.services.read_loads(lambda key: 500.0)
     running.tick()
     assert not running.state.cache.services.beyond
+
+
+def test_nothing_is_kept_off_or_told_of_a_node_that_is_gone() -> None:
+    running = cluster(1)
+    running.create(service("svc"))
+    running.settle(within=1.0)
+    say(running, "svc", load="50000")
+    node, services = running.server.nodes["n0"], running.state.cache.services
+    assert services.keepers.keys() == {"n0"} and len(services.beyond) == 1
+    running.server.remove(node)
+    running.deliver()
+    assert not services.keepers and not services.beyond
+    running.put(node)
+    assert services.keepers.keys() == {"n0"} and len(services.beyond) == 1
 
 
 def test_the_next_leader_tells_it_again() -> None:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from test_manifests import (
     CHART,
+    EXAMPLES,
     MANIFESTS,
     READS,
     VERSION,
@@ -118,6 +119,22 @@ def test_prometheus_alone_reaches_the_metrics_and_all_reach_health() -> None:
     assert policy["podSelector"] == DAEMON["spec"]["selector"]
     of_the_scheduler = parsed(MANIFESTS / "components" / "network-policy" / "network-policy.yaml")[0]["spec"]
     assert policy["ingress"] == of_the_scheduler["ingress"]
+
+
+def test_the_example_scrapes_the_agent_with_an_account_that_may_do_nothing_else() -> None:
+    account, secret, binding, monitor = parsed(EXAMPLES / "agent-pod-monitor.yaml")
+    assert secret["metadata"]["annotations"] == {"kubernetes.io/service-account.name": account["metadata"]["name"]}
+    assert [s["name"] for s in binding["subjects"]] == [account["metadata"]["name"]]
+    assert binding["roleRef"]["name"] == parsed(EXAMPLES / "metrics-role.yaml")[0]["metadata"]["name"]
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert (endpoint["scheme"], endpoint["authorization"]["credentials"]["name"]) == (
+        "https",
+        secret["metadata"]["name"],
+    )
+    assert endpoint["port"] in {p["name"] for p in CONTAINER["ports"]}
+    labels = DAEMON["spec"]["template"]["metadata"]["labels"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert {o["metadata"].get("namespace", NAMESPACE) for o in (account, secret, monitor)} == {NAMESPACE}
 
 
 def test_it_runs_on_every_node_of_the_pool_and_is_allowed_its_class() -> None:

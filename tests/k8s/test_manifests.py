@@ -286,6 +286,15 @@ def test_prometheus_scrapes_by_tls_and_with_its_token() -> None:
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
 
 
+def test_the_chart_takes_another_token_than_that_of_prometheus(helm: Path) -> None:
+    given = "serviceMonitor.authorization.credentials.name=own,serviceMonitor.authorization.credentials.key=token"
+    (endpoint,) = only(rendered(helm, "--set", f"serviceMonitor.enabled=true,{given}"), "ServiceMonitor")["spec"][
+        "endpoints"
+    ]
+    assert endpoint["authorization"] == {"credentials": {"name": "own", "key": "token"}}
+    assert "bearerTokenFile" not in endpoint
+
+
 def test_files_are_mounted_where_they_are_read() -> None:
     sources = {v["name"]: v["configMap"]["name"] for v in POD["volumes"] if "configMap" in v}
     mounts = {m["mountPath"]: sources[m["name"]] for m in CONTAINER["volumeMounts"] if m["name"] in sources}

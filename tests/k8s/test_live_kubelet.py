@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -151,6 +153,28 @@ def test_what_is_on_loopback_comes_by_a_forwarded_port_and_no_other_way(
         asks = f"import ssl, urllib.request as r; r.urlopen({url!r}, context=ssl._create_unverified_context())"
         done = subprocess.run(real.node.inside(sys.executable, "-c", asks), capture_output=True, text=True, timeout=60)
         assert done.returncode == 1 and answer in done.stderr
+
+
+def test_kubectl_forwards_as_the_runbook_has_it(real: Real, agent: Agent) -> None:
+    name = agent.pod()["metadata"]["name"]
+    command = [str(real.plane.folder / "bin" / "kubectl"), "-n", NAMESPACE, "port-forward", f"pod/{name}", ":9466"]
+
+    def asked() -> bytes:
+        real.node.move_here()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=real.plane.environment()) as forwarding:
+            try:
+                assert forwarding.stdout is not None
+                # Nothing where kubelet has corrected its address.
+                found = re.match(r"Forwarding from (127\.0\.0\.1:\d+) -> 9466", forwarding.stdout.readline())
+                if found is None:
+                    return b""
+                with urllib.request.urlopen(f"http://{found[1]}/metrics", timeout=30) as answer:
+                    return bytes(answer.read())
+            finally:
+                forwarding.kill()
+
+    with real.node.reachable():
+        assert b"flowsched_agent_ticks_total" in wait_for(asked, "kubectl to forward the port")
 
 
 def with_plug_in(kubeconfig: Path, folder: Path) -> Path:

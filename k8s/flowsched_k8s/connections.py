@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import socket
 import ssl
 from collections import Counter
@@ -16,6 +17,8 @@ from aiohttp import web
 
 MOST = 200
 """Connections to one address. One more ends another one: of the client that has most, that without a request for longest."""
+SHARE = 8
+"""Of so many file descriptors one may be a connection to one address: the process needs the others itself."""
 SENT_WITHIN_S = 10.0
 """A connection ends that has sent no whole head of a request so long after it was opened, or after the last answer."""
 READ_WITHIN_S = 30.0
@@ -40,6 +43,8 @@ class LimitedSite(web.BaseSite):
         self.tls = tls
         self._all: dict[_Connection, None] = {}
         self._turns = count()
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most = MOST if limit == resource.RLIM_INFINITY else max(1, min(MOST, limit // SHARE))
 
     def __len__(self) -> int:
         """Connections that are open."""
@@ -67,7 +72,7 @@ class LimitedSite(web.BaseSite):
 
     def opened(self, connection: _Connection) -> None:
         """Count a connection in, and end another one if there are too many."""
-        if len(self._all) >= MOST:
+        if len(self._all) >= self._most:
             # Not the oldest of all: a client that sends its request at once, as a kubelet does, is served meanwhile. And
             # not of all clients: one that opens many takes them from itself.
             held = Counter(other.client for other in self._all)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -123,6 +124,17 @@ def test_one_connection_more_ends_the_one_that_has_asked_for_nothing(monkeypatch
         assert not half[8].at_eof()
 
     against(test, held)
+
+
+def test_where_descriptors_are_few_so_are_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (40, 40))
+
+    async def test(opened: Callable[..., Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]) -> None:
+        many = [(await opened(REQUEST[:-2]))[0] for _ in range(20)]
+        assert [await rest(reader) for reader in many[:15]] == [b""] * 15
+        assert not any(reader.at_eof() for reader in many[15:])
+
+    against(test, short)
 
 
 def test_a_client_that_opens_many_takes_them_from_itself(monkeypatch: pytest.MonkeyPatch) -> None:

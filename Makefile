@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check control-plane node-parts kueue conformance conformance-sample upstream-cases test soak bench profiles gpu-profiles
-.PHONY: clean quick explore durations docs constraints release-check types rules
+.PHONY: clean quick explore durations docs constraints release-check release-sign release-verify pins types rules
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -91,8 +91,17 @@ durations: setup ## run all tests and keep how long each takes: tests/durations.
 
 ALONE := tests/agent/test_live_latency.py
 
-release-check: setup ## build wheel and source archive, and check them: metadata, files, the demo from an empty environment, the image's steps
+release-check: setup ## build wheel, source archive and list of contents, and check them: metadata, files, hashes, the demo from an empty environment, the image's steps
 	@.ci/release-check
+
+release-sign: ## sign what release-check has left in dist with KEY=file of an SSH key
+	ssh-keygen -Y sign -n flowsched-release -f "$(KEY)" dist/SHA256SUMS
+
+release-verify: $(INSTALLED) ## check a release in FOLDER=dist against its sums and signature; SIGNERS=file of allowed signers
+	$(BIN)/python k8s/release_contents.py check "$(or $(FOLDER),dist)" $(if $(SIGNERS),--signers "$(SIGNERS)")
+
+pins: setup ## look up hashes of the image's packages, digest of its base and commits of CI's actions; needs a network, docker and git
+	$(BIN)/python k8s/pins.py $(PARTS)
 
 MINUTES ?= 10
 

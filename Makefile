@@ -97,8 +97,8 @@ release-check: setup ## build wheel, source archive and list of contents, and ch
 release-sign: ## sign what release-check has left in dist with KEY=file of an SSH key
 	ssh-keygen -Y sign -n flowsched-release -f "$(KEY)" dist/SHA256SUMS
 
-release-verify: $(INSTALLED) ## check a release in FOLDER=dist against its sums and signature; SIGNERS=file of allowed signers
-	$(BIN)/python k8s/release_contents.py check "$(or $(FOLDER),dist)" $(if $(SIGNERS),--signers "$(SIGNERS)")
+release-verify: ## check a release in FOLDER=dist against its sums and signature; SIGNERS=file of allowed signers
+	@$(or $(wildcard $(BIN)/python),python3) k8s/release_contents.py check "$(or $(FOLDER),dist)" $(if $(SIGNERS),--signers "$(SIGNERS)")
 
 pins: setup ## look up hashes of the image's packages, digest of its base and commits of CI's actions; needs a network, docker and git
 	$(BIN)/python k8s/pins.py $(PARTS)

@@ -160,7 +160,7 @@ def _renders(
     if not places.keys() - {"--html"}:
         return {"--html": lambda: page_of(records, others)}
     chosen = choose_network(recorded, network, number)
-    part, graph, title = chosen.part, chosen.graph, chosen.title
+    part, graph, heading = chosen.part, chosen.graph, chosen.heading
     from flowsched.inspector.dimacs import render_dimacs
     from flowsched.inspector.dot import render_dot
     from flowsched.inspector.drawing import render_drawing
@@ -168,11 +168,11 @@ def _renders(
 
     return {
         "--html": lambda: page_of(records, others),
-        "--dot": lambda: render_dot(recorded, graph, all_arcs),
-        "--graphml": lambda: render_graphml(recorded, graph),
-        "--dimacs": lambda: render_dimacs(recorded, graph, title),
-        "--svg": lambda: render_drawing(recorded, part, graph, title, "svg", all_arcs),
-        "--png": lambda: render_drawing(recorded, part, graph, title, "png", all_arcs),
+        "--dot": lambda: render_dot(recorded, graph, all_arcs, heading),
+        "--graphml": lambda: render_graphml(recorded, graph, heading),
+        "--dimacs": lambda: render_dimacs(recorded, graph, heading),
+        "--svg": lambda: render_drawing(recorded, part, graph, heading, "svg", all_arcs),
+        "--png": lambda: render_drawing(recorded, part, graph, heading, "png", all_arcs),
     }
 
 

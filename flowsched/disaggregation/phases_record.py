@@ -21,6 +21,7 @@ from flowsched.records.record import (
     plain_nothing,
     plain_value,
     record_head,
+    standing,
 )
 from flowsched.round.origin import PlanStage
 from flowsched_models.runtime import HostFactory
@@ -36,9 +37,12 @@ def phases_record(
     postponements: Sequence[Postponement],
 ) -> dict[str, Any]:
     """The record, with one part. Its passes are the networks of the phases, or the joint ones; it proves nothing."""
-    most = max(range(len(solved)), key=lambda i: (len(solved[i].found), -i), default=None)
-    networks = [_plain_network(one) for one in solved]
     started = {p.task: p for p in placements}
+    decided_by = [_decided(p, solved) for p in placements]
+    number = {entry["task"]: entry["pass"] for entry in decided_by}
+    undone = [[task for task in one.found if number.get(task) != i + 1] for i, one in enumerate(solved)]
+    most = max(range(len(solved)), key=lambda i: standing(len(solved[i].found), len(undone[i]), i), default=None)
+    networks = [_plain_network(one) for one in solved]
     return {
         **record_head(snapshot.round, snapshot.now_s, policy, solver, settings),
         "parts": [
@@ -56,10 +60,12 @@ def phases_record(
                         "drawn": i == most,
                         "goal_s": None,
                         **({} if i == most else {"network": networks[i]}),
+                        # Its job found no place as a whole, or would have missed its goal.
+                        "undone": [{"task": task, "by": None} for task in undone[i]],
                     }
                     for i, one in enumerate(solved)
                 ],
-                "decided_by": [_decided(p, solved) for p in placements],
+                "decided_by": decided_by,
                 "last_network": None,
                 "goal_s": None,
                 "plan": [_planned(task.name, started.get(task.name)) for task in snapshot.pending],

@@ -13,14 +13,15 @@ _WIDEST = 6.0
 _SHAPES = {"class": "box", "task": "box", "sink": "doublecircle", "unscheduled": "octagon"}
 
 
-def render_dot(recorded: RecordView, graph: Graph, all_arcs: bool = False) -> str:
-    """The network as text for ``dot``; only arcs with flow and the nodes at their ends, or all of them.
+def render_dot(recorded: RecordView, graph: Graph, all_arcs: bool = False, which: str = "") -> str:
+    """The network as text for ``dot``; only arcs with flow and their ends, or all of them. ``which``: its title.
 
     Arcs are labelled with flow/capacity and the cost of one task; their tooltips have the terms.
     """
     arcs = np.arange(graph.arc_count) if all_arcs else np.flatnonzero(graph.flow > 0)
     nodes = range(graph.node_count) if all_arcs else np.union1d(graph.tails[arcs], graph.heads[arcs]).tolist()
     title = f"round {recorded.round} at {when(recorded.now_s)}, policy {recorded.policy}"
+    title += f", {which}" if which else ""
     left_out = f", {graph.arc_count - len(arcs):,} arcs without flow left out" if len(arcs) < graph.arc_count else ""
     lines = [
         "digraph flowsched {",

@@ -16,8 +16,9 @@ _UNPRINTABLE = re.compile("[^ -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML cannot hold, and line ends, which it would change."""
 
 
-def to_networkx(recorded: RecordView, graph: Graph) -> nx.MultiDiGraph[str]:
-    """The network with attributes as networkx names them, so that ``nx.network_simplex`` solves it as it is.
+def to_networkx(recorded: RecordView, graph: Graph, which: str = "") -> nx.MultiDiGraph[str]:
+    """The network with attributes as networkx names them, so that ``nx.network_simplex`` solves it as it is. ``which``: its
+    title.
 
     Nodes are named ``kind:name``; the key of an arc is its number in the record, as there are parallel arcs. ``demand`` is
     minus the supply; ``weight`` is the cost of a unit of flow and ``potential`` and ``reduced_cost`` are in the same
@@ -34,6 +35,8 @@ def to_networkx(recorded: RecordView, graph: Graph) -> nx.MultiDiGraph[str]:
         cost_scale=graph.cost_scale,
         optimum=graph.optimum,
     )
+    if which:
+        net.graph["title"] = _text(which)
     names = _unique([_text(graph.label(i)) for i in range(graph.node_count)])
     supplies, potentials = graph.supplies.tolist(), graph.potentials.tolist()
     for i, name in enumerate(names):
@@ -62,11 +65,14 @@ def to_networkx(recorded: RecordView, graph: Graph) -> nx.MultiDiGraph[str]:
     return net
 
 
-def render_graphml(recorded: RecordView, graph: Graph) -> str:
-    """The network as GraphML text. Whole numbers stay exact. Raises ``ValueError`` if the flow is not optimal."""
+def render_graphml(recorded: RecordView, graph: Graph, which: str = "") -> str:
+    """The network as GraphML text; ``which``: its title. Whole numbers stay exact.
+
+    Raises ``ValueError`` if the flow is not optimal.
+    """
     import networkx as nx
 
-    lines = nx.generate_graphml(to_networkx(recorded, graph), named_key_ids=True)
+    lines = nx.generate_graphml(to_networkx(recorded, graph, which), named_key_ids=True)
     return "\n".join(('<?xml version="1.0" encoding="UTF-8"?>', *lines)) + "\n"
 
 

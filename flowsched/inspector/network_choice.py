@@ -21,7 +21,15 @@ class ChosenNetwork:
     part: Part
     graph: Graph
     title: str
-    """What messages and files call it: ``first network``, ``network of pass 3``."""
+    """What messages call it: ``first network``, ``network of pass 3``."""
+    number: int | None = None
+    """Of a pass."""
+
+    @property
+    def heading(self) -> str:
+        """The title for files, with what was undone later of a pass."""
+        undone = "" if self.number is None else self.part.undone(self.number)
+        return f"{self.title} (undone later: {undone})" if undone else self.title
 
 
 def choose_network(recorded: RecordView, asked: str, number: int | None) -> ChosenNetwork:
@@ -59,7 +67,8 @@ def _named(recorded: RecordView, part: Part, name: str) -> ChosenNetwork:
         else:
             why = "the solver refused it" if part.decided_by else "its policy has none"
         raise InputError.one(OPTION, f"part {part.index} of {recorded.source} has no {name} network: {why}")
-    return ChosenNetwork(part, graph, f"{name} network")
+    drawn = next((one["number"] for one in part.passes if one["drawn"]), None) if name == FIRST else None
+    return ChosenNetwork(part, graph, f"{name} network", drawn)
 
 
 def _of_pass(recorded: RecordView, part: Part, text: str) -> ChosenNetwork:
@@ -68,7 +77,7 @@ def _of_pass(recorded: RecordView, part: Part, text: str) -> ChosenNetwork:
         raise InputError.one(
             OPTION, f"there is no pass {text} in part {part.index} of {recorded.source}, which has {_passes(part)}"
         )
-    return ChosenNetwork(part, graph, f"network of pass {int(text)}")
+    return ChosenNetwork(part, graph, f"network of pass {int(text)}", int(text))
 
 
 def _passes(part: Part) -> str:

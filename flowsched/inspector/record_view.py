@@ -25,12 +25,30 @@ from flowsched.records.record_types import (
     RecordedVerdict,
     SearchPart,
 )
+from flowsched.round.origin import PlanStage
 
 SEARCH = "search"
 """Kind of a part that passes of min-cost flow decided (and of the parts of baselines)."""
 _COLUMNS: Final = ("machine", "cost", "runner_up", "runner_up_cost")
 NETWORK = "network"
 """Kind of a part that one network of classes and groups decided: a bulk round, or a round of another cost model."""
+
+
+UNDONE_SHOWN = 5
+"""Tasks of a pass that are named as undone at most."""
+BY_STAGE: Mapping[str, str] = {
+    PlanStage.NETWORK: "a later pass",
+    PlanStage.GREEDY: "the greedy rule",
+    PlanStage.LIST_SCHEDULING: "list scheduling",
+    PlanStage.CARRIED: "the last round's plan",
+    PlanStage.MOVE: "a move",
+    PlanStage.SWAP: "a swap",
+    PlanStage.GANG: "its gang",
+    PlanStage.REPAIR: "a repair",
+    PlanStage.NEVER_IDLE: "the start of another task",
+    PlanStage.PREEMPTION: "a preemption",
+}
+"""What undid a pass, by stage."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +133,7 @@ class Part:
 
     @cached_property
     def first(self) -> Graph:
-        """The network that decided, with its flow: of a round of flow the pass that placed most tasks."""
+        """The network that decided, with its flow: of a round of flow the pass of which most tasks stand."""
         return read_graph(self.plain["first_network"])
 
     @cached_property
@@ -231,6 +249,13 @@ class Part:
         if one is None:
             return None
         return read_graph(one["network"]) if "network" in one else self.first
+
+    def undone(self, number: int) -> str:
+        """Which tasks of a pass are not where it placed them in the end, and what changed that; empty for none."""
+        pairs = [(entry["task"], entry["by"]) for entry in self.passes[number - 1]["undone"]]
+        told = [f"{task} by {BY_STAGE[by]}" if by is not None else task for task, by in pairs[:UNDONE_SHOWN]]
+        more = len(pairs) - len(told)
+        return ", ".join(told) + (f" and {more} more" if more > 0 else "")
 
     @cached_property
     def first_batch(self) -> Mapping[str, int]:

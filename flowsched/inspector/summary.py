@@ -308,6 +308,9 @@ def _stages(part: Part) -> Iterator[str]:
     drawn = next((one["number"] for one in part.passes if one["drawn"]), None)
     which = "" if drawn is None else f" (the first network is that of pass {drawn})"
     yield f"decided {by}; {passes}{which}"
+    for one in part.passes:
+        if undone := part.undone(one["number"]):
+            yield f"{INDENT}undone of pass {one['number']}: {undone}"
     yield from _solves(part)
 
 

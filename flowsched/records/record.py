@@ -139,7 +139,8 @@ def flow_part(trace: RoundTrace) -> dict[str, Any]:
         bound_together["task_groups"] = plain_task_groups(view, trace.gangs, changes.placements)
         bound_together["repairs"] = [asdict(r) for r in trace.repairs]
     passes = trace.deciding.passes
-    most = max(range(len(passes)), key=lambda i: (len(passes[i].booked), -i), default=None)
+    undone = [_undone(view, trace, i) for i in range(len(passes))]
+    most = max(range(len(passes)), key=lambda i: standing(len(passes[i].booked), len(undone[i]), i), default=None)
     return {
         "kind": SEARCH_PART,
         "snapshot": dump_snapshot(view.snapshot),
@@ -156,6 +157,7 @@ def flow_part(trace: RoundTrace) -> dict[str, Any]:
                 "drawn": i == most,
                 "goal_s": one.goal_s,
                 **({} if i == most else {"network": plain_pass(view, trace.deciding, one, trace.solver)}),
+                "undone": undone[i],
             }
             for i, one in enumerate(passes)
         ],
@@ -236,6 +238,29 @@ def _decided(view: View, trace: RoundTrace) -> list[dict[str, Any]]:
             }
         )
     return entries
+
+
+def standing(booked: int, undone: int, number: int) -> tuple[int, int, int]:
+    """The order of passes, the one that is drawn last: most tasks that stay where it placed them, then most that it placed,
+    then the first.
+    """
+    return booked - undone, booked, -number
+
+
+def _undone(view: View, trace: RoundTrace, number: int) -> list[dict[str, Any]]:
+    """Tasks that a pass placed and that are not there in the end, each with what changed it."""
+    deciding = trace.deciding
+    waits = {p.task for p in trace.changes.taken_back}
+    found: list[dict[str, Any]] = []
+    for t, _ in deciding.passes[number].booked:
+        name, origin = view.tasks[t].name, deciding.origins.get(t)
+        if name in waits:
+            found.append({"task": name, "by": str(PlanStage.PREEMPTION)})
+        elif origin is None:
+            found.append({"task": name, "by": None})
+        elif origin.number != number:
+            found.append({"task": name, "by": str(origin.stage)})
+    return found
 
 
 def _plain_origin(origin: Origin) -> dict[str, Any]:

@@ -179,6 +179,8 @@ def _check_search_part(part: SearchPart, where: str) -> None:
             _check_network(one["network"], f"{where}.passes[{i}].network")
         for task in one["booked"]:
             check_task(task, f"{where}.passes[{i}].booked has")
+        for undone in one["undone"]:
+            check_task(undone["task"], f"{where}.passes[{i}].undone has")
     for i, decided in enumerate(part.get("decided_by", ())):
         there = f"{where}.decided_by[{i}]"
         check_task(decided["task"], f"{there}.task is")

@@ -361,6 +361,14 @@ class RecordedMachineGroup(TypedDict):
     free_memory_mib: NotRequired[Whole]
 
 
+class RecordedUndone(TypedDict):
+    """A task that a pass placed and that is elsewhere, or waits, in the end."""
+
+    task: Text
+    by: Stage | None
+    """What changed it; null where the plan that it was part of was not taken over for it."""
+
+
 class RecordedPass(TypedDict):
     """One pass of min-cost flow."""
 
@@ -372,6 +380,7 @@ class RecordedPass(TypedDict):
     goal_s: NotRequired[Number | None]
     network: NotRequired[RecordedNetwork]
     """Of the one that is drawn it is the part's first network."""
+    undone: list[RecordedUndone]
 
 
 _PassNumber = TypedDict("_PassNumber", {"pass": NotRequired[Count]})

@@ -162,7 +162,7 @@ def test_graphml_keeps_every_number() -> None:
 def test_pods_have_their_titles_in_graphml() -> None:
     recorded = RecordView(on_kubernetes(), "sample")
     net = nx.parse_graphml(render_graphml(recorded, recorded.parts[0].first))
-    assert net.nodes["class:ferret"]["title"] == "shop/ferret-pod"
+    assert net.nodes["class:blackscholes"]["title"] == "shop/blackscholes-pod"
 
 
 # DIMACS

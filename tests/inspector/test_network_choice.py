@@ -10,7 +10,9 @@ from inspected import HOUSE, bulk, searched
 
 from builders import CATALOGUE, flow_scheduler, machines, running, snapshot, task
 from flowsched.inspector.dimacs import render_dimacs
+from flowsched.inspector.dot import render_dot
 from flowsched.inspector.graph import Graph
+from flowsched.inspector.graphml import render_graphml
 from flowsched.inspector.network_choice import choose_network
 from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import replay
@@ -111,6 +113,36 @@ def test_a_task_that_no_network_decided_on_is_told_with_the_stage_that_did() -> 
         assert problem.message.startswith(
             f"no network decided on '{entry['task']}': the stage '{entry['stage']}' chose its place; pass"
         )
+
+
+@pytest.mark.parametrize("objective", ["completion", "makespan"])
+def test_a_pass_says_what_was_undone_later_and_by_what(objective: str) -> None:
+    for recorded in (batch(objective), RecordView(searched(objective), "turns.json")):  # type: ignore[arg-type]
+        (part,) = recorded.parts
+        for one in part.passes:
+            undone = {entry["task"]: entry["by"] for entry in one["undone"]}
+            for name in one["booked"]:
+                entry = part.decided_by.get(name)
+                stands = entry is not None and entry["stage"] == "network" and entry["pass"] == one["number"]
+                assert (name in undone) != stands
+                if entry is not None and name in undone:
+                    assert undone[name] == entry["stage"]
+            chosen = choose_network(recorded, f"pass:{one['number']}", None)
+            for file in (
+                render_dimacs(recorded, chosen.graph, chosen.heading),
+                render_dot(recorded, chosen.graph, which=chosen.heading),
+                render_graphml(recorded, chosen.graph, chosen.heading),
+            ):
+                assert ("undone later" in file) == bool(undone)
+                assert all(f"{name} by a {by}" in file for name, by in undone.items())
+        stand = [len(one["booked"]) - len(one["undone"]) for one in part.passes]
+        assert [one["drawn"] for one in part.passes].index(True) == stand.index(max(stand)) or max(stand) == 0
+
+
+def test_the_example_opens_with_the_pass_that_stands() -> None:
+    (part,) = RecordView(searched(), "turns.json").parts  # type: ignore[arg-type]
+    assert [[e["task"] for e in one["undone"]] for one in part.passes] == [["ferret", "canneal"], []]
+    assert [one["drawn"] for one in part.passes] == [False, True]
 
 
 def test_of_a_bulk_round_the_one_network_decided_on_each_task() -> None:

@@ -243,17 +243,19 @@ def search(page: Page, words: str) -> None:
     page.keyboard.press("Enter")
 
 
-def test_the_network_that_decided_comes_first_with_the_round_in_figures(visit: Open) -> None:
+def test_the_page_opens_with_what_was_decided_and_tells_what_was_undone(visit: Open) -> None:
     page = visit("run")
-    first = page.locator('[data-view="first"]')
-    assert first.get_attribute("aria-selected") == "true"
+    assert page.locator('[data-view="plan"]').get_attribute("aria-selected") == "true"
     passes = searched()["parts"][0]["passes"]
+    undone = [entry["task"] for one in passes for entry in one["undone"]]
+    assert undone
+    told = page.locator("#panel section", has_text="Undone after its pass").last.inner_text()
+    for task in undone:
+        assert f"{task} of pass 1, by a swap" in told
+    first = page.locator('[data-view="first"]')
     (drawn,) = (one for one in passes if one["drawn"])
     assert first.inner_text() == f"Pass {drawn['number']} of {len(passes)}"
-    assert page.locator(".box.class").count() > 0
-    assert page.locator(".box.machine").count() > 0
     assert "3\ntasks pending" in text(page, "#figures")
-    decision(page)
     assert {b.get_attribute("data-id") for b in page.locator(".box.task").all()} == {
         "task:blackscholes",
         "task:canneal",
@@ -267,9 +269,9 @@ def test_the_network_that_decided_comes_first_with_the_round_in_figures(visit: O
 def test_pointing_at_an_arc_shows_its_flow_capacity_and_terms(visit: Open) -> None:
     page = visit("run")
     page.click('[data-view="first"]')
-    hover(page, line(page, "class:ferret", "machine:node-b-4core"))
+    hover(page, line(page, "class:blackscholes", "machine:node-b-4core"))
     shown = text(page, "#tip")
-    for words in ("ferret → node-b-4core", "flow", "1 of 1", "cost of a task", "exact change", "reduced cost"):
+    for words in ("blackscholes → node-b-4core", "flow", "1 of 1", "cost of a task", "exact change", "reduced cost"):
         assert words in shown, shown
     page.mouse.move(5, 5)
     assert page.locator("#tip").is_hidden()
@@ -280,11 +282,11 @@ def test_a_click_on_an_arc_keeps_its_exact_numbers(visit: Open) -> None:
     page.click('[data-view="first"]')
     network = searched()["parts"][0]["first_network"]
     nodes = list(network["nodes"])
-    ends = (nodes.index("class:ferret"), nodes.index("machine:node-b-4core"))
+    ends = (nodes.index("class:blackscholes"), nodes.index("machine:node-b-4core"))
     (arc,) = (
         k for k, e in enumerate(zip(network["tails"], network["heads"], strict=True)) if tuple(map(int, e)) == ends
     )
-    hover(page, line(page, "class:ferret", "machine:node-b-4core"))
+    hover(page, line(page, "class:blackscholes", "machine:node-b-4core"))
     page.mouse.down()
     page.mouse.up()
     assert f"{int(network['unit_costs'][arc]):,}" in text(page, "#panel")
@@ -298,7 +300,7 @@ def test_arcs_without_flow_are_drawn_on_demand(visit: Open) -> None:
     assert page.locator(".network .line.zero").count() > 3
     page.keyboard.press("z")
     assert page.locator(".network .line.zero").count() == 0
-    box(page, "class:ferret").click()
+    box(page, "class:blackscholes").click()
     assert page.locator(".network .line.zero").count() == page.locator(".network .line.zero.lit").count() > 0
 
 
@@ -504,17 +506,20 @@ def test_back_and_forward_go_from_view_to_view(visit: Open) -> None:
     opened = page.url
     page.keyboard.press("n")
     expect(page.locator("#position")).to_have_text("2 of 3")
+    page.click('[data-view="last"]')
     decision(page)
     page.locator(".box.task").first.click()
     chosen = page.url
     page.go_back()
     expect(page.locator(".box.task.chosen")).to_have_count(0)
     page.go_back()
-    expect(page.locator('[data-view="first"]')).to_have_attribute("aria-selected", "true")
+    expect(page.locator('[data-view="last"]')).to_have_attribute("aria-selected", "true")
+    page.go_back()
+    expect(page.locator('[data-view="plan"]')).to_have_attribute("aria-selected", "true")
     page.go_back()
     expect(page.locator("#position")).to_have_text("1 of 3")
     assert page.url == opened
-    for _ in range(3):
+    for _ in range(4):
         page.go_forward()
     expect(page.locator(".box.task.chosen")).to_have_count(1)
     assert page.url == chosen

@@ -15,7 +15,7 @@ const STAGES = {
   preemption: "a preemption",
 };
 
-/** The network that decided: of a round of passes the one that placed most tasks. */
+/** The network that decided: of a round of passes the one of which most tasks are still where it placed them. */
 function firstTitle(part) {
   const drawn = part.passes.find((one) => one.drawn);
   return drawn ? `Pass ${drawn.number} of ${part.passes.length}` : "Network";
@@ -71,6 +71,11 @@ function taskPath(part, graph, task) {
   if (!part.oneNetwork && !graph.isLast) {
     const [stage, pass] = part.decided_by[task] || [];
     const drawn = part.passes.find((one) => one.drawn);
+    const undone = drawn && drawn.undone.find(([number]) => number === task);
+    if (undone) {
+      const by = undone[1] ? ` by ${undone[1]}` : "";
+      return { nodes: [start], arcs: [], note: `Pass ${drawn.number} placed it elsewhere, which was undone${by}.` };
+    }
     if (stage === "network" && drawn && pass !== drawn.number)
       return { nodes: [], arcs: [], note: `Pass ${pass} decided on it; the network drawn here is pass ${drawn.number}.` };
     if (stage && stage !== "network")
@@ -222,9 +227,9 @@ class Inspector {
   }
 
   views(part) {
-    // The network that decided comes first; a baseline's round has none.
-    const views = part.graphs.first ? ["first"] : [];
-    if (!part.oneNetwork) views.push("plan");
+    // What was decided comes first: the plan, as moves may have undone what a pass chose, or the one network.
+    const views = part.oneNetwork ? [] : ["plan"];
+    if (part.graphs.first) views.push("first");
     if (part.graphs.last) views.push("last");
     return [...views, "tables"];
   }

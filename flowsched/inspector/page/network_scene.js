@@ -176,7 +176,7 @@ class NetworkScene {
       kind: "class",
       column: 0,
       label: part.round.title(graph.name[node]),
-      note: width === null ? tasks : `${tasks} of ${cores(width)}`,
+      note: [width === null ? tasks : `${tasks} of ${cores(width)}`, this.undoneText(members)].filter(Boolean).join(" · "),
       nodes: [node],
       cls,
       choice: { type: "class", name: graph.name[node] },
@@ -201,6 +201,15 @@ class NetworkScene {
       };
     });
     this.frame(base, [], chips, 2, 108);
+  }
+
+  /** What undid the placements of the drawn pass among some tasks. */
+  undoneText(members) {
+    const drawn = this.graph.isLast ? undefined : this.part.passes.find((one) => one.drawn);
+    const found = drawn ? drawn.undone.filter(([task]) => members.includes(task)) : [];
+    if (!found.length) return "";
+    const by = [...new Set(found.map(([, stage]) => stage).filter(Boolean))].join(", ");
+    return `${found.length < members.length ? `${whole(found.length)} ` : ""}undone${by ? ` by ${by}` : ""}`;
   }
 
   /** The chosen ones first, so that they are among those shown. */

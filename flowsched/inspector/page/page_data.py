@@ -20,7 +20,7 @@ from flowsched.inspector.explanation import Explanation, explain
 from flowsched.inspector.gpu_facts import link_words
 from flowsched.inspector.graph import LAYERS, Graph
 from flowsched.inspector.link_layout import link_layout
-from flowsched.inspector.record_view import SEARCH, Part, RecordView, Waits, option_of
+from flowsched.inspector.record_view import BY_STAGE, SEARCH, Part, RecordView, Waits, option_of
 from flowsched.support.arrays import IntArray
 from flowsched_models.document import InputError
 from flowsched_models.gpu_topology import GpuTopology
@@ -90,7 +90,13 @@ def _part(recorded: RecordView, part: Part) -> dict[str, Any]:
         "waiting": _waiting(part.waiting, task, machine),
         "plan": _plan(part, task, machine),
         "passes": [
-            {"number": p["number"], "batch": len(p["batch"]), "booked": len(p["booked"]), "drawn": p["drawn"]}
+            {
+                "number": p["number"],
+                "batch": len(p["batch"]),
+                "booked": len(p["booked"]),
+                "drawn": p["drawn"],
+                "undone": [[task.get(u["task"], -1), BY_STAGE[u["by"]] if u["by"] else ""] for u in p["undone"]],
+            }
             for p in part.passes
         ],
         "decided_by": _decided_by(part, task),

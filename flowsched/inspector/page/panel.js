@@ -765,6 +765,21 @@ class Panel {
     ];
   }
 
+  /** What passes placed and later stages changed. */
+  undone(part) {
+    const rows = part.passes.flatMap((one) => one.undone.map(([task, by]) => [one.number, task, by]));
+    return (
+      rows.length > 0 &&
+      section(
+        "Undone after its pass",
+        longList(rows, ([number, task, by]) => [
+          task >= 0 ? this.task(part, task) : "a task",
+          ` of pass ${number}${by ? `, by ${by}` : ""}`,
+        ]),
+      )
+    );
+  }
+
   /** The round itself: what was pending, decided, proved, and how long it took. */
   ofRound(side) {
     const { round, part } = side;
@@ -796,6 +811,7 @@ class Panel {
       this.certificate(part),
       section("Cost by term", this.terms(costByTerm(part)), overlap(part)),
       this.reasons(side),
+      this.undone(part),
       part.reservations.length > 0 &&
         section(
           "Reserved",

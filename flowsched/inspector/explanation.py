@@ -64,6 +64,8 @@ and, where they apply:
   ``cheaper``, ``plan`` (:class:`flowsched.inspector.overtaking.StartsFirst`);
 - ``needed_waiting``: ``more`` that waiting would have to cost, ``w``, ``w_needed``, ``w_most``, ``reached_at_age_s``;
   ``limit`` (network): the most that a place may cost;
+- ``goal``: of a service on Kubernetes that would miss its p95 goal: ``goal_us``, ``qps``, ``cores``, and which p95 it could
+  have alone: ``own_us``, ``enough_cores``, ``lowest_us``, ``lowest_cores``;
 - ``refusals``: ``machines``, ``available``, ``message``, ``rows`` (:func:`flowsched.inspector.refusals.tabulate`);
   ``shortage``: ``never``, ``too_small``, ``largest``, ``lacking``, ``emptiest``, ``empty``
   (:func:`flowsched.inspector.refusals.shortage`), ``units``, ``started_there`` (on the emptiest), ``stays`` (``machine``,

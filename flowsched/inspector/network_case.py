@@ -310,9 +310,12 @@ class NetworkCase:
         emptiest = short["emptiest"]
         asked = closest["machine"] if closest is not None else None if emptiest is None else emptiest["machine"]
         width = int(self.demand["needs"].get("cpu", 0))
+        found = pod_facts.goal(self.recorded, self.name)
+        goal = None if found is None else dict(found)
         return {
             "fate": "waits",
-            "cause": WaitCause.NEVER if short["never"] and waits.cause == WaitCause.CAPACITY else waits.cause,
+            "cause": self._cause(waits, short),
+            "goal": goal,
             "reason": waits.reason,
             "waited_s": waits.waited_s if since is None else now_s - float(since["since_s"]),
             "rounds_waited": None if since is None else int(since["rounds"]) + 1,
@@ -338,6 +341,14 @@ class NetworkCase:
             },
         }
 
+    def _cause(self, waits: Waits, short: Mapping[str, Any]) -> str:
+        """Why it waits, where that is more than the round said."""
+        if waits.cause == WaitCause.CAPACITY and short["never"]:
+            return WaitCause.NEVER
+        if waits.cause == WaitCause.NOT_ALLOWED and pod_facts.goal(self.recorded, self.name) is not None:
+            return WaitCause.GOAL
+        return waits.cause
+
     def _drained(self) -> dict[str, Any] | None:
         """On Kubernetes, the node that drains for it."""
         held = pod_facts.drains_for(self.recorded)
@@ -357,7 +368,8 @@ class NetworkCase:
             reasons.setdefault(kept, refusals.RESERVED)
         missed = [m for m, reason in reasons.items() if reason == refusals.GOAL_MISSED]
         last = refusals.by_reason(stage.names, {m: reasons.pop(m) for m in missed})
-        closed = ~stage.allowed & ~stage.held & ~np.array([name in reasons for name in stage.names], dtype=np.bool_)
+        told = {*reasons, *missed}
+        closed = ~stage.allowed & ~stage.held & ~np.array([name in told for name in stage.names], dtype=np.bool_)
         checks = [
             refusals.Check(refusals.RESERVED, stage.held),
             *refusals.by_reason(stage.names, reasons),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from flowsched.inspector.record_view import RecordView
-from flowsched.records.record_types import RecordedHeldNode, RecordedWait
+from flowsched.records.record_types import RecordedGoal, RecordedHeldNode, RecordedWait
 
 
 def told(recorded: RecordView, task: str) -> dict[str, Any] | None:
@@ -27,6 +27,11 @@ def filtered(recorded: RecordView, task: str) -> Mapping[str, str] | None:
     verdict = np.asarray(entry["verdict"], dtype=np.int64).tolist()
     reasons = entry["reasons"]
     return {m: reasons[v] for m, v in zip(recorded.plain["machines"], verdict, strict=True) if v}
+
+
+def goal(recorded: RecordView, task: str) -> RecordedGoal | None:
+    """The p95 goal of a service that some nodes would miss it on, and what it could have; None for others."""
+    return recorded.plain.get("goals", {}).get(task)
 
 
 def all_machines(recorded: RecordView) -> tuple[str, ...]:

@@ -18,6 +18,8 @@ class WaitCause(StrEnum):
     """Relations refuse it wherever there is room."""
     SERVICE = "service"
     """Wherever there is room it would break a latency goal."""
+    GOAL = "goal"
+    """It is a service, and would miss its own p95 goal on every machine that it may run on."""
     UTILITY = "utility"
     """Wherever there is room, it or another task would miss its minimum utility."""
     COST = "cost"

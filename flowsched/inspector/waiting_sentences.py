@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from flowsched.cluster.snapshot import MILLI
 from flowsched.inspector.overtaking import overtaking_sentences
 from flowsched.inspector.shortage_sentences import help_sentences, refusal_sentences
 from flowsched.inspector.task_sentences import (
@@ -39,6 +40,7 @@ _WAITS: Mapping[str, str] = {
     WaitCause.CAPACITY: "waits: no machine that may take it has room now.",
     WaitCause.RELATION: "waits: wherever there is room, a relation to other tasks refuses it.",
     WaitCause.SERVICE: "waits: wherever there is room, it would break the p95 goal of a latency service.",
+    WaitCause.GOAL: "waits: on every machine that it may run on it would miss its own p95 goal or have no cores of its own.",
     WaitCause.UTILITY: "waits: wherever there is room, it or another one would be too late to be of the use that it "
     "demands.",
     WaitCause.HELD: "waits: the machines with room are reserved for tasks that come before it.",
@@ -59,6 +61,7 @@ def waiting_sentences(facts: Facts) -> list[str]:
     lines += _repaired_away(facts)
     lines += _costs(facts)
     lines += shared_cores(facts)
+    lines += _goal(facts)
     lines += refusal_sentences(facts)
     lines += help_sentences(facts)
     lines += _latency(facts)
@@ -174,6 +177,27 @@ def _latency(facts: Facts) -> list[str]:
         f"its goal is {ms_text(f['goal_ms'])}."
         for f in found[:SHOWN]
     ]
+
+
+def _goal(facts: Facts) -> list[str]:
+    """The goal of a service that waits, which p95 it could have, and with how many cores."""
+    goal = facts.get("goal")
+    if goal is None:
+        return []
+    lines = [f"Its goal is a p95 of {ms_text(goal['goal_us'] / 1000.0)} at {goal['qps']:,.0f} queries a second."]
+    cores, enough = count_cores(goal["cores"] * MILLI), goal["enough_cores"]
+    if goal["own_us"] is None:
+        lines.append(f"It was not measured with {cores}, or no machine here has so many.")
+    else:
+        lines.append(f"Alone with {cores} it would have {ms_text(goal['own_us'] / 1000.0)} at best.")
+    if enough is not None and (goal["own_us"] is None or goal["cores"] < enough):
+        lines.append(f"It could be met with {count_cores(enough * MILLI)}.")
+    elif enough is not None:
+        lines.append("What runs there, or cores that are taken, leave no machine where it would be met.")
+    elif goal["lowest_us"] is not None:
+        lowest = f"{ms_text(goal['lowest_us'] / 1000.0)}, with {count_cores(goal['lowest_cores'] * MILLI)}"
+        lines.append(f"No measured number of cores meets it here: the lowest p95 is {lowest}.")
+    return [" ".join(lines)]
 
 
 def _reservation(facts: Facts) -> list[str]:

@@ -16,6 +16,12 @@ TERMS: Mapping[str, str] = {
     "interference_caused": "what it costs its neighbours",
     "slo_headroom": "latency headroom",
     "preference": "preferences",
+    "spreading": "sharing the machine with tasks that it should not be beside",
+    "gpu_value": "the worth that free GPUs there lose",
+    "gpu_topology": "how its GPUs are linked and shared",
+    "place": "the place itself",
+    "crowding": "other tasks of the round on the machine",
+    "patience": "a domain's share beyond the even one",
     "completion_if_postponed": "completing later",
     "waiting": "having waited",
 }

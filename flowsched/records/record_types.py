@@ -734,6 +734,18 @@ class RecordedFilters(TypedDict):
     verdict: Wholes
 
 
+class RecordedGoal(TypedDict):
+    """The p95 goal of a service that waits, and what it could have alone on the machines that there are."""
+
+    goal_us: Number
+    qps: Number
+    cores: Whole
+    own_us: Number | None
+    enough_cores: Whole | None
+    lowest_us: Number | None
+    lowest_cores: Whole | None
+
+
 class RecordedHeldNode(RecordedPlace):
     """A node that drained for a due pod."""
 
@@ -777,5 +789,6 @@ class Record(RecordedChanges):
     changes: NotRequired[RecordedRunningChanges]
     machines: NotRequired[Texts]
     filters: NotRequired[list[RecordedFilters]]
+    goals: NotRequired[dict[str, RecordedGoal]]
     held_node: NotRequired[RecordedHeldNode | None]
     what_if: NotRequired[RecordedWhatIf]

@@ -231,8 +231,12 @@ class InputBuilder:
         preference = verdicts.preference[:rows]
         if wants.soft:
             preference = preference + self._sought(wants)
+        goal = None
         if wants.service is not None:
-            allowed = allowed & self._keeps_goal(wants.service, first, now)
+            keeps = self._keeps_goal(wants.service, first, now)
+            if (allowed & ~keeps).any():
+                goal = cache.services.reach_of(wants.service, cache.type_list, first.intent.threads)
+            allowed = allowed & keeps
         sensitivity, pressure = cache.services.behaviour(first)
         gpus = cache.gpus.asked(first.needs)
         measured = first.intent.profile is not None and first.request_milli > 0
@@ -250,6 +254,7 @@ class InputBuilder:
             name=str(first.key),
             uids=tuple(e.key.uid for e in members),
             since_s=tuple(e.waits_since_s for e in members),
+            goal=goal,
             priority=priority,
             needs=needs,
             allowed=allowed,

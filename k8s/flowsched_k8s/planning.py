@@ -142,7 +142,7 @@ def _trace(
         titles=given.titles,
         parts=tuple(parts),
         told=tuple(Told(h.uids, str(h.fate), h.message, h.counts) for h in held),
-        filters=tuple(Filtered(c.uids, c.reasons, c.verdict, c.allowed) for c in given.classes),
+        filters=tuple(Filtered(c.uids, c.reasons, c.verdict, c.allowed, c.goal) for c in given.classes),
         # The round of a lone pod has no fleet of its own, and names come and go.
         names=tuple(given.fleet.names),
         order=given.fleet.order(),

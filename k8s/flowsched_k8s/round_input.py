@@ -18,6 +18,7 @@ from flowsched.scale.policy import CostModel
 from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_k8s.configuration import CostModelChoice
 from flowsched_k8s.gpus import RoundGpus
+from flowsched_k8s.latency import GoalReach
 from flowsched_k8s.queue import Cause
 from flowsched_k8s.round_trace import KubernetesTrace
 from flowsched_models.catalogue import Catalogue
@@ -57,6 +58,8 @@ class PodKind:
     """Whether its pods have a profile; a group may have members without one, which are then as the neutral profile."""
     min_utility: float | None = None
     service: bool = False
+    goal: GoalReach | None = None
+    """Of a latency service whose p95 goal some nodes would miss: which p95 it could have."""
     gpu_models: tuple[str, ...] = ()
     """Models of GPU that they may have, of those that ask for any; empty for all."""
     counted: tuple[tuple[int, float], ...] = ()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.settings import Settings
-from flowsched.records.record import plain_timings, record_head
+from flowsched.records.record import finite_or_none, plain_timings, record_head
 from flowsched_k8s.configuration import CostModelChoice
 from flowsched_k8s.cost_model import plain_cost_model
+from flowsched_k8s.latency import GoalReach
 
 GOAL_MISSED = "node(s) would miss the pod's p95 goal or have no cores of their own for it"
 """Reason text for a latency service; there is no in-tree one."""
@@ -52,6 +53,8 @@ class Filtered:
     """Index into the reasons; 0 passes."""
     passes: NDArray[np.bool_]
     """Nodes that the round offered it; where the verdict passes, those left out would miss a p95 goal."""
+    goal: GoalReach | None = None
+    """That goal, and which p95 could be had."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +121,7 @@ class KubernetesTrace:
             },
             "machines": [self.names[row] for row in self.order.tolist()],
             "filters": self._filters(),
+            **({"goals": goals} if (goals := self._goals()) else {}),
             **held_node,
             "timings": plain_timings(self.timings_ms),
         }
@@ -136,6 +140,15 @@ class KubernetesTrace:
             {"tasks": tasks, "reasons": list(reasons), "verdict": np.frombuffer(verdict, dtype=np.int16)}
             for (reasons, verdict), tasks in together.items()
         ]
+
+    def _goals(self) -> dict[str, dict[str, Any]]:
+        """By uid the p95 goal of each service that some nodes would miss it on, and what it could have."""
+        found = {}
+        for filtered in self.filters:
+            if filtered.goal is not None:
+                plain = {key: finite_or_none(v) if v is not None else v for key, v in asdict(filtered.goal).items()}
+                found.update(dict.fromkeys(filtered.tasks, plain))
+        return found
 
 
 def _several(made: Mapping[str, Any] | list[dict[str, Any]], number: int) -> Sequence[Mapping[str, Any]]:

@@ -14,7 +14,7 @@ from flowsched_k8s.configuration import EVERY_NAMESPACE
 from flowsched_k8s.entries import NodeEntry, PodEntry
 from flowsched_k8s.grant import CLAIMS, CLIENT, CORES, GOAL, LOAD, PROFILE, Grant
 from flowsched_k8s.instructions import PodKey
-from flowsched_k8s.latency import ServiceWish, choose_curve
+from flowsched_k8s.latency import GoalReach, ServiceWish, choose_curve, goal_reach
 from flowsched_k8s.readings import core_set
 from flowsched_k8s.round_input import Keeper
 from flowsched_models.catalogue import Catalogue
@@ -152,6 +152,11 @@ class Services:
             weight=self._settings.headroom_weight,
             margin=self._settings.slo_margin,
         )
+
+    def reach_of(self, wish: ServiceWish, machines: Iterable[MachineType], threads: tuple[int, ...] = ()) -> GoalReach:
+        """Which p95 a service could have on machines."""
+        profile = self.catalogue.services[wish.profile]
+        return goal_reach(profile, wish, machines, threads, self._settings.slo_margin)
 
     def came(self, entry: PodEntry, name: str) -> None:
         """A pod is on a node, or is there and says something else of itself than before."""

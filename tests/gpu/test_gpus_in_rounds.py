@@ -21,7 +21,9 @@ from flowsched.cluster.settings_form import apply_settings
 from flowsched.cluster.snapshot import Machine, Snapshot, Task
 from flowsched.cluster.snapshot_dump import dump_snapshot, read_plain_snapshot
 from flowsched.cluster.snapshot_file import load_snapshot
-from flowsched.pricing.gpu_prices import GpuMemory
+from flowsched.inspector.wording import term_text
+from flowsched.pricing.gpu_prices import GpuMemory, GpuPrices
+from flowsched.pricing.topology_prices import TopologyPrices
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import make_solver
 from flowsched_models.catalogue import Catalogue
@@ -413,3 +415,10 @@ def test_whole_devices_are_packed_as_well_as_by_fgd(seed: int) -> None:
         return sum(asked[job.job] for job in run.jobs if job.start_s is not None)
 
     assert given("flow", None) >= given("gpu-fgd", "declared-own") - 1
+
+
+def test_terms_of_gpus_are_named_for_what_they_are() -> None:
+    """A task without GPUs pays what GPUs beside it lose, as it takes their CPU."""
+    for term in (GpuPrices.term, TopologyPrices.term):
+        assert term_text(term) != term.replace("_", " ")
+        assert "GPUs" in term_text(term)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowsched.inspector.explanation import explain
 from flowsched.inspector.record_view import RecordView
-from flowsched.records.record_file import pack_record, read_record, record_json
+from flowsched.records.record_file import check_record, pack_record, read_record, record_json
 from flowsched.records.record_maker import RecordMaker
 from flowsched.solvers import make_solver
 from flowsched_k8s import names
@@ -175,6 +177,44 @@ def test_nodes_that_would_miss_a_goal_are_named() -> None:
         )
     )
     assert said.keys() == {machine for machine, may in allowed.items() if not may}
+
+
+@pytest.mark.parametrize(
+    ("cpu", "slo", "sentence"),
+    [
+        (
+            "1",
+            "p95=0.2ms@30000qps",
+            r"Alone with 1 core it would have 0\.\d\d ms at best\. No measured number of cores",
+        ),
+        (
+            "1",
+            "p95=0.65ms@30000qps",
+            r"Alone with 1 core it would have 0\.\d\d ms at best\. It could be met with 2 cores\.",
+        ),
+        (
+            "7",
+            "p95=0.65ms@30000qps",
+            r"It was not measured with 7 cores, or no machine here has so many\. It could be met",
+        ),
+    ],
+)
+def test_a_service_that_would_miss_its_goal_is_told_what_it_could_have(cpu: str, slo: str, sentence: str) -> None:
+    state = scheduler(
+        b.node("small", cpu="2", labels={names.MACHINE_TYPE: "n2d-highcpu-2"}),
+        b.node("large", cpu="8", labels={names.MACHINE_TYPE: "e2-standard-8"}),
+        b.pod("first", cpu="1", annotations={**SERVICE, "flowsched.io/cores": "0-7"}, node="large"),
+        b.pod("second", cpu="1", annotations={**SERVICE, "flowsched.io/cores": "0-1"}, node="small"),
+        b.pod("cache", cpu=cpu, annotations={**SERVICE, names.SLO: slo}),
+    )
+    recorded = RecordView(check_record(dict(round_of(state)[1].record()), "record"), "record")
+
+    found = explain(recorded, uid("cache"))
+    text = "\n".join(found.lines())
+    assert found.plain()["goal"]["qps"] == 30_000.0
+    assert "It waits: on every machine that it may run on it would miss its own p95 goal" in text
+    assert re.search(rf"Its goal is a p95 of 0\.\d\d ms at 30,000 queries a second\. .*{sentence}", text), text
+    assert "refused by the pod's own constraints" not in text
 
 
 def test_rounds_that_left_a_pod_waiting_are_counted() -> None:

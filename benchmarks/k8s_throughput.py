@@ -7,7 +7,8 @@ thousands of requests per second; in the first run kube-scheduler gets one more 
 
     python -m benchmarks.k8s_throughput --nodes 1000 --pods 2000
 
-With `--one-by-one` each pod is created when the one before is bound: what somebody waits for who starts a single pod.
+With `--workloads 100` pods are of so many kinds, and no node may have two of one. With `--one-by-one` each pod is created
+when the one before is bound: the wait of somebody who starts a single pod.
 """
 
 from __future__ import annotations
@@ -211,15 +212,22 @@ def node_named(
     }
 
 
-def make_pod(name: str, scheduler: str) -> dict[str, Any]:
+def make_pod(name: str, scheduler: str, workload: str = "") -> dict[str, Any]:
+    """A small pod. One of a ``workload`` must not be on a node with another one of it."""
     requests = {"cpu": f"{POD_CPU_MILLI}m", "memory": "100Mi"}
     container = {"name": "main", "image": "example.invalid/nothing", "resources": {"requests": requests}}
-    return {
+    pod: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name},
         "spec": {"schedulerName": scheduler, "containers": [container]},
     }
+    if workload:
+        labels = {"app": workload}
+        term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
+        pod["metadata"]["labels"] = labels
+        pod["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return pod
 
 
 # What is seen
@@ -402,6 +410,8 @@ class Options:
     default_qps: bool
     one_by_one: bool = False
     python: str = sys.executable
+    workloads: int = 0
+    """Kinds of pods, each kept apart from others of it; 0: pods without terms."""
 
 
 async def run_batch(
@@ -415,7 +425,9 @@ async def run_batch(
     sight = Sight()
     follower = asyncio.create_task(sight.follow(api, namespace))
     names = [f"pod-{number:05d}" for number in range(pods)]
-    creations = [("POST", collection, _encode(make_pod(name, scheduler))) for name in names]
+    kinds = [f"w{number % options.workloads}" if options.workloads else "" for number in range(pods)]
+    pairs = zip(names, kinds, strict=True)
+    creations = [("POST", collection, _encode(make_pod(name, scheduler, kind))) for name, kind in pairs]
     patience = 120.0 + pods / 10
     cpu = cpu_s(pid)
     try:
@@ -604,6 +616,12 @@ def say(text: str) -> None:
 @click.option(
     "--default-qps/--no-default-qps", default=True, show_default=True, help="One batch with kube-scheduler's own."
 )
+@click.option(
+    "--workloads",
+    default=0,
+    type=click.IntRange(0),
+    help="Pods of so many workloads, each with anti-affinity to itself.",
+)
 @click.option("--one-by-one", is_flag=True, help="Create a pod when the one before is bound.")
 @click.option("--scheduler", "schedulers", multiple=True, type=click.Choice(sorted(SCHEDULERS)), help="Only this one.")
 @click.option(
@@ -621,6 +639,7 @@ def main(
     kube_scheduler_qps: int,
     kwok: bool,
     default_qps: bool,
+    workloads: int,
     one_by_one: bool,
     schedulers: tuple[str, ...],
     python: str,
@@ -632,7 +651,7 @@ def main(
     if pods + 20 > room:
         raise click.UsageError(f"{nodes} nodes have room for {room} pods, not for {pods} and a few to warm up")
     chosen = schedulers or tuple(SCHEDULERS)
-    options = Options(nodes, pods, runs, kube_scheduler_qps, kwok, chosen, default_qps, one_by_one, python)
+    options = Options(nodes, pods, runs, kube_scheduler_qps, kwok, chosen, default_qps, one_by_one, python, workloads)
     try:
         version = python_version(python)
         results = measure(options)
@@ -646,13 +665,14 @@ def main(
             "nodes": nodes,
             "pods": pods,
             "kwok": kwok,
+            "workloads": workloads,
             "summary": summary,
             "runs": [{**run.entries, "raw_binds_per_s": run.raw_binds_per_s} for run in results],
             "machine": {**describe_machine(), "python": version},
             "environment": environment_of(python),
             "load_average": os.getloadavg()[0],
         }
-        stem = f"k8s-throughput-{nodes}x{pods}{'-one-by-one' * one_by_one}"
+        stem = f"k8s-throughput-{nodes}x{pods}{'-one-by-one' * one_by_one}{f'-{workloads}' * (workloads > 0)}"
         (RESULTS / f"{stem}.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
         (RESULTS / f"{stem}.txt").write_text(text + "\n", encoding="utf-8")
     click.echo(json.dumps(summary) if as_json else text)

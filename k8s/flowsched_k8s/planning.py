@@ -260,6 +260,10 @@ class _Round:
         kept = KeptRows.of(given.keepers, self.fleet)
         classes = {uid: c for c in level for uid in c.uids}
         started = {classes[c.uid].group for c in self.chosen if c.uid in classes} - {None}
+        # A gang is overdue with its last member.
+        young = {c.group for c in level if not all(map(self._is_overdue, c.since_s))}
+        # Groups of which services keep members off that they yield to.
+        moved: set[str | None] = set()
         claims: dict[PrecedenceClaim, list[ClassInput]] = {}
         for i, held in enumerate(self.held[told:], told):
             c = classes[held.uids[0]]
@@ -270,18 +274,22 @@ class _Round:
             rows = self._room(c)
             here = rows & (kept.count > 0)
             # Members of a group may each have a place elsewhere, and all of them not.
-            if not here.any() or (c.group is None and not np.array_equal(here, rows)):
+            if not rows.any() or (c.group is None and not np.array_equal(here, rows)):
                 continue
-            self.held[i] = kept_off(given, c, held, here, kept)
-            for overdue in (True, False):
+            if here.any():
+                self.held[i] = kept_off(given, c, held, here, kept)
+            due = {uid for uid, since in zip(c.uids, c.since_s, strict=True) if self._is_overdue(since)}
+            if c.group is not None:
+                due = set() if c.group in young else {*c.uids}
+            for overdue, uids in ((True, due.intersection(held.uids)), (False, set(held.uids) - due)):
                 claim = PrecedenceClaim(c.priority, overdue)
-                uids = set(held.uids) & {
-                    uid for uid, since in zip(c.uids, c.since_s, strict=True) if overdue is self._is_overdue(since)
-                }
-                if uids and (rows & kept.yielding(claim)).any():
+                yields = bool((rows & kept.yielding(claim)).any())
+                if uids and (yields or c.group is not None):
                     claims.setdefault(claim, []).append(_only(c, uids))
+                if yields:
+                    moved.add(c.group)
         for claim in sorted(claims, key=lambda claim: (-claim.priority, not claim.overdue)):
-            self._past(claim, claims[claim])
+            self._past(claim, [c for c in claims[claim] if c.group is None or c.group in moved])
 
     def _past(self, claim: PrecedenceClaim, classes: list[ClassInput]) -> None:
         """Place pods with a claim in what services yield to them."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import objects_builders as b
 import pytest
 from consistency import check_state
@@ -121,6 +122,38 @@ def test_a_gang_that_is_overdue_is_placed_whole() -> None:
     assert len(running.where()) == 6
     wait(running, DUE_S + 1.0)
     assert len(running.where()) == 10
+
+
+def test_members_of_a_gang_that_no_service_keeps_off_come_with_the_others() -> None:
+    running = cluster(2)
+    running.create(service("svc", EDGE))
+    running.settle(within=1.0)
+    grouped = {"pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "2"}
+    for i in range(2):
+        running.create(*pods("plain", f"g{i}", labels=grouped, nodeSelector={names.HOSTNAME: f"n{i}"}))
+    wait(running, DUE_S - 1.0)
+    assert running.where().keys() == {"svc"}
+    wait(running, 2.0)
+    assert running.where().keys() == {"svc", "g0", "g1"}
+
+
+@pytest.mark.parametrize(("priority", "at_once"), [(5, True), (0, False)])
+def test_a_gang_is_overdue_with_its_last_member(priority: int, at_once: bool) -> None:
+    running = six_services(EDGE)
+    grouped = {"pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "4"}
+    names_of = [f"g{i}" for i in range(4)]
+    early, late = pods("plain", *names_of[:2], labels=grouped), pods("plain", *names_of[2:], cpu="1", labels=grouped)
+    running.create(*(replaced(p, priority) for p in early))
+    wait(running, DUE_S + 1.0)
+    running.create(*(replaced(p, priority) for p in late))
+    running.settle(within=1.0)
+    assert (len(running.where()) == 10) is at_once
+    wait(running, DUE_S + 1.0)
+    assert len(running.where()) == 10
+
+
+def replaced(pod: Any, priority: int) -> Any:
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, priority=priority))
 
 
 def test_pods_go_where_goals_are_kept_first() -> None:

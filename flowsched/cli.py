@@ -71,7 +71,7 @@ class _Commands(StrictGroup):
 )
 @click.version_option(package_name="flowsched")
 def flowsched() -> None:
-    """A cluster scheduler that writes every round down as one min-cost flow network.
+    """A cluster scheduler: min-cost flow networks place waiting tasks, and records say what decided on each.
 
     Exit codes: 0 done, 1 a fault of flowsched or a limit of validate that is exceeded, 2 bad input (nothing was
     written), 3 done but some jobs never ended or some runs failed, 4 a replay differs, 130 interrupted.

@@ -229,6 +229,41 @@ def test_commands_and_options_in_sentences_are_there(page: Path) -> None:
     assert lost == []
 
 
+NAMED_FILE = re.compile(
+    r"(?<![\w/.-])((?:docs|tests|benchmarks|models|simulator|k8s|flowsched)/[\w./-]+\.(?:yaml|md|py|csv|txt|json))\b"
+)
+
+
+def every_command(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    """All commands with the words that call them."""
+    yield " ".join(path), command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            found = command.get_command(click.Context(command), name)
+            assert found is not None
+            yield from every_command(found, (*path, name))
+
+
+def test_files_that_help_names_are_there() -> None:
+    seen = 0
+    for name, command in every_command(flowsched):
+        texts = [command.help, command.epilog, *(getattr(option, "help", "") for option in command.params)]
+        for file in NAMED_FILE.findall(" ".join(text for text in texts if text)):
+            seen += 1
+            assert (HOUSE / file).is_file(), f"flowsched {name} --help names {file}"
+    assert seen >= 2
+
+
+@pytest.mark.parametrize(
+    "page", sorted(p.relative_to(HOUSE) for p in (*HOUSE.glob("*.md"), *HOUSE.glob("docs/**/*.md"))), ids=str
+)
+def test_files_that_pages_name_are_there(page: Path) -> None:
+    text = (HOUSE / page).read_text(encoding="utf-8")
+    # Names in capitals stand for those of a reader's own.
+    named = [file for file in NAMED_FILE.findall(text) if not re.search(r"[A-Z]{4}|chapterN", file)]
+    assert [file for file in named if not (HOUSE / file).is_file()] == []
+
+
 def test_every_option_of_plan_is_listed() -> None:
     plan = flowsched.get_command(click.Context(flowsched), "plan")
     assert plan is not None

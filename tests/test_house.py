@@ -39,6 +39,32 @@ def unclear(text: str) -> list[str]:
     return [f"{text.count(chr(10), 0, m.start()) + 1}: {' '.join(m[0].split())}" for m in found]
 
 
+def misplaced_docstrings(tree: ast.Module) -> list[str]:
+    """Docstrings of a module's attributes that name the undocumented attribute above and not their own."""
+    found = []
+    for above, own, text in zip(tree.body, tree.body[1:], tree.body[2:], strict=False):
+        if not (isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)):
+            continue
+        before, after, said = attribute(above), attribute(own), text.value.value
+        if before is None or after is None or not isinstance(said, str):
+            continue
+        named = {word.lower().strip("_") for word in re.findall(r"``(\w+)``", said)}
+        if before.lower().strip("_") in named and after.lower().strip("_") not in named:
+            found.append(f"{text.lineno}: {after} is documented as {before}")
+    return found
+
+
+def attribute(node: ast.stmt) -> str | None:
+    """The name that a statement gives a value, if it gives one name to one."""
+    if isinstance(node, ast.AnnAssign):
+        target: ast.expr = node.target
+    elif isinstance(node, ast.Assign) and len(node.targets) == 1:
+        target = node.targets[0]
+    else:
+        return None
+    return target.id if isinstance(target, ast.Name) else None
+
+
 def find_roots(house: Path) -> dict[str, Path]:
     """Every package that stands at the top of the house or one folder below."""
     found = [*house.glob("flowsched*/__init__.py"), *house.glob("[!.]*/flowsched*/__init__.py")]
@@ -278,6 +304,12 @@ def test_the_wheel_takes_every_file_that_is_not_python(root: str) -> None:
     assert sorted(str(path.relative_to(HOUSE)) for path in files - taken) == []
 
 
+@pytest.mark.parametrize("root", sorted(ROOTS))
+def test_each_docstring_of_an_attribute_stands_below_it(root: str) -> None:
+    found = {name: misplaced_docstrings(tree) for name, tree in SOURCES[root].items()}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
 def test_a_cycle_is_told_as_a_path() -> None:
     modules = parsed(p="", p__a="from p import b", p__b="import p.c", p__c="try:\n    from .a import x\nexcept E: pass")
     assert find_cycle(modules) == ["p.a", "p.b", "p.c", "p.a"]
@@ -292,6 +324,12 @@ def test_a_package_that_gathers_its_modules_is_no_cycle_unless_they_ask_it_back(
     assert find_cycle(through) == ["p.n", "p.q", "p.q.b", "p.n"]
     late = parsed(p="", p__a="from p import b", p__b="def f():\n    from p import a")
     assert find_cycle(late) == []
+
+
+def test_a_docstring_below_another_attribute_is_found() -> None:
+    text = 'CPU = 0\nOTHER = 1\n"""The column of ``cpu``."""\n\nOWN_S: int = 3\n"""Seconds of ``own_s``."""\n'
+    assert misplaced_docstrings(ast.parse(text)) == ["3: OTHER is documented as CPU"]
+    assert misplaced_docstrings(ast.parse(text.replace("cpu", "other"))) == []
 
 
 def test_a_missing_docstring_is_found() -> None:

@@ -37,8 +37,9 @@ from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 UNLIMITED = kernels.UNLIMITED
 FREE, PENDING, RUNNING = 0, 1, 2
 CPU = 0
-_BY_TASK = ("state", "task_class", "machine", "created_s", "end_s", "sequence", "_pending", "_position", "_scratch")
 """The column of ``cpu`` in every array by resource."""
+_BY_TASK = ("state", "task_class", "machine", "created_s", "end_s", "sequence", "_pending", "_position", "_scratch")
+"""Arrays by task, which grow together."""
 
 
 @dataclass(frozen=True)

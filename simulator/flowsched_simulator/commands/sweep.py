@@ -55,7 +55,7 @@ class _Share(click.ParamType[tuple[int, int]]):
 @click.command(
     cls=StrictCommand,
     short_help="Run an experiment: scenarios x policies x settings x seeds.",
-    epilog="Example: flowsched sweep docs/examples/experiment.yaml --out out/first",
+    epilog="Example: flowsched sweep docs/examples/first-experiment.yaml --out out/first",
 )
 @click.argument("experiment", metavar="EXPERIMENT", type=click.Path(path_type=Path))
 @click.option(

@@ -79,7 +79,12 @@ class Settings:
     goal_step: float = _number(0.04, 1e-6, 0.5)
     """How far below the best makespan seen the next goal is set, at first."""
     waiting_weight: float = _number(1.0, 0.0, 1e6)
-    """W of equation 13 at the due age; it grows linearly up to there and then stops."""
+    """W of equation 13 at the due age; it grows linearly up to there, and then stops if it is bounded."""
+    waiting_bounded: bool = True
+    """Whether W stops at the due age. Equation 13 has no end of it: any place becomes cheaper than waiting at last."""
+    wishes_multiply: bool = False
+    """Whether what a wish costs is P - 1 of equation 12, times what the task's completion costs alone there (1 - U), instead
+    of a price that is added; waiting then costs nothing for wishes."""
     due_age_s: float = _number(600.0, 0.0, 1e9)
     """A task that has waited longer is overdue, unless ``due_runs`` says later: the earliest ones get a reservation."""
     due_runs: float = _number(10.0, 0.0, 1e6)

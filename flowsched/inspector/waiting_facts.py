@@ -128,7 +128,8 @@ def _needed_waiting(task: FlowTask, closest: Mapping[str, Any] | None, cause: Wa
     own = float(task.waits.terms.get("waiting", 0.0))
     most, due_age = float(settings.get("waiting_weight", 0.0)), float(settings.get("due_age_s", 0.0))
     needed = own + float(closest["more"])
-    reaches = due_age > 0.0 and 0.0 < needed <= most
+    bounded = bool(settings.get("waiting_bounded", True))
+    reaches = due_age > 0.0 and most > 0.0 and needed > 0.0 and (needed <= most or not bounded)
     return {
         "more": closest["more"],
         "w": own,

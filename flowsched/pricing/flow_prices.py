@@ -114,9 +114,10 @@ class FlowPrices:
             self.type_of, self.rows, self.variants = VariantBuilder(forecasts, self.goals, settings).build()
         else:
             self.shapes, self.type_of, self.rows, self.variants = like.shapes, like.type_of, like.rows, like.variants
-        self.wishes: FloatArray = _wishes(view) if like is None else like.wishes
+        self.wishes: FloatArray = self._wishes_of(view) if like is None else like.wishes
         """[classes, groups] what a task would rather not pay there: its wishes that the group's machines do not meet."""
         self._wished = bool(self.wishes.any())
+        self._added = self._wished and not settings.wishes_multiply
         self.spread: SpreadPrices | None
         if like is None:
             self.spread = SpreadPrices(view) if any(c.task.counted for c in view.classes) else None
@@ -469,6 +470,16 @@ class FlowPrices:
             self._unmet(group, colocation) + apart + (0.0 if self.gpus is None else self.gpus.cost(group, colocation))
         )
 
+    def _wishes_of(self, view: View) -> FloatArray:
+        """[classes, groups] prices of wishes: as they stand, or times what completing alone there costs."""
+        found = _wishes(view)
+        if self.settings.wishes_multiply:
+            for c, g in zip(*np.nonzero(found), strict=True):
+                alone_s = self.goals.reference_run_s(int(g), int(c))
+                if np.isfinite(alone_s):
+                    found[c, g] *= self.goals.penalty(Arrival(int(c), 0, 0), alone_s)
+        return found
+
     def _unmet(self, group: int, colocation: Colocation) -> float:
         """What the arriving tasks' wishes that a group does not meet cost."""
         return sum(float(self.wishes[a.task_class, group]) for a in colocation) if self._wished else 0.0
@@ -530,8 +541,9 @@ class FlowPrices:
         task = self.forecasts.view.classes[task_class].task
         age = max(0.0, self.forecasts.view.snapshot.age_s(task))
         due = self.settings.due_age_s
-        growth = self.settings.waiting_weight * (min(1.0, age / due) if due > 0.0 else 1.0)
-        worst = float(self.wishes[task_class].max(initial=0.0)) if self._wished else 0.0
+        grown = (min(1.0, age / due) if self.settings.waiting_bounded else age / due) if due > 0.0 else 1.0
+        growth = self.settings.waiting_weight * grown
+        worst = float(self.wishes[task_class].max(initial=0.0)) if self._added else 0.0
         unmet = {PREFERENCE: worst} if worst else {}
         if self.spread is not None and self.spread.waiting[task_class]:
             unmet[SPREADING] = float(self.spread.waiting[task_class])

@@ -81,12 +81,35 @@ _ONLY_PLACES: Mapping[str, Any] = {
     "improved_tasks": 0,
     "pass_share": 0.1,
 }
+UTILITY = "utility"
+"""The policy at the literal prices of the thesis, for jobs of any kind."""
+LITERAL_PRICES: Mapping[str, Any] = {
+    "objective": "completion",
+    "eps": 1.0,
+    "beta": 1.0,
+    "length_weight": 0.0,
+    "headroom_weight": 0.0,
+    "slots": 1,
+    "improved_tasks": 0,
+    "waiting_bounded": False,
+    "wishes_multiply": True,
+}
+"""Its settings: equations 11 to 13 of M. Amaral's thesis with z = 1, one slope before and beyond the goal; nothing is
+planned for later, and only networks decide."""
 ON_REQUEST.update({name: text for name, (text, _) in TOPOLOGY_POLICIES.items()})
+ON_REQUEST[UTILITY] = (
+    "flow at the literal prices of Amaral's thesis: (1 - U) P for a place, 1 - U + W for waiting, z = 1"
+)
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    **{name: {**_ONLY_PLACES, **settings} for name, (_, settings) in TOPOLOGY_POLICIES.items()},
+    UTILITY: LITERAL_PRICES,
+}
+"""Policies that are flow with some settings, which ``--set`` does not change."""
 
 
 def is_flow(name: str) -> bool:
     """Whether a policy is flow, with whatever settings."""
-    return name == FLOW or name in TOPOLOGY_POLICIES
+    return name == FLOW or name in PRESETS
 
 
 def is_cost_model(name: str) -> bool:
@@ -145,7 +168,7 @@ def describe(name: str) -> Description:
         settings = tuple((f"{name}.{setting}", default) for setting, default in own_settings())
     else:
         code, kind = FlowScheduler if is_flow(name) else PlannedScheduler, "search"
-        settings = () if name in TOPOLOGY_POLICIES else _search_settings(name)
+        settings = () if name in PRESETS else _search_settings(name)
     return Description(
         name,
         kind,
@@ -258,7 +281,11 @@ def readers(names: Sequence[str], network_settings: Mapping[str, Sequence[tuple[
         if not any(is_flow(name) for name in names) and not networks:
             unread.update(CHANGE_SETTINGS)
         if FLOW not in names and FLOW_PLAN not in names:
-            unread.update((*_ONLY_PLACES, "gpu_sets", "gpu_postpones", "gpu_weight"))
+            # What every preset that takes part sets; topologies also leave the worth of GPUs aside.
+            mine = [PRESETS[name].keys() for name in names if name in PRESETS]
+            unread.update(set.intersection(*map(set, mine)))
+            if UTILITY not in names:
+                unread.update(("gpu_sets", "gpu_postpones", "gpu_weight"))
         return Readers(tuple(names), tuple(name for name in SETTING_NAMES if name not in unread), tuple(own))
     plain = dict.fromkeys(setting for policy in networks.values() for setting in choice.plain_settings(policy.features))
     return Readers(tuple(names), tuple(plain), tuple(own), f"settings of {FLOW} need --policy {FLOW}")
@@ -301,8 +328,8 @@ def schedulers_with(
     if is_flow(name) or name == FLOW_PLAN:
         keep = engine.keep_records and is_flow(name)
         solver = limited(make_solver(engine.solver), engine.time_limit_s)
-        if name in TOPOLOGY_POLICIES:
-            settings = replace(settings, **{**_ONLY_PLACES, **TOPOLOGY_POLICIES[name][1]})
+        if name in PRESETS:
+            settings = replace(settings, **PRESETS[name])
         label = name if is_flow(name) else FLOW
         flow = FlowScheduler(solver, settings, hosts=hosts, keep_records=keep, name=label)
         if is_flow(name):

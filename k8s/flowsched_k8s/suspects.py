@@ -17,9 +17,11 @@ from flowsched_k8s.gangs import Gangs
 from flowsched_k8s.participants import LONG
 
 MOST_NAMED = 128
-"""Pods that a lease names, some 5 kB; of a round with more those that say most."""
-LAST_S = 60.0
-"""So long suspects are put off at most while other pods come again and again."""
+"""Pods that a lease names, some 5 kB."""
+MOST_OF_ROUND = 32
+"""Of them pods of an ordinary round: those that say most. Each is prepared alone if the process ends for another reason."""
+LAST_S = 10.0
+"""So long suspects are put off at most while other pods come again and again; then they take turns with the others."""
 _UID = re.compile(r"[0-9A-Za-z._-]{1,64}", re.ASCII)
 
 
@@ -40,6 +42,8 @@ class Suspects:
         self._under_way: Sequence[PodEntry] = ()
         self._inherited = False
         self._since_s: float | None = None
+        self._turn = False
+        """Whether the next round is that of a suspect, where other pods wait as well."""
 
     @property
     def uids(self) -> tuple[str, ...]:
@@ -55,7 +59,7 @@ class Suspects:
             return ",".join(_uids(left))
         named = dict.fromkeys((*self.wanted, *self._named, *self._suspected))
         under_way = self._under_way
-        most = heapq.nlargest(MOST_NAMED, under_way, key=lambda entry: entry.length) if under_way else ()
+        most = heapq.nlargest(MOST_OF_ROUND, under_way, key=lambda entry: entry.length) if under_way else ()
         named.update(dict.fromkeys(entry.key.uid for entry in most))
         return ",".join(list(named)[:MOST_NAMED])
 
@@ -76,8 +80,8 @@ class Suspects:
     # Whose turn it is
 
     def turn(self, entries: list[PodEntry], now: float) -> tuple[list[PodEntry], list[PodEntry]]:
-        """Pods of a round, and those whose turn is later: a suspect is prepared when no other pod waits, or after
-        ``LAST_S``, and alone or with its group.
+        """Pods of a round, and those whose turn is later: a suspect is prepared when no other pod waits, after ``LAST_S`` in
+        every second round; alone, or with its group.
         """
         if not self._suspected:
             return entries, []
@@ -89,9 +93,10 @@ class Suspects:
         if self._since_s is None:
             self._since_s = now
         others = [e for e in entries if e not in suspects]
-        if others and now - self._since_s < LAST_S:
+        if others and (now - self._since_s < LAST_S or not self._turn):
+            self._turn = True
             return others, suspects
-        self._since_s = now
+        self._turn = False
         group = self._gangs.ref(suspects[0])
         alone = [e for e in suspects if e is suspects[0] or (group is not None and self._gangs.ref(e) == group)]
         return alone, [e for e in entries if e not in alone]

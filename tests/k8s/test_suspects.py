@@ -25,7 +25,7 @@ from flowsched_k8s.inputs import InputBuilder
 from flowsched_k8s.participants import LONG
 from flowsched_k8s.planning import make_engine
 from flowsched_k8s.process import Process
-from flowsched_k8s.suspects import LAST_S, MOST_NAMED, Suspects
+from flowsched_k8s.suspects import LAST_S, MOST_NAMED, MOST_OF_ROUND, Suspects
 
 EVIL = {"flowsched.example/" + str(i): "x" for i in range(LONG)}
 """Annotations of a pod that says much."""
@@ -84,16 +84,16 @@ def test_a_suspect_that_finds_no_place_is_none_any_more() -> None:
     assert decided(running) == ["second"], "together with the other, which has no place"
 
 
-def test_a_suspect_waits_for_a_minute_at_most_while_others_come() -> None:
+def test_suspects_take_turns_with_others_that_keep_coming() -> None:
     running = scheduler()
-    running.create(b.pod("evil", cpu="100m"))
-    suspects_of(running, "evil")
+    running.create(b.pod("evil-0", cpu="100m"), b.pod("evil-1", cpu="100m"))
+    suspects_of(running, "evil-0", "evil-1")
     rounds = []
     for i in range(7):
         running.create(b.pod(f"p{i}", cpu="100m"))
         rounds += [decided(running)]
-        running.server.now += LAST_S / 5
-    assert rounds == [["p0"], ["p1"], ["p2"], ["p3"], ["p4"], ["evil"], ["p5", "p6"]]
+        running.server.now += 0.4 * LAST_S
+    assert rounds == [["p0"], ["p1"], ["p2"], ["evil-0"], ["p3", "p4"], ["evil-1"], ["p5", "p6"]]
 
 
 def test_a_group_comes_whole_with_its_suspect() -> None:
@@ -145,6 +145,8 @@ def test_a_note_is_bounded_and_one_that_others_wrote_is_read_as_far_as_it_makes_
     running.create(*(b.pod(f"p{i}", cpu="1m") for i in range(500)))
     assert running.begin()
     assert len(suspects.note("").split(",")) == MOST_NAMED
+    suspects.inherit("")
+    assert len(suspects.note("").split(",")) == MOST_OF_ROUND
     assert len(suspects.note("")) < 65 * MOST_NAMED
 
 
@@ -197,6 +199,11 @@ class LeaseServer:
     def noted(self) -> str:
         return str(((self.lease or {}).get("metadata", {}).get("annotations") or {}).get(names.PREPARING, ""))
 
+    def run_out(self) -> None:
+        """Its holder is gone, and the time of the lease is over."""
+        assert self.lease is not None
+        self.lease["spec"]["holderIdentity"] = ""
+
     async def __aenter__(self) -> LeaseServer:
         return self
 
@@ -228,7 +235,7 @@ async def lead(process: Process, server: LeaseServer) -> ElectionThread:
         namespace="n",
         name="flowsched",
         identity=process.identity,
-        times=Times(1.0, 0.8, 0.2),
+        times=Times(600.0, 500.0, 100.0),
         release=False,
         rng=random.Random(1),
         note=process.state.suspects.note,
@@ -274,7 +281,7 @@ def test_the_next_leader_places_others_first_after_a_process_ended(monkeypatch: 
         try:
             for _ in range(rounds):
                 await process._round(process._clock())
-            await thread.write(10.0)
+            assert await thread.write(60.0)
         finally:
             await thread.stop(10.0)
 
@@ -282,6 +289,7 @@ def test_the_next_leader_places_others_first_after_a_process_ended(monkeypatch: 
         asyncio.run(life(5))
     assert prepared == [["usual"], ["evil"]] and notes[-1] == evil == server.noted
     del prepared[:], notes[:]
+    server.run_out()
     # The one after it ends by it again, but places the others before.
     cluster.put(b.pod("other", cpu="1", annotations=EVIL))
     seen = [s for s in cluster.everything() if s.object.metadata.name != "usual"]
@@ -289,6 +297,7 @@ def test_the_next_leader_places_others_first_after_a_process_ended(monkeypatch: 
         asyncio.run(life(9))
     assert prepared == [["other"], ["evil"]]
     del prepared[:], notes[:]
+    server.run_out()
     harmless = True
     asyncio.run(life(9))
     assert prepared == [["other"], ["evil"]]

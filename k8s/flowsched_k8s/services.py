@@ -106,7 +106,9 @@ class Services:
         grant = entry.grant
         if grant is None or grant.wish.profile not in self.catalogue.services:
             return None
-        wish = grant.counted(self._load(entry), self._multiple(entry), entry.request_milli)
+        changed = set(self._claims(entry, grant)) - {LOAD}
+        # What is claimed now says nothing of the load of what was granted.
+        wish = grant.counted(None if changed else self._load(entry), self._multiple(entry), entry.request_milli)
         return replace(wish, client=self._client(wish.profile, wish.client))
 
     def _multiple(self, entry: PodEntry) -> float:

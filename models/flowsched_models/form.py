@@ -213,7 +213,19 @@ def _problems(document: Document, model: type[Form], errors: Sequence[Any], base
             yield document.problem(base + loc, f"there is no key {shown(name)} here", help)
         else:
             message, help = _words(error)
-            yield document.problem(base + loc, message, help)
+            yield document.problem(_written(document.data, base + loc), message, help)
+
+
+def _written(data: Any, path: KeyPath) -> KeyPath:
+    """The part of a path that stands in the file: a number may be short for a mapping, and pydantic marks keys."""
+    for i, part in enumerate(path):
+        if part == "[key]" or isinstance(data, str | int | float):
+            return path[:i]
+        if isinstance(data, Mapping):
+            data = data.get(part)
+        else:
+            data = data[part] if isinstance(data, list) and isinstance(part, int) and part < len(data) else None
+    return path
 
 
 def _missing_help(model: type[Form], path: KeyPath) -> str:

@@ -160,6 +160,21 @@ def test_others_may_not_use_flowsched_and_its_nodes(tenants: Tenants) -> None:
         assert tenants.refused(STRANGERS, pod(schedulerName="default-scheduler", tolerations=[daemon])) == ""
 
 
+def test_another_value_of_the_label_makes_no_tenant(tenants: Tenants) -> None:
+    path = f"/api/v1/namespaces/{STRANGERS}"
+    for value in ("false", "True", "", None):
+        tenants.admin.patch(path, {"metadata": {"labels": {"flowsched.io/tenant": value}}})
+        services = pod(annotations=GOAL)
+        wait_for(lambda wanted=services: "flowsched places pods" in tenants.refused(STRANGERS, wanted), "to be refused")
+
+
+def test_the_example_of_a_pod_may_be_created(tenants: Tenants) -> None:
+    (example,) = parsed(EXAMPLES / "tenant-pod.yaml")
+    assert tenants.refused(BATCH, example) == ""
+    (service, *_) = (o for o in parsed(EXAMPLES / "memcached.yaml") if o["kind"] == "Pod")
+    assert tenants.refused(BATCH, service)
+
+
 def test_what_a_bound_pod_says_does_not_change_but_by_flowsched_and_the_agent(tenants: Tenants, plane: Plane) -> None:
     admin, path = tenants.admin, f"/api/v1/namespaces/{SERVICES}/pods"
     admin.post(path, pod(annotations=GOAL))

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from queueing_theory import (
+
+from benchmarks.middleware import (
+    FITTED_CLIENTS,
+    FITTED_PER_S,
+    FITTED_THREADS,
+    INSIDE_S,
+    PUBLISHED,
+    SERVERS,
+    TRACE_CLIENTS,
+    TRACE_PER_S,
+    TRACE_SERVERS,
+    TRACE_THREADS,
+    comparison,
+    fitted,
+    main,
+)
+from benchmarks.queueing import (
     OpenQueue,
     Station,
     bounds,
@@ -137,68 +155,54 @@ def test_what_is_no_queue_is_refused(wrong):
         wrong()
 
 
-# A closed system of 180 clients before a middleware with 32 read threads for each of 5 memcached servers: 18,400
-# requests/s, and these times inside the middleware ("Advanced Systems Lab", ETH Zurich, 2016, second milestone, section 1).
-CLIENTS, THROUGHPUT, SERVERS = 180, 18_400.0, 5
-QUEUE_MS, MEMCACHED_MS = 1.40, 2.85
-OTHER_MS = 0.0043 + 0.0191 + 0.0221
-
-
-def middleware(rate_of_one: float, servers: int = SERVERS) -> list[Station]:
-    """Queue and memcached of each server as one station; all the rest as a delay, from the response time law."""
-    rest_s = CLIENTS / THROUGHPUT - (QUEUE_MS + MEMCACHED_MS) / 1000
-    each = [Station(f"memcached {k}", 1 / (servers * rate_of_one)) for k in range(servers)]
-    return [*each, Station("clients, network, other", rest_s, delay=True)]
-
-
-def rate_of_one_server() -> float:
-    """The only number that is fitted: so that 180 clients get 18,400 requests per second."""
-    low, high = THROUGHPUT / SERVERS, 10 * THROUGHPUT
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        below = mean_value_analysis(middleware(middle), CLIENTS).throughput < THROUGHPUT
-        low, high = (middle, high) if below else (low, middle)
-    return high
+def test_a_part_of_a_network_stands_as_one_station():
+    """Flow equivalence: exact for networks whose solution is a product."""
+    inner, rest = [Station("a", 0.02), Station("b", 0.05, delay=True)], Station("rest", 0.1)
+    alone_s = mean_value_analysis(inner, 1).response_s
+    speeds = tuple(mean_value_analysis(inner, n).throughput * alone_s for n in range(1, 25))
+    one = mean_value_analysis([Station("inner", alone_s, speeds=speeds), rest], 24)
+    whole = mean_value_analysis([*inner, rest], 24)
+    assert one.throughput == pytest.approx(whole.throughput, rel=1e-9)
+    assert one.residence_s[0] == pytest.approx(sum(whole.residence_s[:2]), rel=1e-9)
 
 
 def test_more_than_half_of_a_request_is_outside_the_middleware():
-    cycle_ms = 1000 * interactive_response_s(CLIENTS, THROUGHPUT)
-    assert cycle_ms == pytest.approx(9.78, abs=0.005)
-    assert cycle_ms - QUEUE_MS - MEMCACHED_MS - OTHER_MS == pytest.approx(5.49, abs=0.005)
+    cycle_s = interactive_response_s(FITTED_CLIENTS, FITTED_PER_S)
+    assert 1000 * cycle_s == pytest.approx(9.78, abs=0.005)
+    assert cycle_s - INSIDE_S > cycle_s / 2
 
 
-def test_the_network_splits_a_request_as_measured():
-    solution = mean_value_analysis(middleware(rate_of_one_server()), CLIENTS)
-    assert 1000 * sum(solution.residence_s[:SERVERS]) == pytest.approx(QUEUE_MS + MEMCACHED_MS, rel=1e-3)
-    assert solution.utilisation[0] == pytest.approx(0.95, abs=0.005)
+def test_the_model_splits_a_request_as_measured():
+    solution = fitted().solved(FITTED_CLIENTS, FITTED_THREADS)
+    assert solution.throughput == pytest.approx(FITTED_PER_S, rel=1e-5)
+    assert sum(solution.residence_s[:SERVERS]) == pytest.approx(INSIDE_S, rel=1e-3)
 
 
-@pytest.mark.parametrize(("clients", "measured"), [(432, 19_600), (648, 20_000), (720, 20_100)])
-def test_other_numbers_of_clients_are_predicted_within_five_per_cent(clients, measured):
-    predicted = mean_value_analysis(middleware(rate_of_one_server()), clients).throughput
+@pytest.mark.parametrize(("clients", "threads"), [key for key in PUBLISHED if key != (FITTED_CLIENTS, FITTED_THREADS)])
+def test_other_maxima_are_predicted_within_five_per_cent(clients, threads):
+    measured, predicted = PUBLISHED[clients, threads], fitted().solved(clients, threads).throughput
     assert predicted == pytest.approx(measured, rel=0.05)
-    assert predicted < measured  # More threads and longer batches help a little, which the model does not know.
+    assert predicted < measured  # Longer batches help a little, which the model does not know.
 
 
-def test_the_thread_pool_is_not_what_they_wait_for():
-    # Little's law: 53 of 160 threads are busy. A pool of 32 per server alone would not make a request wait 1.4 ms.
-    busy = THROUGHPUT * MEMCACHED_MS / 1000
-    assert busy == pytest.approx(52.4, abs=0.1)
-    pool = OpenQueue(THROUGHPUT / SERVERS, MEMCACHED_MS / 1000, servers=32)
-    assert 1000 * pool.mean_wait_s < 0.001
+def test_with_few_threads_the_threads_are_what_requests_wait_for():
+    few = fitted().solved(TRACE_CLIENTS, TRACE_THREADS, TRACE_SERVERS)
+    assert few.throughput == pytest.approx(TRACE_PER_S, rel=0.15)
+    many = fitted().solved(TRACE_CLIENTS, FITTED_THREADS, TRACE_SERVERS)
+    assert many.throughput > 1.2 * few.throughput
+    # At the best point requests wait for memcached: more threads bring nothing.
+    assert fitted().solved(FITTED_CLIENTS, 64).throughput == pytest.approx(FITTED_PER_S, rel=1e-3)
+    by_threads = [fitted().solved(180, threads).throughput for threads in (1, 4, 16, 32)]
+    assert by_threads == sorted(by_threads)
 
 
-def test_with_five_threads_the_pool_is_what_they_wait_for():
-    # The trace experiment: 3 x 64 clients, 3 servers, 5 threads each; 10,300 requests/s, some 90 % of the time in the queue
-    # and 9 % at memcached. Those rounded shares give the time that a thread is busy.
-    cycle_s = 192 / 10_300
-    pool = [Station(f"pool {k}", 0.09 * cycle_s / 3, servers=5) for k in range(3)]
-    solution = mean_value_analysis([*pool, Station("rest", 0.01 * cycle_s, delay=True)], 192)
-    assert solution.throughput == pytest.approx(10_300, rel=0.15)
-    waiting = sum(solution.residence_s[:3]) - 0.09 * cycle_s
-    assert waiting / (192 / solution.throughput) == pytest.approx(0.90, abs=0.03)
-    # The model of the other experiment does not know of five threads, and promises more.
-    assert mean_value_analysis(middleware(rate_of_one_server(), 3), 192).throughput == pytest.approx(11_400, rel=0.01)
+def test_the_page_shows_what_the_command_prints():
+    page = (Path(__file__).parents[2] / "docs" / "middleware.md").read_text(encoding="utf-8")
+    assert comparison() in page
+    printed = CliRunner().invoke(main, ["--clients", "180", "--threads", "1", "--threads", "32"]).output
+    (row,) = (line for line in printed.splitlines() if line.startswith("  180 ") and len(line.split()) == 5)
+    shown = next(line for line in page.splitlines() if line.startswith("  180 ") and len(line.split()) == 9)
+    assert row.split()[1:3] == shown.split()[1:3] and row.split()[3:] == shown.split()[5:7]
 
 
 @pytest.mark.parametrize(("throughput", "response_us"), [(79_949, 822), (119_360, 508), (100_081, 652)])

@@ -7,7 +7,7 @@ Sources: E. D. Lazowska, J. Zahorjan, G. S. Graham, K. C. Sevcik, "Quantitative 
 mean value analysis); M. Reiser, S. S. Lavenberg, "Mean-Value Analysis of Closed Multichain Queuing Networks", JACM 27(2),
 1980 (the recursion, also for stations of several servers); J. P. Buzen, "Computational Algorithms for Closed Queueing
 Networks with Exponential Servers", CACM 16(9), 1973 (normalisation constants); A. K. Erlang, 1917 (waiting in M/M/c).
-Where the models hold and where not is in ``docs/latency.md``.
+``python -m benchmarks.middleware`` puts them beside a published experiment.
 """
 
 from __future__ import annotations
@@ -133,11 +133,21 @@ class Station:
     servers: int = 1
     delay: bool = False
     """No customer waits here (a network, a client's think time): as many servers as customers."""
+    speeds: tuple[float, ...] = ()
+    """How fast it is with 1, 2, ... customers, relative to one, the last for more; empty: as its servers say. So a part of a
+    network stands as one station (flow equivalence)."""
 
     def __post_init__(self) -> None:
         """Refuse what is no station. Raises ValueError."""
         _check_number("demand_s", self.demand_s, at_least=0.0)
         _check_count("servers", self.servers)
+        for speed in self.speeds:
+            _check_number("speeds", speed, above=0.0)
+
+    @property
+    def top_speed(self) -> float:
+        """With any number of customers, relative to one."""
+        return max(self.speeds) if self.speeds else float(self.servers)
 
 
 @dataclass(frozen=True)
@@ -177,7 +187,7 @@ def bounds(stations: Sequence[Station], customers: int, think_s: float = 0.0) ->
     """
     _check_network(stations, customers, think_s)
     total = math.fsum(s.demand_s for s in stations) + think_s
-    slowest = max((s.demand_s / s.servers for s in stations if not s.delay), default=0.0)
+    slowest = max((s.demand_s / s.top_speed for s in stations if not s.delay), default=0.0)
     queueing = math.fsum(s.demand_s for s in stations if not s.delay)
     most = customers / total if slowest <= 0.0 else min(customers / total, 1.0 / slowest)
     least = customers / (customers * queueing + total - queueing)
@@ -202,7 +212,7 @@ def mean_value_analysis(stations: Sequence[Station], customers: int, think_s: fl
     times or a network without any time.
     """
     _check_network(stations, customers, think_s)
-    if any(not s.delay and s.servers > _RECURSION_SERVERS for s in stations):
+    if any(not s.delay and (s.speeds or s.servers > _RECURSION_SERVERS) for s in stations):
         return normalisation_constants(stations, customers, think_s)
     queue = [0.0] * len(stations)
     # Probability that j customers are at a station of several servers, for j below its number of servers.
@@ -241,8 +251,8 @@ def normalisation_constants(stations: Sequence[Station], customers: int, think_s
     """
     _check_network(stations, customers, think_s)
     counts = np.arange(customers + 1)
-    own = [_log_constants(s.demand_s, customers if s.delay else s.servers, customers) for s in stations]
-    own.append(_log_constants(think_s, customers, customers))
+    own = [_log_constants(s.demand_s, _speeds(s, customers)) for s in stations]
+    own.append(_log_constants(think_s, counts[1:].astype(np.float64)))
     # Constants of the network without one station each: products from the left and from the right.
     left, right = [_unit(customers)], [_unit(customers)]
     for i in range(len(own)):
@@ -268,11 +278,21 @@ def _unit(customers: int) -> _Logs:
     return logs
 
 
-def _log_constants(demand_s: float, servers: int, customers: int) -> _Logs:
-    """Logarithm of ``demand^k / prod(min(1, m) ... min(k, m))`` for k from 0 to N."""
+def _speeds(station: Station, customers: int) -> _Logs:
+    """[customers] how fast a station is with 1, 2, ... customers, relative to one."""
+    counts = np.arange(1, customers + 1)
+    if station.delay:
+        return counts.astype(np.float64)
+    if station.speeds:
+        return np.array(station.speeds)[np.minimum(counts, len(station.speeds)) - 1]
+    return np.minimum(counts, station.servers).astype(np.float64)
+
+
+def _log_constants(demand_s: float, speeds: _Logs) -> _Logs:
+    """Logarithm of ``demand^k / prod(speed of 1 ... speed of k)`` for k from 0 to N."""
     if demand_s <= 0.0:
-        return _unit(customers)
-    steps = math.log(demand_s) - np.log(np.minimum(np.arange(1, customers + 1), servers))
+        return _unit(len(speeds))
+    steps = math.log(demand_s) - np.log(speeds)
     return np.concatenate([[0.0], np.cumsum(steps)])
 
 
@@ -289,7 +309,7 @@ def _solution(
         response_s=customers / throughput - think_s,
         residence_s=tuple(residence),
         queue=tuple(throughput * r for r in residence),
-        utilisation=tuple(throughput * s.demand_s / (1 if s.delay else s.servers) for s in stations),
+        utilisation=tuple(throughput * s.demand_s / (1 if s.delay else s.top_speed) for s in stations),
     )
 
 

@@ -62,6 +62,8 @@ times at most. |
 | `drmaestro-joint` | One network for jobs with one GPU: job, GPU of a machine, CPU of the same or another machine. \
 Other jobs go in phases. |
 
+`--records FOLDER` keeps the networks of each round, as of [other policies](records.md).
+
 A place costs (1 - utility) P (equation 12); waiting costs 1 - utility + W (equation 13), where W grows by `wait_step`
 with every round. Utility is 1 - run time / goal, times (10 - z)/9 beyond the goal (equation 11). A job whose profile
 has no `gpus` costs 1.

@@ -203,8 +203,11 @@ def test_a_service_that_would_miss_its_goal_is_told_what_it_could_have(cpu: str,
     state = scheduler(
         b.node("small", cpu="2", labels={names.MACHINE_TYPE: "n2d-highcpu-2"}),
         b.node("large", cpu="8", labels={names.MACHINE_TYPE: "e2-standard-8"}),
-        b.pod("first", cpu="1", annotations={**SERVICE, "flowsched.io/cores": "0-7"}, node="large"),
-        b.pod("second", cpu="1", annotations={**SERVICE, "flowsched.io/cores": "0-1"}, node="small"),
+        *(
+            b.pod(f"{node}-{i}", cpu="500m", annotations=SERVICE, node=node, status=b.granted(node, cores=(i,)))
+            for node in ("large", "small")
+            for i in (0, 1)
+        ),
         b.pod("cache", cpu=cpu, annotations={**SERVICE, names.SLO: slo}),
     )
     recorded = RecordView(check_record(dict(round_of(state)[1].record()), "record"), "record")

@@ -35,7 +35,7 @@ from flowsched_k8s.api.client import ApiError, Reply
 from flowsched_k8s.api.port_forward import NotForwardedError, SilentPortError, get_forwarded
 
 NODE = "real"
-LOW, HIGH = 20.0, 1000.0
+LOW, HIGH = 20.0, 500.0
 """Gets per second, of many keys each. By its profile memcached has room beside it at the one, and by far none at the other;
 so nothing here depends on how fast the machine is."""
 CAPABILITIES = {"KILL": 5, "SYS_NICE": 23}

@@ -126,10 +126,10 @@ def test_mistakes_of_a_scenario_come_with_those_of_the_entry_and_of_the_rest(tmp
         "max_time_s: 2h\n",
     )
     assert [each.partition(";")[0] for each in found] == [
-        "study.yaml:5: scenarios[0].load[0]: must be a number, but is 'many'",
+        "study.yaml:5: scenarios[0].load: must be a number, but is 'many'",
         "study.yaml:6: scenarios[1].copies: there is no key 'copies' here",
         "study.yaml:6: scenarios[1].scenario: there is no bundled scenario 'nowhere'",
-        "study.yaml:7: scenarios[2].load[0]: must be a number, but is 'few'",
+        "study.yaml:7: scenarios[2].load: must be a number, but is 'few'",
         "study.yaml:8: polices: there is no key 'polices' here",
         "study.yaml:9: metric: there is no metric 'speed'",
         "study.yaml:10: max_time_s: must be a number, but is '2h'",

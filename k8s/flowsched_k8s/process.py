@@ -447,6 +447,8 @@ class Process:
         self._dispatch(out)
         if given is None:
             await self._name_suspects()
+            # What was prepared in part goes on after what has come meanwhile.
+            await asyncio.sleep(0)
             return
         began = time.perf_counter()
         assert self._engine is not None, "rounds begin once it is made"

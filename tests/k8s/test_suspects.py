@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -306,3 +307,20 @@ def test_the_next_leader_places_others_first_after_a_process_ended(monkeypatch: 
 
 class NoToken:
     """Credentials that are not asked for."""
+
+
+def test_the_loop_comes_round_between_slices_of_preparation() -> None:
+    ran: list[str] = []
+
+    async def nothing() -> None:
+        pass
+
+    state = SimpleNamespace(begin_round=lambda now: (None, []))
+    process: Any = SimpleNamespace(state=state, _dispatch=lambda out: None, _name_suspects=nothing)
+
+    async def slice_() -> None:
+        asyncio.get_running_loop().call_soon(ran.append, "what came meanwhile")
+        await Process._round(process, 0.0)
+        assert ran
+
+    asyncio.run(slice_())

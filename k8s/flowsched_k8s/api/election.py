@@ -99,8 +99,8 @@ class Election:
     lives: Callable[[], bool] = lambda: True
     """Whether the process still does its work. The lease of one that does not is not renewed: it is lost at once."""
     note: Callable[[str], str] = lambda left: left
-    """What the lease is to bear for the next leader, asked at each write; empty for nothing. It is given what the leader
-    before has left there.
+    """The text on the lease for the next leader, made at each write from the one that the leader before has left; empty for
+    none.
     """
     on_written: Callable[[], None] = lambda: None
     """Called after each write that was accepted."""

@@ -19,6 +19,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -49,6 +50,20 @@ def pins() -> dict[str, str]:
     return {canonicalize_name(name): version for name, version in pairs}
 
 
+def required_by(name: str) -> list[str]:
+    """What a package asks for. Of flowsched, what pyproject.toml says: what is installed may be older."""
+    if name != "flowsched":
+        return distribution(name).requires or []
+    project = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found = list(project["dependencies"])
+    for extra, texts in project["optional-dependencies"].items():
+        for needed in map(Requirement, texts):
+            marker = f"({needed.marker}) and " if needed.marker else ""
+            needed.marker = Marker(f'{marker}extra == "{extra}"')
+            found.append(str(needed))
+    return found
+
+
 def closure(requirement: str, python: str) -> set[str]:
     """Canonical names of all that a requirement brings on Linux with this Python, itself included, by what is installed."""
     environment = {
@@ -68,7 +83,7 @@ def closure(requirement: str, python: str) -> set[str]:
             return
         extras = found.setdefault(name, set())
         extras |= one.extras
-        for text in distribution(name).requires or ():
+        for text in required_by(name):
             needed = Requirement(text)
             wanted = ({**environment, "extra": extra} for extra in extras or {""})
             if needed.marker is None or any(needed.marker.evaluate(e) for e in wanted):  # type: ignore[arg-type]

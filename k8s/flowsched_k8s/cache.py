@@ -134,7 +134,9 @@ class Cache:
         self._away: frozenset[str] = frozenset()
         """uids of pods that count as gone, within :meth:`without`."""
         self._revisions: dict[str, int] = {}
-        self._revision = 0
+        """By node, that which changed last at the end."""
+        self.last_revision = 0
+        """Of the node that changed last."""
 
     # Nodes
 
@@ -300,10 +302,18 @@ class Cache:
         """A number that is another one after everything that changes a node or what is on it."""
         return self._revisions.get(name, 0)
 
+    def changed_since(self, revision: int) -> Iterator[str]:
+        """Nodes of the pool that changed after the one that has a revision, that which changed last first."""
+        for name, its in reversed(self._revisions.items()):
+            if its <= revision:
+                return
+            yield name
+
     def _touch(self, name: str) -> None:
         if name in self.nodes:
-            self._revision += 1
-            self._revisions[name] = self._revision
+            self.last_revision += 1
+            self._revisions.pop(name, None)
+            self._revisions[name] = self.last_revision
 
     # Pods
 

@@ -35,7 +35,7 @@ from flowsched_k8s.names import FLOW
 from flowsched_k8s.neutral import DAY_SCALE, with_neutral
 from flowsched_k8s.planning import make_engine, plan_any_round
 from flowsched_k8s.round_input import NO_WORLD, ClassInput, KeptBetween, NodeView, RoundInput, World
-from flowsched_k8s.world import KnownNode, ProgressEstimates
+from flowsched_k8s.world import ProgressEstimates
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError, name_help
 from flowsched_models.neutral import NEUTRAL
@@ -58,7 +58,7 @@ class PlayedCluster(live.RecordedState):
         self._kept = KeptBetween(HostFactory(self._catalogue))
         self._estimates = ProgressEstimates(self._catalogue)
         self._fleet = Fleet()
-        self._known: dict[str, KnownNode] = {}
+        self._known: dict[str, NodeView] = {}
         """Machines that have not changed since a round has looked at them."""
 
     def play(self, event: live.LiveEvent, t: float) -> None:
@@ -69,6 +69,7 @@ class PlayedCluster(live.RecordedState):
                 self._catalogue = _catalogue(catalogue)
                 self._kept = KeptBetween(HostFactory(self._catalogue))
                 self._estimates.use_catalogue(self._catalogue)
+                self._known.clear()
             case live.MachineAdded(name):
                 if event.type not in self._catalogue.machine_types:
                     raise LineError(f"there is no machine type {event.type} among the profiles")
@@ -85,7 +86,7 @@ class PlayedCluster(live.RecordedState):
                     self._known.pop(self.bound[number].booked.machine, None)
                 self._known.pop(booked.machine, None)
             case live.ProgressEstimated(name, progress):
-                self._estimates.resume(self._look(name), progress, t)
+                self._known[name] = self._estimates.resume(self._look(name), progress, t)
             case live.Removed(of, key):
                 if key not in self.statements.get(of, ()):
                     raise LineError(f"{of} {key} is not known at this moment")
@@ -109,9 +110,6 @@ class PlayedCluster(live.RecordedState):
         waited: dict[str, int] = {}
         for taken, c in zip(event.takes, classes, strict=True):
             waited |= zip(c.uids, _spread(taken.waited, len(c.uids), "the tasks"), strict=True)
-        named = set(waited)
-        if self._model is None:
-            named |= {s.name for s in world.services} | {r.task.name for r in world.running}
         same: dict[str, Any] = {name: getattr(event, name) for name in SAME}
         members = Counter(event.group_of.values())
         return RoundInput(
@@ -126,7 +124,7 @@ class PlayedCluster(live.RecordedState):
             cost_model=self.header.cost_model,
             model=self._model,
             kept=None if self._model is None else self._kept,
-            titles={task.uid: task.name for task in self.tasks.values() if task.uid in named},
+            titles={task.uid: task.name for task in self.tasks.values() if task.uid in waited},
             rounds_waited=waited,
             gpus=self._gpus(),
             keepers={name: machine.keepers for name, machine in self.machines.items() if machine.keepers},
@@ -143,21 +141,34 @@ class PlayedCluster(live.RecordedState):
             raise LineError(f"there is no task {number} at this moment")
         return self.tasks[number]
 
-    def _look(self, name: str) -> KnownNode:
-        if name not in self._known:
-            machine = self.machines[name]
-            bound = [(self.tasks[n], self.bound[n].running) for n in self.on.get(name, ())]
-            seen = [replace(r, task=replace(r.task, name=t.uid, job=t.name)) for t, r in bound if r is not None]
-            running = tuple(sorted(seen, key=lambda r: r.task.name))
-            view = NodeView.of(name, machine.type, machine.vcpus, machine.services, running)
-            self._known[name] = KnownNode.of(view, estimated=self._model is None)
-        return self._known[name]
+    def _look(self, name: str) -> NodeView:
+        machine = self.machines[name]
+        there = {self.tasks[n].uid: (self.tasks[n].name, self.bound[n]) for n in self.on.get(name, ())}
+        running = tuple(
+            [
+                replace(bound.running, task=replace(bound.running.task, name=uid, job=title))
+                for uid, (title, bound) in sorted(there.items())
+                if bound.running is not None
+            ]
+        )
+        needs = {r.task.name: there[r.task.name][1].needs for r in running}
+        seen = {*needs, *(s.name for s in machine.services)}
+        titles = {uid: title for uid, (title, _) in there.items() if uid in seen}
+        return NodeView.of(name, machine.type, machine.vcpus, machine.services, running, needs=needs, titles=titles)
+
+    def _view(self, name: str, t: float) -> NodeView:
+        known = self._known.get(name)
+        if known is None:
+            known = self._look(name)
+            if self._model is None:
+                known = self._estimates.put(known, t)
+            self._known[name] = known
+        return known
 
     def _world(self, event: live.RoundBegun, t: float) -> World:
-        names = sorted(self.machines)
-        views = tuple(self._look(name).at(t, self._estimates) for name in names)
-        needs = {self.tasks[n].uid: bound.needs for n, bound in self.bound.items() if bound.running is not None}
-        return World(self._fleet.order(), views, needs, event.plan, event.reservations)
+        views = tuple([self._view(name, t) for name in sorted(self.machines)])
+        progress = self._estimates.progress(t) if self._model is None else None
+        return World(self._fleet.order(), views, progress, event.plan, event.reservations)
 
     def _class(self, taken: live.Taken) -> ClassInput:
         number = taken.kind

@@ -109,7 +109,7 @@ class EventRecorder:
             header = self._header(given)
             self._state, self._batch = _FileState(), []
         state, world = self._state, given.world
-        resumed = header is not None and self._worlds.estimates.any
+        resumed = header is not None and self._worlds.estimates_any
         if resumed and not world.nodes:
             world = self._worlds.build(given.now_s, (), ())
         self._relations(state)
@@ -245,7 +245,7 @@ class EventRecorder:
         services = earlier.services if earlier else ()
         running: dict[str, Running] = {}
         if world is not None:
-            view = self._worlds.known(name).view
+            view = self._worlds.known(name)
             services, running = view.services, {r.task.name: r for r in view.running}
         row = fleet.row(name)
         assert row is not None, "every node of the pool is in the fleet"
@@ -260,7 +260,7 @@ class EventRecorder:
             before = state.bound.get(number)
             if world is not None and uid in running:
                 task = replace(running[uid].task, name="", job="")
-                yield live.TaskBound(number, booked, replace(running[uid], task=task), world.needs[uid])
+                yield live.TaskBound(number, booked, replace(running[uid], task=task), view.needs[uid])
             elif world is None and before is not None and before.booked.machine == name:
                 yield replace(before, booked=booked)
             else:
@@ -268,13 +268,8 @@ class EventRecorder:
 
     def _resume(self, world: World, now_s: float) -> None:
         """What is estimated of running jobs has a history that this file does not tell: it goes on from what it is now."""
-        estimates = self._worlds.estimates
-        for name in (view.name for view in world.nodes):
-            jobs = self._worlds.known(name)
-            if jobs.ends:
-                progress = estimates.progress(jobs, now_s)
-                estimates.resume(jobs, progress, now_s)
-                self._emit(live.ProgressEstimated(name, progress))
+        for name, progress in self._worlds.resume(world, now_s):
+            self._emit(live.ProgressEstimated(name, progress))
 
     # The round
 

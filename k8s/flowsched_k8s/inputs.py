@@ -137,7 +137,6 @@ class InputBuilder:
         if model is not None and (self._kept is None or self._kept.hosts.catalogue is not cache.catalogue):
             self._kept = KeptBetween(HostFactory(cache.catalogue))
         placed = {group_name(ref): self._gangs.placed(ref) for ref in refs}
-        beside = () if model is not None else (*(s.name for s in world.services), *(r.task.name for r in world.running))
         given = RoundInput(
             number=number,
             now_s=now,
@@ -154,7 +153,7 @@ class InputBuilder:
             kept=self._kept,
             nominated=nominees,
             held_node=held_node,
-            titles={e.key.uid: str(e.key) for e in (*entries, *(cache.pods[uid] for uid in beside))},
+            titles={e.key.uid: str(e.key) for e in entries},
             rounds_waited=rounds_waited or {},
             gpus=cache.gpus.now(),
             keepers=dict(cache.services.keepers),
@@ -262,7 +261,7 @@ class InputBuilder:
             reasons=reasons,
             eligible=verdicts.eligible[:rows],
             preference=preference,
-            slowness=self._slowness(first) if measured else None,
+            slowness=self._slowness(first) if measured and task is None else None,
             sensitivity=sensitivity,
             pressure=pressure,
             holds=roles[0],

@@ -11,7 +11,7 @@ import numpy as np
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.snapshot import MILLI, Service
 from flowsched.support.arrays import BoolArray, IntArray
-from flowsched_k8s.round_input import Keeper, NodeView, World
+from flowsched_k8s.round_input import Keeper, World
 
 Keepers = Mapping[str, tuple[Keeper, ...]]
 """By node, those that are there."""
@@ -114,6 +114,6 @@ def yielded_world(keepers: Keepers, world: World, claim: PrecedenceClaim, per_co
         here = {k.uid: k for k in keepers.get(n.name, ())}
         if any(map(claim.moves, here.values())):
             services = tuple(s for service in n.services if (s := seen(service, here)) is not None)
-            n = NodeView.of(n.name, n.type, n.vcpus, services, n.running)
+            n = n.with_services(services)
         nodes.append(n)
-    return World(world.rows, tuple(nodes), world.needs, world.plan, world.reservations)
+    return replace(world, nodes=tuple(nodes))

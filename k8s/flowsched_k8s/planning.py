@@ -139,7 +139,7 @@ def _trace(
         now_s=given.now_s,
         solver=solver.name,
         settings=given.settings,
-        titles=given.titles,
+        titles=given.titles_for_record,
         parts=tuple(parts),
         told=tuple(Told(h.uids, str(h.fate), h.message, h.counts) for h in held),
         filters=tuple(Filtered(c.uids, c.reasons, c.verdict, c.allowed, c.goal) for c in given.classes),

@@ -8,7 +8,6 @@ every write asks right before it is sent whether we still lead.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import math
 import os
@@ -27,6 +26,7 @@ from typing import Any
 
 from flowsched.round.scheduler import FlowScheduler, prepare_gpus
 from flowsched.solvers import make_solver
+from flowsched.support.collector import CollectBetweenRounds
 from flowsched_k8s import names
 from flowsched_k8s.api import login
 from flowsched_k8s.api.access import Access, one_line
@@ -85,6 +85,7 @@ PATCHERS = 16
 CONNECTIONS = 512
 """Requests under way at a time: those that hang must not stop others."""
 TICK_S = 1.0
+COLLECT_EVERY_S = 180.0
 NAMED = 5
 """Namespaces that a message names."""
 SWITCH_S = 0.0005
@@ -211,6 +212,7 @@ class Process:
         self._gpus_prepared: asyncio.Future[None] | None = None
         """Loading of what rounds need for GPUs; None while no node has any."""
         self._pauses = Pauses()
+        self._collector = CollectBetweenRounds(COLLECT_EVERY_S)
         self._dumping = asyncio.Lock()
         """One at a time: each takes memory of its own."""
         self._dumps: deque[asyncio.Task[None]] = deque(maxlen=4)
@@ -439,8 +441,7 @@ class Process:
         if self._gpus_prepared is not None:
             await self._gpus_prepared
         # What is in the caches now mostly stays: the collector need not walk through it again and again.
-        gc.collect()
-        gc.freeze()
+        self._collector.collect(self._clock())
 
     async def _round(self, now: float) -> None:
         given, out = self.state.begin_round(now)
@@ -471,6 +472,7 @@ class Process:
         trace = result.trace
         if trace is not None:
             self.records.add(str(result.number), now, trace.record, pods=trace.pods, size_bytes=trace.size_bytes)
+        self._collector.collect(now)
 
     async def _name_suspects(self) -> None:
         """Let the lease name pods that say much before they are prepared: the next leader must know, if this one ends."""

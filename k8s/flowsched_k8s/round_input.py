@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -22,6 +22,7 @@ from flowsched_k8s.latency import GoalReach
 from flowsched_k8s.queue import Cause
 from flowsched_k8s.round_trace import KubernetesTrace
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.estimated_executions import Progress
 from flowsched_models.runtime import HostFactory
 
 QUICK_NODES = 1000
@@ -93,41 +94,77 @@ class NodeView:
     vcpus: int
     services: tuple[Service, ...] = ()
     running: tuple[Running, ...] = ()
+    """Of any progress: that is in the world."""
     cpu_milli: int = 0
     """CPU that services and running tasks take."""
     memory_mib: int = 0
+    needs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By uid of what runs: what it takes of the node."""
+    titles: Mapping[str, str] = field(default_factory=dict)
+    """NAMESPACE/NAME by uid of services and of what runs."""
+    rows: tuple[int, ...] = ()
+    """Of what runs, in the world's progress; empty where nothing is estimated of it."""
 
     @classmethod
     def of(
-        cls, name: str, type: str, vcpus: int, services: tuple[Service, ...], running: tuple[Running, ...]
+        cls,
+        name: str,
+        type: str,
+        vcpus: int,
+        services: tuple[Service, ...],
+        running: tuple[Running, ...],
+        *,
+        needs: Mapping[str, Mapping[str, int]],
+        titles: Mapping[str, str],
     ) -> NodeView:
         """With the sums of what is there."""
         cpu_milli = sum(s.width_milli for s in services) + sum(r.width_milli for r in running)
         memory_mib = sum(s.memory_mib for s in services) + sum(r.task.memory_mib for r in running)
-        return cls(name, type, vcpus, services, running, cpu_milli, memory_mib)
+        return cls(name, type, vcpus, services, running, cpu_milli, memory_mib, needs, titles)
+
+    def with_services(self, services: tuple[Service, ...]) -> NodeView:
+        """The same with other services."""
+        view = self.of(self.name, self.type, self.vcpus, services, self.running, needs=self.needs, titles=self.titles)
+        return replace(view, rows=self.rows)
+
+    def without(self, uids: Collection[str]) -> NodeView:
+        """The same with pods gone."""
+        left = [i for i, r in enumerate(self.running) if r.task.name not in uids]
+        if len(left) == len(self.running):
+            return self
+        running = tuple([self.running[i] for i in left])
+        view = self.of(self.name, self.type, self.vcpus, self.services, running, needs=self.needs, titles=self.titles)
+        return replace(view, rows=tuple([self.rows[i] for i in left]) if self.rows else ())
+
+    def at(self, progress: Progress | None) -> tuple[Running, ...]:
+        """What runs, with what is estimated of it."""
+        if progress is None or not self.rows:
+            return self.running
+        done = progress.by_row
+        return tuple(
+            [r if r.task.endless else r.at(float(done[row])) for r, row in zip(self.running, self.rows, strict=True)]
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """The nodes of the pool, with all that runs there; without nodes where no measured pod waits."""
+    """The nodes of the pool, with all that runs there; without nodes where no measured pod waits.
+
+    The nodes are those of the cluster that have not changed, and the progress of what runs there is worked out when it is
+    asked for: by the thread that decides.
+    """
 
     rows: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
     """Row of the fleet of each node, in the order of their names."""
     nodes: tuple[NodeView, ...] = ()
-    needs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By uid of what runs: what it takes of its node."""
+    progress: Progress | None = None
+    """None where nothing is estimated."""
     plan: tuple[PlannedStart, ...] = ()
     reservations: tuple[Reservation, ...] = ()
 
     def without(self, uids: Collection[str]) -> World:
         """The same with these pods gone."""
-        nodes = tuple(
-            NodeView.of(n.name, n.type, n.vcpus, n.services, tuple(r for r in n.running if r.task.name not in uids))
-            if any(r.task.name in uids for r in n.running)
-            else n
-            for n in self.nodes
-        )
-        return World(self.rows, nodes, self.needs, self.plan, self.reservations)
+        return replace(self, nodes=tuple([n.without(uids) for n in self.nodes]))
 
     @cached_property
     def row_of(self) -> Mapping[str, int]:
@@ -152,7 +189,18 @@ class World:
     @cached_property
     def running(self) -> tuple[Running, ...]:
         """Tasks that forecasts see."""
-        return tuple(r for n in self.nodes for r in n.running)
+        return tuple([r for n in self.nodes for r in n.at(self.progress)])
+
+    @cached_property
+    def needs(self) -> Mapping[str, Mapping[str, int]]:
+        """By uid of what runs: what it takes of its node."""
+        return {r.task.name: n.needs[r.task.name] for n in self.nodes for r in n.running}
+
+    @cached_property
+    def titles(self) -> Mapping[str, str]:
+        """NAMESPACE/NAME by uid of services and of what runs."""
+        services = {s.name: n.titles[s.name] for n in self.nodes for s in n.services}
+        return services | {r.task.name: n.titles[r.task.name] for n in self.nodes for r in n.running}
 
 
 NO_WORLD = World()
@@ -230,7 +278,7 @@ class RoundInput:
     held_node: tuple[str, str, int] | None = None
     """(uid, node, priority): a due pod and the node that drains for it; pods of higher priority may use it."""
     titles: Mapping[str, str] = field(default_factory=dict)
-    """NAMESPACE/NAME by uid of each pod and of those in its world, for the record."""
+    """NAMESPACE/NAME by uid of each pod that takes part."""
     rounds_waited: Mapping[str, int] = field(default_factory=dict)
     """By uid, the rounds before this one that have left a pod waiting; none where it is not named."""
     gpus: RoundGpus = field(default_factory=RoundGpus)
@@ -247,6 +295,11 @@ class RoundInput:
             return False
         only = self.classes[0]
         return len(only.uids) == 1 and only.task is None and not self.gpus_matter(only)
+
+    @property
+    def titles_for_record(self) -> Mapping[str, str]:
+        """NAMESPACE/NAME by uid of each pod that takes part, and of those in its world that forecasts see."""
+        return {**self.titles, **self.world.titles} if self.model is None else self.titles
 
     @property
     def only_reads(self) -> bool:

@@ -6,20 +6,21 @@ changes the estimates of all jobs there. After a restart it is rebuilt from the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from flowsched.cluster.cluster_state import service_load
 from flowsched.cluster.snapshot import MILLI, PlannedStart, Reservation, Running, Service, Task
 from flowsched.scale.cluster_checks import MOST_MILLI
+from flowsched.support.arrays import IntArray
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.entries import PodEntry
 from flowsched_k8s.latency import choose_curve
 from flowsched_k8s.neutral import DAY_SCALE
 from flowsched_k8s.round_input import NodeView, World
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.execution import Execution
+from flowsched_models.estimated_executions import EstimatedExecutions, Progress
 from flowsched_models.neutral import NEUTRAL
 from flowsched_models.runtime import Host, HostFactory, Resident
 
@@ -29,73 +30,92 @@ _VISIBLE_MILLI = MILLI
 
 
 @dataclass
-class _Estimate:
-    execution: Execution[str]
-    members: dict[str, Resident]
+class _Members:
+    """What is estimated together on a node."""
+
+    host: Host
+    residents: dict[str, Resident]
+    """By uid."""
 
 
 class ProgressEstimates:
-    """How far measured jobs are, node by node."""
+    """How far measured jobs are, on all nodes. A look takes time for the nodes on which something happened."""
 
     def __init__(self, catalogue: Catalogue) -> None:
-        """Nothing is estimated before a node is asked for."""
+        """Nothing is estimated before a node is put there."""
         self._hosts = HostFactory(catalogue)
-        self._known: dict[str, _Estimate] = {}
+        self._known: dict[str, _Members] = {}
+        self._executions: EstimatedExecutions[tuple[str, str]] = EstimatedExecutions()
+        """Jobs by (node, uid): a pod may be seen on another node before it is seen to be gone from the first."""
 
     def use_catalogue(self, catalogue: Catalogue) -> None:
         """New profiles: estimates are made anew from start times."""
+        now_s = self._executions.now_s
         self._hosts = HostFactory(catalogue)
         self._known.clear()
+        self._executions = EstimatedExecutions(now_s)
 
     def forget(self, node: str) -> None:
-        """A node is gone."""
-        self._known.pop(node, None)
+        """A node is gone, or nothing there ends by itself."""
+        if self._known.pop(node, None) is not None:
+            self._executions.remove(node)
 
-    def progress(self, known: KnownNode, now_s: float) -> dict[str, float]:
-        """Believed progress of a node's jobs at ``now_s``, by uid."""
-        members = known.members
-        host = self._host(known.view)
-        residents = {uid: resident for uid, (resident, _) in members.items()}
-        estimate = self._known.get(known.view.name)
-        if estimate is not None and estimate.execution.host is host and estimate.members == residents:
-            _advance(estimate.execution, now_s)
-            return {uid: estimate.execution.progress(uid) for uid in members}
-        before: dict[str, float] = {}
-        if estimate is not None:
-            _advance(estimate.execution, now_s)
-            before = {uid: estimate.execution.progress(uid) for uid in estimate.members if uid in members}
-        first = min((start for uid, (_, start) in members.items() if uid not in before), default=now_s)
-        execution: Execution[str] = Execution(host, now_s if before else min(first, now_s), ends=False)
-        for uid, (resident, start) in sorted(members.items(), key=lambda item: (item[1][1], item[0])):
-            if uid in before:
-                execution.start(uid, replace(resident, progress=before[uid]))
-                continue
-            _advance(execution, min(max(start, execution.now_s), now_s))
-            execution.start(uid, resident)
-        _advance(execution, now_s)
-        self._known[known.view.name] = _Estimate(execution, residents)
-        return {uid: execution.progress(uid) for uid in members}
+    def put(self, view: NodeView, now_s: float) -> NodeView:
+        """A node is like this from now on; with the rows of what runs there. Jobs that stay go on from where they are."""
+        if all(r.task.endless for r in view.running):
+            self.forget(view.name)
+            return view
+        self._executions.advance(now_s)
+        node, known = view.name, self._known.get(view.name)
+        now = _Members(self._hosts.host(view.type, [service_load(s) for s in view.services]), _residents(view))
+        if known is None or known.residents.keys().isdisjoint(now.residents):
+            self.forget(node)
+            began = [(r.start_s, (node, r.task.name), now.residents[r.task.name]) for r in view.running]
+            self._executions.add(node, now.host, began)
+        elif (known.host, known.residents) != (now.host, now.residents):
+            self._change(node, known, now)
+        self._known[node] = now
+        return self._numbered(view)
 
-    @property
-    def any(self) -> bool:
-        """Whether anything is estimated of any node."""
-        return bool(self._known)
+    def resume(self, view: NodeView, progress: Mapping[str, float], now_s: float) -> NodeView:
+        """Believe this progress of a node's jobs, by uid, from now on, however it came about; with their rows."""
+        view = self.put(view, now_s)
+        known = self._known[view.name]
+        self._executions.remove(view.name)
+        self._executions.add(view.name, known.host)
+        for uid, resident in known.residents.items():
+            self._executions.start(view.name, (view.name, uid), replace(resident, progress=progress[uid]))
+        return self._numbered(view)
 
-    def resume(self, known: KnownNode, progress: Mapping[str, float], now_s: float) -> None:
-        """Believe this progress of a node's jobs at ``now_s``, however it came about."""
-        execution: Execution[str] = Execution(self._host(known.view), now_s, ends=False)
-        residents = {uid: resident for uid, (resident, _) in known.members.items()}
-        for uid in sorted(residents):
-            execution.start(uid, replace(residents[uid], progress=progress[uid]))
-        self._known[known.view.name] = _Estimate(execution, residents)
+    def progress(self, now_s: float) -> Progress:
+        """How far all jobs are, by row."""
+        self._executions.advance(now_s)
+        return self._executions.progress()
 
-    def _host(self, view: NodeView) -> Host:
-        return self._hosts.host(view.type, [service_load(s) for s in view.services])
+    def _change(self, node: str, known: _Members, now: _Members) -> None:
+        """Jobs that are gone, new or given other cores, or a machine of another kind with the jobs that were there."""
+        same = known.host is now.host
+        stays = {uid for uid, resident in known.residents.items() if same and now.residents.get(uid) == resident}
+        done = {uid: self._executions.stop(node, (node, uid)) for uid in known.residents if uid not in stays}
+        if not same:
+            self._executions.remove(node)
+            self._executions.add(node, now.host)
+        for uid, resident in now.residents.items():
+            if uid not in stays:
+                self._executions.start(node, (node, uid), replace(resident, progress=done.get(uid, 0.0)))
+
+    def _numbered(self, view: NodeView) -> NodeView:
+        return replace(view, rows=tuple([self._executions.row((view.name, r.task.name)) for r in view.running]))
 
 
-def _advance(execution: Execution[str], to_s: float) -> None:
-    while execution.now_s < to_s:
-        execution.advance(min(to_s, execution.next_event_s()))
+def _residents(view: NodeView) -> dict[str, Resident]:
+    """What runs on a node by uid, as machines are put in motion with it; those first that started first."""
+    return {
+        r.task.name: Resident(
+            r.task.profile, r.task.scale, r.threads, r.cores, r.width_milli / MILLI, r.task.memory_mib
+        )
+        for r in sorted(view.running, key=lambda r: (r.start_s, r.task.name))
+    }
 
 
 def task_of(entry: PodEntry, resize: bool, least_milli: int = 1) -> Task:
@@ -128,41 +148,6 @@ def task_of(entry: PodEntry, resize: bool, least_milli: int = 1) -> Task:
     )
 
 
-@dataclass(frozen=True)
-class KnownNode:
-    """A node as it was seen last; what is estimated of its jobs changes without any event."""
-
-    view: NodeView
-    members: dict[str, tuple[Resident, float]]
-    """By uid what runs here, and since when; empty where nothing is estimated of it."""
-    ends: bool
-    """Whether anything that runs here ends by itself, if progress is estimated at all."""
-
-    @classmethod
-    def of(cls, view: NodeView, estimated: bool = True) -> KnownNode:
-        """All that follows from a view, which has no progress yet. ``estimated``: whether progress is estimated."""
-        if not estimated or all(r.task.endless for r in view.running):
-            return cls(view, {}, False)
-        members = {
-            r.task.name: (
-                Resident(r.task.profile, r.task.scale, r.threads, r.cores, r.width_milli / MILLI, r.task.memory_mib),
-                r.start_s,
-            )
-            for r in view.running
-        }
-        return cls(view, members, True)
-
-    def at(self, now_s: float, estimates: ProgressEstimates) -> NodeView:
-        """The view with what is estimated of its jobs at a moment."""
-        if not self.ends:
-            return self.view
-        progress = estimates.progress(self, now_s)
-        running = tuple(
-            replace(r, progress=0.0 if r.task.endless else progress[r.task.name]) for r in self.view.running
-        )
-        return replace(self.view, running=running)
-
-
 class WorldBuilder:
     """The view of every node; kept until something happens on it."""
 
@@ -173,25 +158,33 @@ class WorldBuilder:
         self._cache = cache
         self._all_pods = not cache.configuration.cost_model.is_flow
         self._seen: dict[str, tuple[tuple[Any, ...], Running]] = {}
-        """By uid what a pod was made of, and what it is; for whole clusters of tasks, few of which change."""
-        self._known: dict[str, tuple[int, KnownNode]] = {}
-        """With the node's revision as it was seen."""
-        self.estimates = ProgressEstimates(cache.catalogue)
+        """By uid what a pod was made of, and what it is: of those on a node that changes few are others than before."""
+        self._known: dict[str, NodeView] = {}
+        self._revision = 0
+        """Of the node that had changed last when they were looked at."""
+        self._order: IntArray | None = None
+        """Rows of the nodes as they were looked at."""
+        self._views: list[NodeView] = []
+        """Those of the nodes, in that order."""
+        self._at: dict[str, int] = {}
+        """Index of each there."""
+        self._estimates = ProgressEstimates(cache.catalogue)
 
     def use_catalogue(self, catalogue: Catalogue) -> None:
         """New profiles: everything is looked at anew."""
-        self.estimates.use_catalogue(catalogue)
+        self._estimates.use_catalogue(catalogue)
         self._known.clear()
         self._seen.clear()
+        self._order = None
 
     def forget(self, node: str) -> None:
         """A node is gone."""
-        self.estimates.forget(node)
+        self._estimates.forget(node)
         self._known.pop(node, None)
 
-    def known(self, node: str) -> KnownNode:
+    def known(self, node: str) -> NodeView:
         """A node as it was seen last. Raises ``KeyError`` for one that no round has looked at."""
-        return self._known[node][1]
+        return self._known[node]
 
     def build(self, now_s: float, plan: tuple[PlannedStart, ...], reservations: tuple[Reservation, ...]) -> World:
         """All nodes of the pool, in the order of their names.
@@ -200,19 +193,45 @@ class WorldBuilder:
         exported snapshot has them, so that both decide on the same.
         """
         cache = self._cache
-        order = cache.fleet.order()
-        views = tuple(self._view(str(cache.fleet.names[row]), now_s) for row in order.tolist())
-        needs = {r.task.name: cache.pods[r.task.name].needs for view in views for r in view.running}
-        return World(order, views, needs, plan, reservations)
+        for name in cache.changed_since(self._revision):
+            self._known.pop(name, None)
+            if (at := self._at.get(name)) is not None and cache.fleet.order() is self._order:
+                self._views[at] = self._view(name, now_s)
+        self._revision = cache.last_revision
+        if cache.fleet.order() is not self._order:
+            self._order = cache.fleet.order()
+            names = [str(cache.fleet.names[row]) for row in self._order.tolist()]
+            self._views = [self._view(name, now_s) for name in names]
+            self._at = {name: at for at, name in enumerate(names)}
+        progress = None if self._all_pods else self._estimates.progress(now_s)
+        return World(self._order, tuple(self._views), progress, plan, reservations)
+
+    def resume(self, world: World, now_s: float) -> Iterator[tuple[str, Mapping[str, float]]]:
+        """Let what is estimated go on as if it had no history: each node, and by uid the progress that it goes on from."""
+        for view in world.nodes:
+            if not view.rows or world.progress is None:
+                continue
+            done = world.progress.by_row
+            progress = {r.task.name: float(done[row]) for r, row in zip(view.running, view.rows, strict=True)}
+            resumed = self._estimates.resume(view, progress, now_s)
+            self._known[view.name] = self._views[self._at[view.name]] = resumed
+            yield view.name, progress
+
+    @property
+    def estimates_any(self) -> bool:
+        """Whether anything is estimated of any node."""
+        return any(view.rows for view in self._views)
 
     def _view(self, name: str, now_s: float) -> NodeView:
-        revision = self._cache.revision(name)
         known = self._known.get(name)
-        if known is None or known[0] != revision:
-            known = self._known[name] = revision, self._look(name, now_s)
-        return known[1].at(now_s, self.estimates)
+        if known is None:
+            known = self._look(name, now_s)
+            if not self._all_pods:
+                known = self._estimates.put(known, now_s)
+            self._known[name] = known
+        return known
 
-    def _look(self, name: str, now_s: float) -> KnownNode:
+    def _look(self, name: str, now_s: float) -> NodeView:
         cache = self._cache
         node = cache.nodes[name]
         services = tuple(node_services(cache, name))
@@ -232,19 +251,18 @@ class WorldBuilder:
             # The clock of a node may be ahead.
             started = min(max(entry.started_s, entry.created_s), now_s)
             running.append(self._runs(entry, name, open_cores, started))
-        view = NodeView.of(name, node.type.name, node.type.vcpus, services, tuple(running))
         if len(self._seen) > 2 * len(cache.pods):
             self._seen = {uid: seen for uid, seen in self._seen.items() if uid in cache.pods}
-        return KnownNode.of(view, estimated=not self._all_pods)
+        needs = {r.task.name: cache.pods[r.task.name].needs for r in running}
+        titles = {uid: str(cache.pods[uid].key) for uid in (*known, *needs)}
+        return NodeView.of(name, node.type.name, node.type.vcpus, services, tuple(running), needs=needs, titles=titles)
 
     def _runs(self, entry: PodEntry, node: str, open_cores: tuple[int, ...], started_s: float) -> Running:
-        if not self._all_pods:
-            return _running(entry, node, open_cores, started_s, 1)
         made_of = (entry.pod, entry.width_milli, entry.threads, entry.cores, node, open_cores, started_s)
         seen = self._seen.get(entry.key.uid)
         if seen is not None and seen[0][0] is entry.pod and seen[0][1:] == made_of[1:]:
             return seen[1]
-        runs = _running(entry, node, open_cores, started_s, 0)
+        runs = _running(entry, node, open_cores, started_s, 0 if self._all_pods else 1)
         self._seen[entry.key.uid] = made_of, runs
         return runs
 

@@ -7,7 +7,7 @@ something happened.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
@@ -70,11 +70,19 @@ class EstimatedExecutions(Generic[Key]):
         """Whether a look has these very courses, so that a change is made to a copy."""
         self._widen(_FIRST_ROWS)
 
-    def add(self, name: str, host: Host) -> None:
-        """A machine without jobs."""
-        self._machines[name] = Execution(host, self.now_s, ends=False)
+    def add(self, name: str, host: Host, began: Iterable[tuple[float, Key, Resident]] = ()) -> None:
+        """A machine. ``began``: jobs that are there already, with the seconds at which they started, of which none but the
+        order counts where they lie ahead; before the first of them the machine was empty.
+        """
+        there = sorted(began, key=lambda job: job[0])
+        first_s = min(there[0][0] if there else self.now_s, self.now_s)
+        execution = self._machines[name] = Execution(host, first_s, ends=False)
+        for start_s, key, resident in there:
+            self._move(execution, min(start_s, self.now_s))
+            execution.start(key, resident)
+            self._take_row(key)
         self._next_s[name] = _NEVER
-        self._apart[name] = None
+        self._apart_now(name)
 
     def remove(self, name: str) -> None:
         """A machine goes, and the jobs on it with it."""
@@ -86,10 +94,11 @@ class EstimatedExecutions(Generic[Key]):
     def start(self, machine: str, key: Key, resident: Resident) -> int:
         """Put a job on a machine, at the present; its row."""
         self._apart_now(machine).start(key, resident)
-        if not self._free:
-            self._widen(2 * self._courses.shape[1])
-        row = self._rows[key] = self._free.pop()
-        return row
+        return self._take_row(key)
+
+    def row(self, key: Key) -> int:
+        """The row of a job."""
+        return self._rows[key]
 
     def stop(self, machine: str, key: Key) -> float:
         """Take a job away, at the present; its progress."""
@@ -119,12 +128,18 @@ class EstimatedExecutions(Generic[Key]):
         """The execution of a machine, moved to the present."""
         execution = self._machines[name]
         self._apart[name] = None
-        self._move(execution)
+        self._move(execution, self.now_s)
         return execution
 
-    def _move(self, execution: Execution[Key]) -> None:
-        while execution.now_s < self.now_s:
-            execution.advance(min(self.now_s, execution.next_event_s()))
+    def _move(self, execution: Execution[Key], to_s: float) -> None:
+        while execution.now_s < to_s:
+            execution.advance(min(to_s, execution.next_event_s()))
+
+    def _take_row(self, key: Key) -> int:
+        if not self._free:
+            self._widen(2 * self._courses.shape[1])
+        row = self._rows[key] = self._free.pop()
+        return row
 
     def _settle(self) -> None:
         """Machines that were apart join the others."""

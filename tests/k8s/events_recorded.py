@@ -96,6 +96,8 @@ def told(given: RoundInput) -> dict[str, Any]:
         if fleet.allocatable()[order, i].any() or fleet.used()[order, i].any()
     }
     world = given.world
+    # In which rows progress is kept is no matter; what it is, is.
+    nodes = [replace(n, running=n.at(world.progress), rows=(), needs={}) for n in world.nodes]
     forecast = [c for c in given.classes if c.task is not None]
     bulk = [c for c in given.classes if c.task is None]
     return {
@@ -113,13 +115,13 @@ def told(given: RoundInput) -> dict[str, Any]:
         "group_members": dict(given.group_members),
         "group_of": dict(given.group_of),
         "catalogue": given.catalogue,
-        "world": (world.rows.tolist() and names, world.nodes, told_needs(world.needs), world.plan, world.reservations),
+        "world": (world.rows.tolist() and names, nodes, told_needs(world.needs), world.plan, world.reservations),
         "settings": given.settings,
         "cost_model": plain_cost_model(given.cost_model),
         "model": None if given.model is None else (given.model.name, given.model.features, labels_of(given.model)),
         "nominated": [replace(n, needs=dict(n.needs)) for n in given.nominated],
         "held_node": given.held_node,
-        "titles": dict(given.titles),
+        "titles": dict(given.titles_for_record),
         "gpus": (dict(given.gpus.nodes), given.gpus.demand),
         "keepers": dict(given.keepers),
         "rounds_waited": {uid: given.rounds_waited.get(uid, 0) for c in given.classes for uid in c.uids},

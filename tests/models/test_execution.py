@@ -425,3 +425,22 @@ def test_machines_that_move_together_do_bit_by_bit_what_each_would_do(
             }
             for machine in each.values():
                 moved(machine)
+
+
+@settings(max_examples=30, deadline=None)
+@given(machines(), st.lists(st.floats(0.0, 12.0), min_size=9, max_size=9), st.floats(5.0, 15.0))
+def test_a_machine_that_is_seen_late_is_where_it_would_be(
+    machine: tuple[Host, list[Resident]], starts: list[float], now_s: float
+) -> None:
+    host, jobs = machine
+    began = sorted(zip(starts, range(len(jobs)), jobs, strict=False))[: len(jobs)]
+    alone: Execution[int] = Execution(host, min([s for s, _, _ in began] + [now_s]), ends=False)
+    for start_s, key, job in [*began, (now_s, -1, None)]:
+        while alone.now_s < min(start_s, now_s):
+            alone.advance(min(start_s, now_s, alone.next_event_s()))
+        if job is not None:
+            alone.start(key, job)
+    together: EstimatedExecutions[int] = EstimatedExecutions(now_s)
+    together.add("m", host, began)
+    progress = together.progress().by_row
+    assert {key: progress[together.row(key)] for _, key, _ in began} == dict(alone.progresses())

@@ -1,6 +1,6 @@
-"""CPU time of Kubernetes rounds without an API server: replicas of one deployment on 1,000 nodes, by stage; or pods with
-profiles of their own beside three that run on each node (``measured``); pods of higher priority that find no room on nodes
-with ten others each (``preempting``).
+"""CPU time of Kubernetes rounds without an API server: replicas of one deployment on 1,000 nodes, by stage; or pods of
+higher priority that find no room on nodes with ten others each (``preempting``). Rounds that follow one another are in
+`kept_state`.
 
 The scheduler's state machine is fed the nodes and pods, and no API server stands behind it. One round then takes all pods:
 ``begin_round`` and ``end_round`` run on the event loop, beside the renewal of the lease; ``plan`` runs in a thread.
@@ -11,7 +11,6 @@ The scheduler's state machine is fed the nodes and pods, and no API server stand
 from __future__ import annotations
 
 import json
-import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,7 +23,7 @@ import msgspec
 
 from benchmarks.machine import describe_machine
 from flowsched.solvers import make_solver
-from flowsched_k8s import names, objects
+from flowsched_k8s import objects
 from flowsched_k8s.cache import seconds
 from flowsched_k8s.changes import Seen
 from flowsched_k8s.configuration import Configuration, Features
@@ -71,9 +70,6 @@ SHAPES: dict[str, dict[str, Any]] = {
     "hosts": _spread(HOSTNAME),
 }
 """Specs of the replicas by name: unrelated; spread over zones, on all nodes or some; spread over nodes."""
-MEASURED = "measured"
-RUNNING = 3
-"""Measured pods on each node."""
 PREEMPTING = "preempting"
 LOWER = 10
 """Pods of lower priority on each node; together they request all of its CPU."""
@@ -82,7 +78,7 @@ LOWER = 10
 @click.command()
 @click.option("--replicas", default="500,1000,2000,5000", show_default=True, help="Pods that wait at once.")
 @click.option("--nodes", default=1000, show_default=True)
-@click.option("--shape", type=click.Choice((*SHAPES, MEASURED, PREEMPTING)), multiple=True, help="Only these.")
+@click.option("--shape", type=click.Choice((*SHAPES, PREEMPTING)), multiple=True, help="Only these.")
 @click.option("--repeats", default=3, show_default=True, help="Rounds per case; the median counts.")
 @click.option("--json", "as_json", is_flag=True)
 @click.option("--keep/--no-keep", default=True, help="Keep the result under benchmarks/results.")
@@ -103,10 +99,7 @@ def measure(shape: str, replicas: int, nodes: int, repeats: int) -> dict[str, An
     """Median CPU seconds of a round's stages. Raises ``RuntimeError`` if a replica is not bound."""
     seconds_of: dict[str, list[float]] = {stage: [] for stage in STAGES}
     for _ in range(repeats):
-        if shape == PREEMPTING:
-            stages = preempting_round(replicas, nodes)
-        else:
-            stages = measured_round(replicas, nodes) if shape == MEASURED else one_round(shape, replicas, nodes)
+        stages = preempting_round(replicas, nodes) if shape == PREEMPTING else one_round(shape, replicas, nodes)
         for stage, taken in stages.items():
             seconds_of[stage].append(taken)
     return {"shape": shape, "replicas": replicas, "nodes": nodes} | {s: median(t) for s, t in seconds_of.items()}
@@ -146,25 +139,6 @@ def preempting_round(waiting: int, nodes: int) -> dict[str, float]:
     return taken
 
 
-def measured_round(waiting: int, nodes: int) -> dict[str, float]:
-    """CPU seconds of the stages of the second round, as the first looks at every node for the first time."""
-    catalogue = load_catalogue()
-    state = SchedulerState(Configuration(), catalogue)
-    now_s = seconds(CREATED) + 1.0
-    draw = random.Random(nodes)
-    kinds = sorted(catalogue.jobs)
-    things: list[Any] = [_node(i) for i in range(nodes)]
-    things += [_measured(f"there-{i}-{k}", kinds, draw, f"n{i:05d}") for i in range(nodes) for k in range(RUNNING)]
-    state.observe([Seen(thing) for thing in things], now_s)
-    state.activate()
-    taken: dict[str, float] = {}
-    for number in range(2):
-        now_s += 1.0
-        state.observe([Seen(_measured(f"new-{number}-{k}", kinds, draw)) for k in range(waiting)], now_s)
-        taken, _ = timed_round(state, now_s)
-    return taken
-
-
 def timed_round(state: SchedulerState, now_s: float) -> tuple[dict[str, float], Sequence[Instruction]]:
     """CPU seconds of the stages of a round, and what is to be done."""
     solver = make_solver("ortools")
@@ -184,25 +158,6 @@ def timed_round(state: SchedulerState, now_s: float) -> tuple[dict[str, float], 
     result = timed("plan", lambda: plan_round(own, solver, engine))
     out = timed("end_round", lambda: state.end_round(result, now_s))
     return taken, out
-
-
-def _measured(name: str, kinds: Sequence[str], draw: random.Random, node: str | None = None) -> objects.Pod:
-    annotations = {names.PROFILE: draw.choice(kinds), names.SCALE: f"{draw.uniform(0.3, 3.0):.2f}"}
-    container = {"name": "main", "resources": {"requests": {"cpu": "1", "memory": "256Mi"}}}
-    return msgspec.convert(
-        {
-            "metadata": {
-                "name": name,
-                "namespace": "default",
-                "uid": name,
-                "annotations": annotations,
-                "creationTimestamp": CREATED,
-            },
-            "spec": {"schedulerName": "flowsched", "containers": [container], **({"nodeName": node} if node else {})},
-            "status": {"phase": "Running", "startTime": CREATED} if node else {"phase": "Pending"},
-        },
-        objects.Pod,
-    )
 
 
 def _node(number: int) -> objects.Node:

@@ -26,9 +26,9 @@ from flowsched.solvers import make_solver
 from flowsched_k8s import objects
 from flowsched_k8s.cache import seconds
 from flowsched_k8s.changes import Seen
-from flowsched_k8s.configuration import Configuration, Features
+from flowsched_k8s.configuration.configuration import Configuration, Features
 from flowsched_k8s.instructions import Bind, Evict, Instruction
-from flowsched_k8s.planning import make_engine, plan_round
+from flowsched_k8s.rounds.planning import make_engine, plan_round
 from flowsched_k8s.state import SchedulerState
 from flowsched_models.profiles import load_catalogue
 from flowsched_models.text_table import text_table

@@ -38,8 +38,8 @@ from benchmarks.machine import describe_machine, measured_on
 from flowsched_k8s import names
 from flowsched_k8s.cache import seconds
 from flowsched_k8s.changes import Seen
-from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.planning import plan_round
+from flowsched_k8s.configuration.configuration import Configuration
+from flowsched_k8s.rounds.planning import plan_round
 from flowsched_k8s.state import SchedulerState
 from flowsched_models.text_table import text_table
 

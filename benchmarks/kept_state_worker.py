@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,23 @@ from flowsched.support.collector import collect_seldom
 from flowsched_k8s import names, objects
 from flowsched_k8s.cache import seconds
 from flowsched_k8s.changes import Gone, Seen
-from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.planning import make_engine, plan_round
 from flowsched_k8s.state import SchedulerState
 from flowsched_models.profiles import load_catalogue
 from flowsched_models.runtime import HostFactory
+
+
+def _module(folder: str, name: str) -> Any:
+    """A module of the Kubernetes side; before it had folders its modules stood side by side."""
+    try:
+        return import_module(f"flowsched_k8s.{folder}.{name}")
+    except ModuleNotFoundError:
+        return import_module(f"flowsched_k8s.{name}")
+
+
+Configuration = _module("configuration", "configuration").Configuration
+make_engine = _module("rounds", "planning").make_engine
+plan_round = _module("rounds", "planning").plan_round
+
 
 CREATED = "2026-01-01T00:00:00Z"
 STEP_S = 1.0

@@ -32,9 +32,9 @@ from benchmarks.k8s_throughput import RESULTS, Api, BenchmarkError, control_plan
 from benchmarks.machine import describe_machine, measured_on
 from benchmarks.pod_stream import STREAMS, Json, Step, draw_nodes, draw_steps
 from flowsched_k8s.changes import Gone, Seen
-from flowsched_k8s.configuration import Configuration, CostModelChoice, SchedulerProfile
+from flowsched_k8s.configuration.configuration import Configuration, CostModelChoice, SchedulerProfile
 from flowsched_k8s.objects import Node, Pod
-from flowsched_k8s.snapshot_export import snapshot_of
+from flowsched_k8s.records.snapshot_export import snapshot_of
 from flowsched_k8s.state import SchedulerState
 from flowsched_models.profiles import load_catalogue
 from flowsched_simulator.baselines.granting import Granting

@@ -36,7 +36,7 @@ from flowsched.scale.bulk_outcome import BulkOutcome
 from flowsched.scale.bulk_round import place
 from flowsched.scale.demand import Demand
 from flowsched.solvers import Solver, make_solver
-from flowsched_k8s.round_trace import Filtered, KubernetesTrace
+from flowsched_k8s.records.round_trace import Filtered, KubernetesTrace
 from flowsched_models.text_table import text_table
 
 RESULTS = Path(__file__).parent / "results"

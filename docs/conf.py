@@ -12,8 +12,8 @@ from sphinx.application import Sphinx
 from flowsched.support.configuration import reference_table
 from flowsched_agent import configuration as agent_configuration
 from flowsched_agent import metrics as agent_metrics
-from flowsched_k8s import configuration as scheduler_configuration
-from flowsched_k8s import metrics as scheduler_metrics
+from flowsched_k8s.configuration import configuration as scheduler_configuration
+from flowsched_k8s.metrics import metrics as scheduler_metrics
 
 HOUSE = Path(__file__).parent.parent
 PAGES = {f"{page.upper()}.md": page for page in ("readme", "contributing", "changelog", "architecture")}

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from flowsched_agent.status import Status
-from flowsched_k8s.metrics import Family, encoded
+from flowsched_k8s.metrics.metrics import Family, encoded
 
 FAMILIES = (
     Family("flowsched_agent_build_info", "gauge", "1; the version is a label.", ("version",)),

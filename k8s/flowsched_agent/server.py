@@ -14,8 +14,8 @@ from flowsched_k8s.api import login
 from flowsched_k8s.api.access import Access
 from flowsched_k8s.api.client import Connection
 from flowsched_k8s.api.rate_limit import RateLimit
-from flowsched_k8s.certificate import ServedCertificate
-from flowsched_k8s.web_server import Check, Handler, application, guarded, headers_of, listen, scraped
+from flowsched_k8s.http.certificate import ServedCertificate
+from flowsched_k8s.http.web_server import Check, Handler, application, guarded, headers_of, listen, scraped
 
 
 @dataclass(frozen=True)

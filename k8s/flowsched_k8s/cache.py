@@ -20,30 +20,30 @@ from numpy.typing import NDArray
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.snapshot import MILLI
 from flowsched.relations.relation import Relation, RelationKind
-from flowsched_k8s.affinity import NO_RELATIONS, PodRelations, RelationIndex, field_of, selector_of_namespaces
-from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.cost_model import heeded
-from flowsched_k8s.entries import NodeEntry, PodEntry, PodTemplate, Wants
-from flowsched_k8s.exclusions import Exclusions, exclusions
-from flowsched_k8s.filters import StaticFilter, static_filter
+from flowsched_k8s.configuration.configuration import Configuration
+from flowsched_k8s.configuration.cost_model import heeded
 from flowsched_k8s.gpus import GpuIndex
-from flowsched_k8s.grant import read_grant
-from flowsched_k8s.images import ImageIndex, images_of
+from flowsched_k8s.groups.pod_groups import PodGroupIndex, group_ref, unsupported_group
 from flowsched_k8s.instructions import PodKey
-from flowsched_k8s.intent import Intent, read_intent
-from flowsched_k8s.keepers import PrecedenceClaim
 from flowsched_k8s.names import CORES, THREADS, VOLUME_LIMIT_PREFIX, ZONE
-from flowsched_k8s.neutral import machine_type, with_neutral
 from flowsched_k8s.objects import Meta, Node, Pod
-from flowsched_k8s.outside_pods import OutsidePods
-from flowsched_k8s.pod_groups import PodGroupIndex, group_ref, unsupported_group
-from flowsched_k8s.pod_index import PodIndex
-from flowsched_k8s.pod_length import pod_length
-from flowsched_k8s.readings import core_set, cpu_capacity, created_s, leaves_s, seconds, small_number, static_facts
-from flowsched_k8s.requests import allocatable, granted, pod_requests
-from flowsched_k8s.services import Services
-from flowsched_k8s.spreading import workload_of
-from flowsched_k8s.volumes import ClaimKey, VolumeIndex, claim_keys
+from flowsched_k8s.pods.affinity import NO_RELATIONS, PodRelations, RelationIndex, field_of, selector_of_namespaces
+from flowsched_k8s.pods.entries import NodeEntry, PodEntry, PodTemplate, Wants
+from flowsched_k8s.pods.exclusions import Exclusions, exclusions
+from flowsched_k8s.pods.filters import StaticFilter, static_filter
+from flowsched_k8s.pods.images import ImageIndex, images_of
+from flowsched_k8s.pods.intent import Intent, read_intent
+from flowsched_k8s.pods.outside_pods import OutsidePods
+from flowsched_k8s.pods.pod_index import PodIndex
+from flowsched_k8s.pods.pod_length import pod_length
+from flowsched_k8s.pods.readings import core_set, cpu_capacity, created_s, leaves_s, seconds, small_number, static_facts
+from flowsched_k8s.pods.requests import allocatable, granted, pod_requests
+from flowsched_k8s.pods.spreading import workload_of
+from flowsched_k8s.rounds.neutral import machine_type, with_neutral
+from flowsched_k8s.services.grant import read_grant
+from flowsched_k8s.services.keepers import PrecedenceClaim
+from flowsched_k8s.services.services import Services
+from flowsched_k8s.volumes.volumes import ClaimKey, VolumeIndex, claim_keys
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.machine import MachineType
 

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup, SucceededPod
-from flowsched_k8s.storage_objects import (
+from flowsched_k8s.volumes.storage_objects import (
     Claim,
     CsiDriver,
     CsiNode,

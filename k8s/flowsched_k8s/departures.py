@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from flowsched_k8s.cache import Cache
-from flowsched_k8s.entries import PodEntry
 from flowsched_k8s.names import PLACEMENT
-from flowsched_k8s.preemption import is_part_of_node
+from flowsched_k8s.pods.entries import PodEntry
+from flowsched_k8s.preemption.preemption import is_part_of_node
 
 _ENDING = ("Never", "OnFailure")
 """Restart policies of pods that end."""

@@ -1,7 +1,8 @@
 """GPUs of nodes as the engine's devices: which resource of a node they are, which models a pod may have, and the demand.
 
 The fleet counts them like any other resource, so what is free, preemption and messages need no second trace. Devices of a
-round are made of these counts (:mod:`flowsched_k8s.measured_pods`): pods take whole ones, and the kubelet chooses which.
+round are made of these counts (:mod:`flowsched_k8s.rounds.measured_pods`): pods take whole ones, and the kubelet chooses
+which.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import cached_property
 from flowsched.cluster.gpus import WHOLE_MILLI
 from flowsched.gpu.demand import LearntDemand
 from flowsched.gpu.shapes import GpuShape
-from flowsched_k8s.configuration import GpuResource
+from flowsched_k8s.configuration.configuration import GpuResource
 from flowsched_k8s.objects import Node, NodeSelectorTerm, Pod
 
 Demand = tuple[tuple[GpuShape, int], ...]

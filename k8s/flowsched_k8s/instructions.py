@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from flowsched_k8s.objects import Taint
-from flowsched_k8s.volumes import ClaimPatch
+from flowsched_k8s.volumes.volumes import ClaimPatch
 
 
 class PodKey(NamedTuple):

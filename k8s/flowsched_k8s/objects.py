@@ -1,7 +1,7 @@
 """The API objects that flowsched reads, with only the fields that it reads.
 
 Decoded by msgspec straight from the bytes of a list or a watch; what is not named here is skipped. Quantities stay strings:
-:mod:`flowsched_k8s.quantity` reads them exactly.
+:mod:`flowsched_k8s.pods.quantity` reads them exactly.
 """
 
 from __future__ import annotations

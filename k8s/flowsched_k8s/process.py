@@ -37,12 +37,17 @@ from flowsched_k8s.api.outage import Outage
 from flowsched_k8s.api.rate_limit import RateLimit
 from flowsched_k8s.api.reflector import Reflector, State
 from flowsched_k8s.api.writer import Result, WriteOutcome, Writer
-from flowsched_k8s.bindings import BindOutcome, ReadPod
+from flowsched_k8s.bindings.bindings import BindOutcome, ReadPod
+from flowsched_k8s.bindings.sender import Sender
+from flowsched_k8s.bindings.turns import Turn, Turns
 from flowsched_k8s.changes import Gone, Seen
-from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.event_file import EventFile
-from flowsched_k8s.event_recorder import EventRecorder
-from flowsched_k8s.health import Health, without
+from flowsched_k8s.configuration.configuration import Configuration
+from flowsched_k8s.configuration.profiles_file import ProfilesFile, first_profiles
+from flowsched_k8s.events.event_file import EventFile
+from flowsched_k8s.events.event_recorder import EventRecorder
+from flowsched_k8s.groups.pod_groups import IN_TREE
+from flowsched_k8s.http.health import Health, without
+from flowsched_k8s.http.server import Answers, Server
 from flowsched_k8s.instructions import (
     Bind,
     Evict,
@@ -57,21 +62,16 @@ from flowsched_k8s.instructions import (
     TaintNode,
     namespace_of,
 )
-from flowsched_k8s.load_reader import LoadReader
-from flowsched_k8s.metrics import Metrics
-from flowsched_k8s.metrics_updater import MetricsUpdater
-from flowsched_k8s.move_plan import MovePlan, confirmed, plan_moves
+from flowsched_k8s.metrics.metrics import Metrics
+from flowsched_k8s.metrics.metrics_updater import MetricsUpdater
 from flowsched_k8s.pauses import BINDINGS, NAMESPACES, STARTING, WATCH, Pauses
-from flowsched_k8s.planning import make_engine, plan_any_round
-from flowsched_k8s.pod_groups import IN_TREE
-from flowsched_k8s.profiles_file import ProfilesFile, first_profiles
-from flowsched_k8s.records import Records
-from flowsched_k8s.sender import Sender
-from flowsched_k8s.server import Answers, Server
+from flowsched_k8s.rebalancing.move_plan import MovePlan, confirmed, plan_moves
+from flowsched_k8s.records.records import Records
+from flowsched_k8s.records.state_dump import MOST, dump, encoded
+from flowsched_k8s.rounds.planning import make_engine, plan_any_round
+from flowsched_k8s.services.load_reader import LoadReader
 from flowsched_k8s.state import SchedulerState
-from flowsched_k8s.state_dump import MOST, dump, encoded
 from flowsched_k8s.threads import Threads
-from flowsched_k8s.turns import Turn, Turns
 from flowsched_k8s.watched import IN_TREE_VERSIONS, NEEDED, watched
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError

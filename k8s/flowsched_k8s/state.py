@@ -11,31 +11,34 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from flowsched.cluster.snapshot import PlannedStart
 from flowsched_k8s import names
-from flowsched_k8s.bindings import Bindings, ReadPod
-from flowsched_k8s.bookings import Booking, Bookings
-from flowsched_k8s.budgets import Budgets
+from flowsched_k8s.bindings.bindings import Bindings, ReadPod
+from flowsched_k8s.bindings.resizes import Resizes
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.changes import Change, Gone
-from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.entries import PodEntry
-from flowsched_k8s.event_recorder import EventRecorder
-from flowsched_k8s.evictions import Evictions
-from flowsched_k8s.gangs import Gangs
-from flowsched_k8s.grant_notices import GrantNotices
-from flowsched_k8s.held_node import HeldNode
-from flowsched_k8s.incomplete_gangs import IncompleteGangs
-from flowsched_k8s.inputs import InputBuilder
+from flowsched_k8s.configuration.configuration import Configuration
+from flowsched_k8s.events.event_recorder import EventRecorder
+from flowsched_k8s.groups.gangs import Gangs
+from flowsched_k8s.groups.incomplete_gangs import IncompleteGangs
+from flowsched_k8s.groups.pod_groups import GroupRef, is_whole, ref_of
 from flowsched_k8s.instructions import Bind, Instruction, PatchClaim, PodKey
-from flowsched_k8s.notices import Notices
+from flowsched_k8s.metrics.tallies import Tallies
+from flowsched_k8s.notices.grant_notices import GrantNotices
+from flowsched_k8s.notices.notices import Notices
+from flowsched_k8s.notices.recorder import Recorder
 from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup, SucceededPod
-from flowsched_k8s.participants import Participants
-from flowsched_k8s.pod_groups import GroupRef, is_whole, ref_of
+from flowsched_k8s.pods.entries import PodEntry
+from flowsched_k8s.preemption.budgets import Budgets
+from flowsched_k8s.preemption.evictions import Evictions
+from flowsched_k8s.preemption.victims import Victims
 from flowsched_k8s.queue import AttemptOutcome, Cause, Place, PodQueue, Wake
-from flowsched_k8s.rebalancing import Rebalancing
-from flowsched_k8s.recorder import Recorder
-from flowsched_k8s.resizes import Resizes
-from flowsched_k8s.round_input import Fate, RoundInput, RoundResult
-from flowsched_k8s.storage_objects import (
+from flowsched_k8s.rebalancing.rebalancing import Rebalancing
+from flowsched_k8s.rounds.bookings import Booking, Bookings
+from flowsched_k8s.rounds.held_node import HeldNode
+from flowsched_k8s.rounds.inputs import InputBuilder
+from flowsched_k8s.rounds.participants import Participants
+from flowsched_k8s.rounds.round_input import Fate, RoundInput, RoundResult
+from flowsched_k8s.rounds.suspects import Suspects
+from flowsched_k8s.volumes.storage_objects import (
     Claim,
     CsiDriver,
     CsiNode,
@@ -44,10 +47,7 @@ from flowsched_k8s.storage_objects import (
     StorageClass,
     VolumeAttachment,
 )
-from flowsched_k8s.suspects import Suspects
-from flowsched_k8s.tallies import Tallies
-from flowsched_k8s.victims import Victims
-from flowsched_k8s.volumes import ClaimKey
+from flowsched_k8s.volumes.volumes import ClaimKey
 from flowsched_k8s.wakeups import Wakeups
 from flowsched_k8s.watched import unread_groups
 from flowsched_models.catalogue import Catalogue
@@ -65,7 +65,7 @@ decided between them.
 """
 MOST_LATER_KINDS = 32
 """And so many kinds: each costs a millisecond, and several where pods may be evicted for it; for more of them a round would
-not plan (:data:`flowsched_k8s.victims.MOST_WORK`).
+not plan (:data:`flowsched_k8s.preemption.victims.MOST_WORK`).
 """
 _JUST_AFTER_S = 1e-3
 _CLAIM_LISTS = ("persistentvolumeclaims", "persistentvolumes", "storageclasses")

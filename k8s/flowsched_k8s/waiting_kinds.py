@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched_k8s.filters import StaticFilter
-from flowsched_k8s.node_room import NodeRoom
+from flowsched_k8s.pods.filters import StaticFilter
+from flowsched_k8s.preemption.node_room import NodeRoom
 
 
 @dataclass(frozen=True)

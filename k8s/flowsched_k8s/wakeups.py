@@ -7,13 +7,13 @@ from collections.abc import Hashable
 import numpy as np
 
 from flowsched_k8s.cache import Cache
-from flowsched_k8s.entries import PodEntry
-from flowsched_k8s.gangs import Gangs
+from flowsched_k8s.groups.gangs import Gangs
 from flowsched_k8s.instructions import PodKey
-from flowsched_k8s.node_room import NodeRoom
-from flowsched_k8s.preemption import NEVER, is_movable
+from flowsched_k8s.pods.entries import PodEntry
+from flowsched_k8s.preemption.node_room import NodeRoom
+from flowsched_k8s.preemption.preemption import NEVER, is_movable
 from flowsched_k8s.queue import PodQueue, Wake
-from flowsched_k8s.volumes import ClaimKey, claim_keys
+from flowsched_k8s.volumes.volumes import ClaimKey, claim_keys
 from flowsched_k8s.waiting_kinds import WaitingKind, WaitingKinds
 
 _SPARE = 256

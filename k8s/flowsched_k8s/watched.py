@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup, SucceededPod
-from flowsched_k8s.pod_groups import (
+from flowsched_k8s.configuration.configuration import Configuration
+from flowsched_k8s.groups.pod_groups import (
     IN_TREE,
     KUEUE,
     KUEUE_LABEL,
@@ -16,7 +15,8 @@ from flowsched_k8s.pod_groups import (
     PLUGINS,
     PLUGINS_LABEL,
 )
-from flowsched_k8s.storage_objects import (
+from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup, SucceededPod
+from flowsched_k8s.volumes.storage_objects import (
     Claim,
     CsiDriver,
     CsiNode,

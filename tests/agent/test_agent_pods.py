@@ -241,7 +241,7 @@ def test_after_a_failure_all_of_it_is_said_again() -> None:
 
 @pytest.mark.parametrize("qps", [0.0, 0.4, 999.6, 30_000.0, 1_234_567.8])
 def test_the_cluster_scheduler_reads_the_load_that_is_written(qps: float) -> None:
-    intent = pytest.importorskip("flowsched_k8s.intent")
+    intent = pytest.importorskip("flowsched_k8s.pods.intent")
     objects = pytest.importorskip("flowsched_k8s.objects")
     text = load_text(qps)
     annotations = {**POD["metadata"]["annotations"], names.LOAD: text}

@@ -26,8 +26,8 @@ from cluster_watch import Change
 from naive_checker import Cluster, requests, static
 
 from flowsched_k8s import names
+from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL
 from flowsched_k8s.objects import Node, Pod
-from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
 
 T = TypeVar("T")
 GRACE_S = 2.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowsched_k8s.cache import Cache
-from flowsched_k8s.requests import pod_requests
+from flowsched_k8s.pods.requests import pod_requests
 from flowsched_k8s.state import SchedulerState
 
 

@@ -14,13 +14,13 @@ from flowsched.scale.bulk_input import BulkInput, input_of_fleet
 from flowsched.scale.demand import Demand
 from flowsched.scale.places import Places
 from flowsched.scale.policy import labels_of
-from flowsched_k8s.cost_model import plain_cost_model
-from flowsched_k8s.event_file import EventFile, EventReader
-from flowsched_k8s.event_player import PlayedCluster
-from flowsched_k8s.event_recorder import EventRecorder
-from flowsched_k8s.live_events import RoundBegun
-from flowsched_k8s.measured_pods import MeasuredPods
-from flowsched_k8s.round_input import ClassInput, RoundInput
+from flowsched_k8s.configuration.cost_model import plain_cost_model
+from flowsched_k8s.events.event_file import EventFile, EventReader
+from flowsched_k8s.events.event_player import PlayedCluster
+from flowsched_k8s.events.event_recorder import EventRecorder
+from flowsched_k8s.events.live_events import RoundBegun
+from flowsched_k8s.rounds.measured_pods import MeasuredPods
+from flowsched_k8s.rounds.round_input import ClassInput, RoundInput
 
 Inputs = dict[int, dict[str, Any]]
 

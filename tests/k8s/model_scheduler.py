@@ -9,14 +9,14 @@ from model_server import KINDS, ModelServer, Thing
 from naive_checker import Cluster
 
 from flowsched.solvers import make_solver
-from flowsched_k8s.bindings import BindOutcome, ReadPod
+from flowsched_k8s.bindings.bindings import BindOutcome, ReadPod
 from flowsched_k8s.changes import Change
-from flowsched_k8s.configuration import Configuration
+from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.instructions import Bind, Evict, MovePod, PatchCondition, PodKey, PostEvent, TaintNode
-from flowsched_k8s.move_plan import MovePlan, confirmed, plan_moves
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.planning import make_engine, plan_round
-from flowsched_k8s.round_input import RoundInput, RoundResult
+from flowsched_k8s.rebalancing.move_plan import MovePlan, confirmed, plan_moves
+from flowsched_k8s.rounds.planning import make_engine, plan_round
+from flowsched_k8s.rounds.round_input import RoundInput, RoundResult
 from flowsched_k8s.state import SchedulerState
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.profiles import load_catalogue

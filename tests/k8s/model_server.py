@@ -15,8 +15,9 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from flowsched_k8s import names
-from flowsched_k8s.bindings import BindOutcome
+from flowsched_k8s.bindings.bindings import BindOutcome
 from flowsched_k8s.changes import Change, Gone, Seen
+from flowsched_k8s.groups.pod_groups import SOURCES, group_ref
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.objects import (
     Condition,
@@ -29,7 +30,6 @@ from flowsched_k8s.objects import (
     SucceededStatus,
     Transition,
 )
-from flowsched_k8s.pod_groups import SOURCES, group_ref
 
 START_S = 1_767_225_600.0
 """2026-01-01T00:00:00Z, when everything in the model begins."""

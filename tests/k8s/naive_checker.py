@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flowsched_k8s.objects import LabelSelector, Node, Pod, PodAffinityTerm
-from flowsched_k8s.quantity import amount
+from flowsched_k8s.pods.quantity import amount
 
 Placed = Sequence[tuple[Pod, str]]
 """Pods and the names of their nodes."""

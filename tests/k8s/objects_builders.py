@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 import msgspec
 from hypothesis import strategies as st
 
-from flowsched_k8s import names, objects, storage_objects
-from flowsched_k8s.grant import Grant, written
-from flowsched_k8s.latency import ServiceWish
+from flowsched_k8s import names, objects
+from flowsched_k8s.services.grant import Grant, written
+from flowsched_k8s.services.latency import ServiceWish
+from flowsched_k8s.volumes import storage_objects
 
 T = TypeVar("T")
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ from model_server import ModelServer
 
 from flowsched.cluster.settings import Settings
 from flowsched_k8s import names
-from flowsched_k8s.configuration import Configuration
+from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.objects import Pod
 from flowsched_models.catalogue import Catalogue
 

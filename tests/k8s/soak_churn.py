@@ -13,7 +13,7 @@ from cluster_watch import AWAY, ClusterWatch
 from plane import Space
 
 from flowsched_k8s import names
-from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
+from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL
 
 NODES, CPU = 24, 4
 POPULATION = 100

@@ -24,8 +24,8 @@ from soak_churn import Churn
 from soak_findings import say
 from soak_replicas import LEASE_S, Replicas
 
-from flowsched_k8s.pod_groups import NAME_LABEL
-from flowsched_k8s.quantity import amount
+from flowsched_k8s.groups.pod_groups import NAME_LABEL
+from flowsched_k8s.pods.quantity import amount
 
 PAGE = Rule(
     lambda asked: asked.method == "GET",

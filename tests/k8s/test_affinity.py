@@ -22,10 +22,10 @@ from objects_builders import (
 
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched_k8s import names
-from flowsched_k8s.affinity import PodRelations, RelationIndex, reason_of
-from flowsched_k8s.exclusions import exclusions
 from flowsched_k8s.objects import LabelSelector, Pod
-from flowsched_k8s.selector import matches
+from flowsched_k8s.pods.affinity import PodRelations, RelationIndex, reason_of
+from flowsched_k8s.pods.exclusions import exclusions
+from flowsched_k8s.pods.selector import matches
 
 ZONE = "topology.kubernetes.io/zone"
 HOST = "kubernetes.io/hostname"

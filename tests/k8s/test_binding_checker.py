@@ -13,8 +13,8 @@ from binding_checker import GANG_S, GRACE_S, RECOVERY_S, BindingChecker, Disturb
 from cluster_watch import Change
 
 from flowsched_k8s import names
+from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL
 from flowsched_k8s.objects import Node, Pod
-from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
 
 ONE, OTHER, ADMIN = "one", "other", "admin"
 T = 1000.0

@@ -12,7 +12,7 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS
 from flowsched.support.address import Address, parse_address
 from flowsched.support.configuration import reference, reference_table
-from flowsched_k8s.configuration import (
+from flowsched_k8s.configuration.configuration import (
     ClientConnection,
     Configuration,
     CostModelChoice,
@@ -27,9 +27,9 @@ from flowsched_k8s.configuration import (
     SchedulerProfile,
     ServerSettings,
 )
-from flowsched_k8s.configuration_file import load_configuration
-from flowsched_k8s.duration import format_duration_s, parse_duration_s
-from flowsched_k8s.engine_form import ENGINE_DEFAULTS
+from flowsched_k8s.configuration.configuration_file import load_configuration
+from flowsched_k8s.configuration.duration import format_duration_s, parse_duration_s
+from flowsched_k8s.configuration.engine_form import ENGINE_DEFAULTS
 from flowsched_k8s.names import CONFIG_KIND, CONFIG_VERSION
 from flowsched_models.document import InputError
 from flowsched_models.quantity import QuantityError

@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 
 from flowsched.support.address import Address
-from flowsched_k8s import connections
-from flowsched_k8s.web_server import application, listen
+from flowsched_k8s.http import connections
+from flowsched_k8s.http.web_server import application, listen
 
 REQUEST = b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LARGE = b"x" * 20_000_000

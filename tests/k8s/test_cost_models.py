@@ -31,18 +31,19 @@ from flowsched.scale import choice
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.policies import registry
 from flowsched.scale.scheduler import solve_network_round
-from flowsched_k8s import cost_model, names
+from flowsched_k8s import names
 from flowsched_k8s.changes import Seen
-from flowsched_k8s.configuration import Configuration, CostModelChoice, Features
-from flowsched_k8s.configuration_file import load_configuration
+from flowsched_k8s.configuration import cost_model
+from flowsched_k8s.configuration.configuration import Configuration, CostModelChoice, Features
+from flowsched_k8s.configuration.configuration_file import load_configuration
 from flowsched_k8s.instructions import PatchCondition, PostEvent
-from flowsched_k8s.intent import read_intent
 from flowsched_k8s.objects import Node
-from flowsched_k8s.planning import plan_apart, plan_round
+from flowsched_k8s.pods.intent import read_intent
 from flowsched_k8s.queue import Wake
-from flowsched_k8s.round_input import Fate, RoundResult
-from flowsched_k8s.snapshot_export import snapshot_of
-from flowsched_k8s.state_dump import dump, whole
+from flowsched_k8s.records.snapshot_export import snapshot_of
+from flowsched_k8s.records.state_dump import dump, whole
+from flowsched_k8s.rounds.planning import plan_apart, plan_round
+from flowsched_k8s.rounds.round_input import Fate, RoundResult
 from flowsched_models.document import InputError
 
 ZONES = {"rack_label": names.ZONE, "machine_label": names.HOSTNAME}

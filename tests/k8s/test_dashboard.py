@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client import Metric
 
-from flowsched_k8s.metrics import FAMILIES, Metrics
+from flowsched_k8s.metrics.metrics import FAMILIES, Metrics
 
 DASHBOARD = Path(__file__).parent.parent.parent / "k8s" / "dashboards" / "flowsched.json"
 HELD = json.loads(DASHBOARD.read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ from test_state_volumes import tell
 from test_unsent_victims import GANG, low, made, place, waiting
 
 from flowsched.cluster.settings import Settings
-from flowsched_k8s.configuration import Configuration
+from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.objects import Pod
 
 

@@ -13,7 +13,7 @@ from test_rebalancing import scheduler as moving
 from test_rebalancing import wait_for_room
 
 from flowsched_k8s import names
-from flowsched_k8s.pod_groups import IN_TREE, KUEUE, KUEUE_TOTAL, LABELS, SOURCES
+from flowsched_k8s.groups.pod_groups import IN_TREE, KUEUE, KUEUE_TOTAL, LABELS, SOURCES
 
 FORMS = [form for form in SOURCES if form != IN_TREE]
 

@@ -27,10 +27,10 @@ from flowsched.cluster.gpus import TaskGpus
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation
 from flowsched.gpu.shapes import GpuShape
-from flowsched_k8s import event_file
-from flowsched_k8s.event_file import EventFile, EventReader, numbered
-from flowsched_k8s.event_player import play
-from flowsched_k8s.live_events import (
+from flowsched_k8s.events import event_file
+from flowsched_k8s.events.event_file import EventFile, EventReader, numbered
+from flowsched_k8s.events.event_player import play
+from flowsched_k8s.events.live_events import (
     EVENTS,
     EventsHeader,
     LineError,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 from test_state_machine import PICK, Loads, Neighbours, Preemptions, Wanted, pods
 
-from flowsched_k8s.event_file import numbered
-from flowsched_k8s.event_player import play
+from flowsched_k8s.events.event_file import numbered
+from flowsched_k8s.events.event_player import play
 from flowsched_models.profiles import load_catalogue
 
 FILES = 400

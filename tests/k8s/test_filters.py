@@ -22,8 +22,8 @@ from objects_builders import (
 )
 
 from flowsched_k8s import names
-from flowsched_k8s.filters import StaticFilter, spread_nodes, static_filter
-from flowsched_k8s.volumes import VolumeIndex
+from flowsched_k8s.pods.filters import StaticFilter, spread_nodes, static_filter
+from flowsched_k8s.volumes.volumes import VolumeIndex
 
 DEDICATED = taint("dedicated", "ml")
 NODE_IN_A = node_terms([requirement("zone", "In", "a")])

@@ -13,9 +13,9 @@ from test_incomplete_gangs import scheduler
 from test_state_volumes import tell
 
 from flowsched_k8s.changes import Gone
+from flowsched_k8s.groups.pod_groups import IN_TREE, LABELS, PLUGINS
 from flowsched_k8s.instructions import Bind, PatchClaim
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.pod_groups import IN_TREE, LABELS, PLUGINS
 
 
 def with_volume(pod: str) -> dict[str, Any]:

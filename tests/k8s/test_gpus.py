@@ -26,14 +26,14 @@ from flowsched.inspector.replay import replay
 from flowsched.scale import choice
 from flowsched.scale.scheduler import NetworkScheduler
 from flowsched_k8s import names
-from flowsched_k8s.configuration import Configuration, CostModelChoice, GpuResource
-from flowsched_k8s.event_player import play
-from flowsched_k8s.gpu_costs import gpu_costs
+from flowsched_k8s.configuration.configuration import Configuration, CostModelChoice, GpuResource
+from flowsched_k8s.events.event_player import play
 from flowsched_k8s.gpus import GpuIndex, NodeGpus
 from flowsched_k8s.instructions import PatchCondition
 from flowsched_k8s.objects import Node, Pod
 from flowsched_k8s.queue import Wake
-from flowsched_k8s.snapshot_export import snapshot_of
+from flowsched_k8s.records.snapshot_export import snapshot_of
+from flowsched_k8s.rounds.gpu_costs import gpu_costs
 
 NVIDIA, AMD, MIG = "nvidia.com/gpu", "amd.com/gpu", "nvidia.com/mig-1g.5gb"
 PRODUCT, MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"
@@ -374,7 +374,7 @@ def test_of_equal_nodes_those_without_gpus_come_first_before_any_pod_asks_for_on
 
 def test_a_cluster_without_gpus_pays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     running = scheduler(b.node("n1"), b.node("n2"))
-    monkeypatch.setattr("flowsched_k8s.gpu_costs.as_devices", pytest.fail)
+    monkeypatch.setattr("flowsched_k8s.rounds.gpu_costs.as_devices", pytest.fail)
     running.create(b.pod("p", cpu="1"))
     assert running.begin() and running.given is not None
     assert running.given.is_quick

@@ -18,11 +18,11 @@ from model_server import key_of
 from small_services import GOAL, SAID, caps, cluster, say, service, six_services
 
 from flowsched_k8s import names
-from flowsched_k8s.bindings import BindOutcome
-from flowsched_k8s.configuration import LoadSettings
-from flowsched_k8s.grant import Grant, read_grant, to_write, written
-from flowsched_k8s.latency import ServiceWish
+from flowsched_k8s.bindings.bindings import BindOutcome
+from flowsched_k8s.configuration.configuration import LoadSettings
 from flowsched_k8s.objects import Condition
+from flowsched_k8s.services.grant import Grant, read_grant, to_write, written
+from flowsched_k8s.services.latency import ServiceWish
 
 K8S = Path(__file__).parents[2] / "k8s"
 

@@ -10,9 +10,8 @@ from model_scheduler import ModelScheduler
 from model_server import ModelServer
 
 from flowsched_k8s import names
-from flowsched_k8s.configuration import Configuration, Features
-from flowsched_k8s.objects import Pod
-from flowsched_k8s.pod_groups import (
+from flowsched_k8s.configuration.configuration import Configuration, Features
+from flowsched_k8s.groups.pod_groups import (
     IN_TREE,
     KUEUE,
     KUEUE_LABEL,
@@ -24,6 +23,7 @@ from flowsched_k8s.pod_groups import (
     PLUGINS_LABEL,
     SOURCES,
 )
+from flowsched_k8s.objects import Pod
 from flowsched_k8s.watched import watched
 
 SIZE = 3

@@ -12,9 +12,9 @@ from model_scheduler import ModelScheduler
 from model_server import ModelServer
 
 from flowsched_k8s import names
-from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.images import IMAGE_STEP, IMAGE_WEIGHT, ImageIndex, images_of
+from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.objects import Pod
+from flowsched_k8s.pods.images import IMAGE_STEP, IMAGE_WEIGHT, ImageIndex, images_of
 
 MB = 1_000_000
 SIZES = {"a:1": 90 * MB, "b:1": 400 * MB, "c:1": 2500 * MB}

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from test_group_members import ANY_FORM, SIZE, member
 
 from flowsched_k8s import names
-from flowsched_k8s.bindings import BindOutcome
+from flowsched_k8s.bindings.bindings import BindOutcome
 from flowsched_k8s.changes import Seen
-from flowsched_k8s.gang_start import GangStart, digest, gang_starts, read_start
+from flowsched_k8s.groups.gang_start import GangStart, digest, gang_starts, read_start
+from flowsched_k8s.groups.pod_groups import LABELS, TIMEOUT_S
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.pod_groups import LABELS, TIMEOUT_S
 
 OWNER = ("ReplicaSet", "rs")
 

@@ -9,7 +9,7 @@ from objects_builders import pod
 
 from builders import CACHE, CATALOGUE, SCALING, catalogue
 from flowsched_k8s import names
-from flowsched_k8s.intent import (
+from flowsched_k8s.pods.intent import (
     GOAL_RANGE_S,
     LONGEST_VALUE,
     MOST_QPS,

@@ -25,9 +25,9 @@ from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import replay
 from flowsched.records.record_file import pack_record, read_record
 from flowsched_k8s import names
-from flowsched_k8s.configuration import Configuration, CostModelChoice
-from flowsched_k8s.event_player import play
-from flowsched_k8s.round_input import World
+from flowsched_k8s.configuration.configuration import Configuration, CostModelChoice
+from flowsched_k8s.events.event_player import play
+from flowsched_k8s.rounds.round_input import World
 from flowsched_models.document import InputError
 from flowsched_models.execution import Execution
 from flowsched_models.runtime import HostFactory, Resident

@@ -9,7 +9,7 @@ import pytest
 
 from builders import CATALOGUE
 from flowsched.pricing.headroom import headroom
-from flowsched_k8s.latency import ServiceWish, choose_curve
+from flowsched_k8s.services.latency import ServiceWish, choose_curve
 from flowsched_models.machine import MachineType
 
 WISH = ServiceWish("cache", 1000.0, 10_000.0, "plain", 1000)

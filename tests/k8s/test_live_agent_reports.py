@@ -23,9 +23,9 @@ from flowsched_k8s import names
 from flowsched_k8s.api.access import Access, find_access
 from flowsched_k8s.api.client import MERGE, STRATEGIC_MERGE, ApiError, Connection
 from flowsched_k8s.instructions import PodKey
-from flowsched_k8s.intent import read_intent
-from flowsched_k8s.loads import AnnotationSource, Load, Loads, ServicePod
 from flowsched_k8s.objects import Meta, Pod
+from flowsched_k8s.pods.intent import read_intent
+from flowsched_k8s.services.loads import AnnotationSource, Load, Loads, ServicePod
 from flowsched_models.profiles import load_catalogue
 
 NAMESPACE = "flowsched-agent"

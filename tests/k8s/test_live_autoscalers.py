@@ -15,7 +15,7 @@ from plane import Plane, Space, wait_for
 from running import STANDARD, Site, running_scheduler, site_of
 
 from flowsched_k8s import names
-from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
+from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL
 from requirements_on_machine import give_up, needs
 
 SOURCE = Path(__file__).parent / "provisionable"

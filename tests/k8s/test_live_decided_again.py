@@ -11,8 +11,8 @@ from plane import Object, Plane, Space, wait_for
 from running import Site, running_scheduler, site_of
 
 from flowsched_k8s import names
-from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
-from flowsched_k8s.volumes import SELECTED_NODE
+from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL
+from flowsched_k8s.volumes.volumes import SELECTED_NODE
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 SOON_S = 60.0

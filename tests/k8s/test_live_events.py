@@ -18,9 +18,9 @@ from running import Running, Site, running_scheduler, site_of
 
 from flowsched.records.record_file import load_record, record_json
 from flowsched_k8s import names
-from flowsched_k8s.configuration import Configuration
+from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.instructions import PatchCondition
-from flowsched_k8s.state_dump import dump, whole
+from flowsched_k8s.records.state_dump import dump, whole
 
 MANY = 1000
 STANDARD_NAMES = (

@@ -24,7 +24,7 @@ from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.source import open_live
 from flowsched.records.record_file import record_json, write_record
 from flowsched_k8s import names
-from flowsched_k8s.live_record import fetch
+from flowsched_k8s.records.live_record import fetch
 from flowsched_models.document import InputError
 from ready_python import run_ready
 

@@ -18,7 +18,7 @@ from plane import Object, Plane, Space, wait_for
 from running import STANDARD, Running, rules_of
 
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.requests import pod_requests
+from flowsched_k8s.pods.requests import pod_requests
 
 KILLS = 20
 PODS = 500

@@ -12,7 +12,7 @@ from plane import Fault, Object, Plane, RefusedError, Space, wait_for
 from running import HoldingWire, Running, Site, install_pod_groups, running_scheduler, site_of
 
 from flowsched_k8s import names
-from flowsched_k8s.pod_groups import PLUGINS_LABEL
+from flowsched_k8s.groups.pod_groups import PLUGINS_LABEL
 
 HOST = names.HOSTNAME
 PATIENT = {"leaseDuration": "120s", "renewDeadline": "100s", "retryPeriod": "1s"}

@@ -16,8 +16,8 @@ from plane import Object, Plane, Space, running_plane, wait_for
 from running import Running, Site, install_pod_groups, running_scheduler, site_of
 
 from flowsched_k8s import names
-from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL, PLUGINS_LABEL
+from flowsched_k8s.configuration.configuration import Configuration
+from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL, PLUGINS_LABEL
 
 GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1"
 RETRY_S = 2.0

@@ -10,7 +10,14 @@ from real_kueue import QUEUE_LABEL, VERSION, require_kueue, running_kueue
 from running import Running, Site, running_scheduler, site_of
 
 from flowsched_k8s import names
-from flowsched_k8s.pod_groups import KUEUE_FAST, KUEUE_LABEL, KUEUE_SERVING, KUEUE_TOTAL, MINIMUM_LABEL, NAME_LABEL
+from flowsched_k8s.groups.pod_groups import (
+    KUEUE_FAST,
+    KUEUE_LABEL,
+    KUEUE_SERVING,
+    KUEUE_TOTAL,
+    MINIMUM_LABEL,
+    NAME_LABEL,
+)
 
 
 @pytest.fixture(scope="module")

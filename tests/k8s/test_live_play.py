@@ -12,9 +12,9 @@ from running import STANDARD, running_scheduler, site_of
 
 from flowsched.cli import flowsched
 from flowsched_k8s import names
-from flowsched_k8s.event_file import EventReader
-from flowsched_k8s.live_events import Removed, RoundDecided, TaskBound
-from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
+from flowsched_k8s.events.event_file import EventReader
+from flowsched_k8s.events.live_events import Removed, RoundDecided, TaskBound
+from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL
 
 MEASURED = {names.PROFILE: "canneal", names.WIDTHS: "1,2"}
 

@@ -11,7 +11,7 @@ from plane import Object, Plane, Space, wait_for
 from running import STANDARD, Running, Site, running_scheduler, site_of
 
 from flowsched_k8s import names
-from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
+from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"

@@ -14,8 +14,8 @@ from running import STANDARD, Running, Site, running_scheduler, site_of
 
 from flowsched.cli import flowsched
 from flowsched_k8s import names
-from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
-from flowsched_k8s.stays import BARE, LOCAL, NOT_MOVABLE
+from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL
+from flowsched_k8s.rebalancing.stays import BARE, LOCAL, NOT_MOVABLE
 
 REPLICA_SETS = "/apis/apps/v1/namespaces/{}/replicasets"
 BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"

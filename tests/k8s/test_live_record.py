@@ -21,8 +21,8 @@ from builders import machines, snapshot, task
 from flowsched import solve
 from flowsched.inspector.record_view import RecordView
 from flowsched.records.record_file import record_json
-from flowsched_k8s.live_record import fetch
 from flowsched_k8s.names import PLACEMENT
+from flowsched_k8s.records.live_record import fetch
 from flowsched_models.document import InputError
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/flowsched-system/leases/flowsched"

@@ -14,9 +14,9 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowsched_k8s import loads as loads_module
 from flowsched_k8s.instructions import PodKey
-from flowsched_k8s.loads import (
+from flowsched_k8s.services import loads as loads_module
+from flowsched_k8s.services.loads import (
     AnnotationSource,
     Load,
     LoadError,

@@ -20,15 +20,15 @@ import yaml
 
 from flowsched.support.configuration import reference_table
 from flowsched_k8s import names
-from flowsched_k8s.configuration import Configuration, Features
-from flowsched_k8s.configuration_file import load_configuration
-from flowsched_k8s.filters import static_filter
-from flowsched_k8s.intent import read_intent
-from flowsched_k8s.metrics import FAMILIES
+from flowsched_k8s.configuration.configuration import Configuration, Features
+from flowsched_k8s.configuration.configuration_file import load_configuration
+from flowsched_k8s.groups.pod_groups import GroupSpec, PodGroupIndex, group_ref
+from flowsched_k8s.metrics.metrics import FAMILIES
 from flowsched_k8s.objects import Meta, Node, NodeSpec, Pod, Taint
-from flowsched_k8s.pod_groups import GroupSpec, PodGroupIndex, group_ref
-from flowsched_k8s.requests import pod_requests
-from flowsched_k8s.volumes import VolumeIndex
+from flowsched_k8s.pods.filters import static_filter
+from flowsched_k8s.pods.intent import read_intent
+from flowsched_k8s.pods.requests import pod_requests
+from flowsched_k8s.volumes.volumes import VolumeIndex
 from flowsched_models.profiles import load_catalogue
 from flowsched_simulator import load_scenario
 from requirements_on_machine import give_up

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from flowsched_k8s.metrics import FAMILIES, MOST_REASONS, QUEUES, Metrics
+from flowsched_k8s.metrics.metrics import FAMILIES, MOST_REASONS, QUEUES, Metrics
 
 TO_2_14_MS = [0.001 * 2**i for i in range(15)]
 CONTRACT = {

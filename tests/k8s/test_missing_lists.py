@@ -24,10 +24,8 @@ from flowsched_k8s.api.client import UnreachableError
 from flowsched_k8s.api.election import Election, Times
 from flowsched_k8s.api.reflector import State
 from flowsched_k8s.changes import Seen
-from flowsched_k8s.configuration import Configuration, Features
-from flowsched_k8s.names import HOSTNAME
-from flowsched_k8s.objects import Pod
-from flowsched_k8s.pod_groups import (
+from flowsched_k8s.configuration.configuration import Configuration, Features
+from flowsched_k8s.groups.pod_groups import (
     IN_TREE,
     KUEUE_LABEL,
     KUEUE_TOTAL,
@@ -35,6 +33,8 @@ from flowsched_k8s.pod_groups import (
     NAME_LABEL,
     PLUGINS_LABEL,
 )
+from flowsched_k8s.names import HOSTNAME
+from flowsched_k8s.objects import Pod
 from flowsched_k8s.watched import IN_TREE_VERSIONS, watched
 
 # What a reflector says

@@ -14,7 +14,7 @@ from test_terminating_pods import evict_all, nominated, remove
 
 from flowsched_k8s import names
 from flowsched_k8s.changes import Gone, Seen
-from flowsched_k8s.configuration import Configuration, Features
+from flowsched_k8s.configuration.configuration import Configuration, Features
 from flowsched_k8s.objects import Taint
 
 HIGH: dict[str, Any] = {"cpu": "2", "priority": 10}

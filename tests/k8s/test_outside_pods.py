@@ -15,7 +15,7 @@ from model_server import ModelServer
 from naive_checker import Cluster
 
 from flowsched_k8s import names
-from flowsched_k8s.configuration import Configuration
+from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.objects import Node, Pod
 
 POOL = {names.POOL: "true"}

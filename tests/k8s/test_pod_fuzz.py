@@ -13,8 +13,8 @@ from model_server import ModelServer
 from wordy_pods import ROWS, wordy
 
 from flowsched_k8s import names
-from flowsched_k8s.configuration import Configuration, CostModelChoice, Features
-from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
+from flowsched_k8s.configuration.configuration import Configuration, CostModelChoice, Features
+from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL
 
 AMOUNTS = ("0", "1m", "100m", "1", "7", "999999999", "9999999999Gi", "1e30", "-1", "9E")
 KEYS = ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "example.com/x", "pods")

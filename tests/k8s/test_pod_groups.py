@@ -7,9 +7,7 @@ import pytest
 from objects_builders import in_tree_group, metadata, plugins_group, pod
 
 from flowsched_k8s import names
-from flowsched_k8s.intent import read_intent
-from flowsched_k8s.objects import PodGroup, SucceededPod
-from flowsched_k8s.pod_groups import (
+from flowsched_k8s.groups.pod_groups import (
     IN_TREE,
     KUEUE,
     KUEUE_FAST,
@@ -31,6 +29,8 @@ from flowsched_k8s.pod_groups import (
     ref_of,
     unsupported_group,
 )
+from flowsched_k8s.objects import PodGroup, SucceededPod
+from flowsched_k8s.pods.intent import read_intent
 from flowsched_models.profiles import load_catalogue
 
 EVERYTHING = frozenset(SOURCES)

@@ -18,7 +18,8 @@ from model_scheduler import ModelScheduler
 from model_server import ModelServer
 from wordy_pods import ROWS, Field, Said, wordy
 
-from flowsched_k8s import objects, participants
+from flowsched_k8s import objects
+from flowsched_k8s.rounds import participants
 
 LENGTH, PODS = 60, 60
 _OTHERWISE = 2_000

@@ -13,7 +13,7 @@ from model_scheduler import CATALOGUE
 
 from flowsched_k8s import names
 from flowsched_k8s.cache import Cache
-from flowsched_k8s.configuration import Configuration
+from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.objects import Meta, Pod
 
 

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.objects import Meta, OwnerReference, Pod, PodSpec
-from flowsched_k8s.preemption import Occupant, Occupants, PreemptionPlan, Preemptor, is_movable, plan_preemption
+from flowsched_k8s.preemption.preemption import (
+    Occupant,
+    Occupants,
+    PreemptionPlan,
+    Preemptor,
+    is_movable,
+    plan_preemption,
+)
 
 RESOURCES = ("cpu", "memory")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-import flowsched_k8s.profiles_file
-from flowsched_k8s.profiles_file import ProfilesFile
+import flowsched_k8s.configuration.profiles_file
+from flowsched_k8s.configuration.profiles_file import ProfilesFile
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError
 from flowsched_models.profiles import load_catalogue
@@ -167,7 +167,7 @@ def test_a_folder_may_be_empty_from_the_start_but_not_become_so(mount: Mount) ->
 
 
 def test_too_much_is_refused_without_being_read(mount: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flowsched_k8s.profiles_file, "LARGEST", 1000)
+    monkeypatch.setattr(flowsched_k8s.configuration.profiles_file, "LARGEST", 1000)
     mount.turn(a=profiles())
     file = ProfilesFile(mount.folder)
     catalogue(file.poll())
@@ -186,7 +186,7 @@ def test_a_turn_while_reading_never_mixes(mount: Mount, monkeypatch: pytest.Monk
             mount.turn(a=profiles(work=2), b=profiles("other", 2))
         return load_catalogue(extra=extra)
 
-    monkeypatch.setattr(flowsched_k8s.profiles_file, "load_catalogue", turning)
+    monkeypatch.setattr(flowsched_k8s.configuration.profiles_file, "load_catalogue", turning)
     file = ProfilesFile(mount.folder)
     jobs = catalogue(file.poll()).jobs
     assert (jobs["mine"].work_s, jobs["other"].work_s) == (2, 2)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from flowsched.cluster.cluster_state import service_load
 from flowsched.cluster.snapshot import MILLI, Running, Service, Task
-from flowsched_k8s.neutral import DAY_SCALE, with_neutral
-from flowsched_k8s.round_input import NodeView, World
-from flowsched_k8s.world import ProgressEstimates
+from flowsched_k8s.rounds.neutral import DAY_SCALE, with_neutral
+from flowsched_k8s.rounds.round_input import NodeView, World
+from flowsched_k8s.rounds.world import ProgressEstimates
 from flowsched_models.execution import Execution
 from flowsched_models.neutral import NEUTRAL
 from flowsched_models.profiles import load_catalogue

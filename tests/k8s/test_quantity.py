@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils import parse_quantity
 
-from flowsched_k8s.quantity import LARGEST, cpu_milli, whole
+from flowsched_k8s.pods.quantity import LARGEST, cpu_milli, whole
 
 SUFFIXES = [
     "",

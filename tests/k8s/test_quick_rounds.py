@@ -11,11 +11,11 @@ from test_review import scheduler
 
 from flowsched.records.record_file import record_json
 from flowsched.solvers import make_solver
-from flowsched_k8s import planning, round_input
 from flowsched_k8s.changes import Gone, Seen
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.planning import make_engine, plan_any_round
-from flowsched_k8s.round_input import RoundInput, RoundResult
+from flowsched_k8s.rounds import planning, round_input
+from flowsched_k8s.rounds.planning import make_engine, plan_any_round
+from flowsched_k8s.rounds.round_input import RoundInput, RoundResult
 
 
 def given_of(*pods: Pod) -> RoundInput:

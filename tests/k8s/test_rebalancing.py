@@ -12,11 +12,20 @@ from model_server import ModelServer
 from flowsched.cluster.settings import Settings
 from flowsched_k8s import names
 from flowsched_k8s.changes import Seen
-from flowsched_k8s.configuration import Configuration, Features, RebalancingSettings
-from flowsched_k8s.move_plan import Purpose
+from flowsched_k8s.configuration.configuration import Configuration, Features, RebalancingSettings
+from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
-from flowsched_k8s.stays import BARE, EXCLUSIVE_CLAIM, LATENCY_SERVICE, LOCAL, NOT_MOVABLE, OTHERS, UNKNOWN_WORK, YOUNG
+from flowsched_k8s.rebalancing.move_plan import Purpose
+from flowsched_k8s.rebalancing.stays import (
+    BARE,
+    EXCLUSIVE_CLAIM,
+    LATENCY_SERVICE,
+    LOCAL,
+    NOT_MOVABLE,
+    OTHERS,
+    UNKNOWN_WORK,
+    YOUNG,
+)
 
 OWNED = ("ReplicaSet", "rs")
 DUE_S = 100.0

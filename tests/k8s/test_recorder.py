@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from flowsched_k8s import names
 from flowsched_k8s.instructions import PatchCondition, PodKey, PostEvent
+from flowsched_k8s.notices.recorder import NOTE_BYTES, Recorder, cut, histogram
 from flowsched_k8s.objects import Condition
-from flowsched_k8s.recorder import NOTE_BYTES, Recorder, cut, histogram
 
 HOUR_S = 3600
 

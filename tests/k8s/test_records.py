@@ -12,7 +12,7 @@ from plane import wait_for
 from flowsched.cluster.settings import Settings
 from flowsched.records.record import record_head
 from flowsched.records.record_file import load_record, pack_record, read_record, record_json
-from flowsched_k8s.records import Records
+from flowsched_k8s.records.records import Records
 from flowsched_models.document import InputError
 
 MIB = 1 << 20

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from objects_builders import container, node, pod
 
-from flowsched_k8s.requests import MOST, allocatable, pod_requests
+from flowsched_k8s.pods.requests import MOST, allocatable, pod_requests
 
 MI = 1 << 20
 

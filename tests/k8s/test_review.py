@@ -17,16 +17,17 @@ from msgspec.structs import replace
 from plane import Plane, Space, wait_for
 from running import Site, running_scheduler, site_of
 
-from flowsched_k8s import names, participants
+from flowsched_k8s import names
 from flowsched_k8s.api.writer import Result, WriteOutcome
-from flowsched_k8s.configuration import Configuration, Features
+from flowsched_k8s.bindings.sender import Sender
+from flowsched_k8s.bindings.turns import Turns
+from flowsched_k8s.configuration.configuration import Configuration, Features
 from flowsched_k8s.instructions import Evict, PatchCondition, PodKey, Resize
-from flowsched_k8s.planning import plan_round
 from flowsched_k8s.process import Process, steady
 from flowsched_k8s.queue import PodQueue
-from flowsched_k8s.sender import Sender
+from flowsched_k8s.rounds import participants
+from flowsched_k8s.rounds.planning import plan_round
 from flowsched_k8s.state import SchedulerState
-from flowsched_k8s.turns import Turns
 from flowsched_models import runtime
 from flowsched_models.document import InputError
 from flowsched_models.quantity import QuantityError, parse_cores

@@ -21,12 +21,12 @@ from flowsched.records.record_maker import RecordMaker
 from flowsched.solvers import make_solver
 from flowsched_k8s import names
 from flowsched_k8s.changes import Gone, Seen
-from flowsched_k8s.configuration import Configuration
+from flowsched_k8s.configuration.configuration import Configuration
+from flowsched_k8s.notices.recorder import histogram
 from flowsched_k8s.objects import Node, Pod
-from flowsched_k8s.planning import plan_apart, plan_round
-from flowsched_k8s.recorder import histogram
-from flowsched_k8s.round_input import RoundInput, RoundResult
-from flowsched_k8s.round_trace import GOAL_MISSED, KubernetesTrace
+from flowsched_k8s.records.round_trace import GOAL_MISSED, KubernetesTrace
+from flowsched_k8s.rounds.planning import plan_apart, plan_round
+from flowsched_k8s.rounds.round_input import RoundInput, RoundResult
 from flowsched_k8s.state import SchedulerState
 from flowsched_models.profiles import load_catalogue
 

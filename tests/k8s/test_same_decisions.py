@@ -22,15 +22,15 @@ from flowsched.cluster.snapshot_file import load_snapshot
 from flowsched.records.record_file import write_record
 from flowsched.round.scheduler import solve
 from flowsched.solvers import make_solver
-from flowsched_k8s.bindings import BindOutcome
+from flowsched_k8s.bindings.bindings import BindOutcome
 from flowsched_k8s.changes import Seen
-from flowsched_k8s.configuration import Configuration
+from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.instructions import Bind, PatchCondition
 from flowsched_k8s.names import CORES, THREADS
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.planning import plan_apart, plan_round
-from flowsched_k8s.readings import seconds
-from flowsched_k8s.round_input import Fate
+from flowsched_k8s.pods.readings import seconds
+from flowsched_k8s.rounds.planning import plan_apart, plan_round
+from flowsched_k8s.rounds.round_input import Fate
 from flowsched_k8s.state import SchedulerState
 from flowsched_models.document import InputError
 from flowsched_models.quantity import parse_cores

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from objects_builders import decoded, label_selectors, label_sets, node, node_terms, requirement, requirements, selector
 
 from flowsched_k8s.objects import LabelSelector, NodeSelector
-from flowsched_k8s.selector import label_test, matches, node_test
+from flowsched_k8s.pods.selector import label_test, matches, node_test
 
 LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 NODE_OPERATORS = (*LABEL_OPERATORS, "Gt", "Lt", "Nonsense")

@@ -17,9 +17,9 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from flowsched.support.address import Address
-from flowsched_k8s import connections
-from flowsched_k8s.certificate import LOOK_EVERY_S, VALID, ServedCertificate
-from flowsched_k8s.web_server import application, listen
+from flowsched_k8s.http import connections
+from flowsched_k8s.http.certificate import LOOK_EVERY_S, VALID, ServedCertificate
+from flowsched_k8s.http.web_server import application, listen
 from flowsched_models.document import InputError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
@@ -110,7 +110,7 @@ def test_given_files_are_read_again_when_they_change(tmp_path: Path, caplog: pyt
         clock.now += LOOK_EVERY_S
         assert await shown(port, authority.file) not in (first, second)
 
-    with caplog.at_level(logging.INFO, "flowsched_k8s.certificate"):
+    with caplog.at_level(logging.INFO, "flowsched_k8s.http.certificate"):
         served(ServedCertificate(files, clock), work)
     assert [r.levelname for r in caplog.records] == ["INFO", "WARNING", "WARNING", "INFO"]
     assert "is not a certificate with the key beside it: key values mismatch" in str(vars(caplog.records[1])["error"])

@@ -16,11 +16,11 @@ from flowsched.cluster.settings import Settings
 from flowsched.records.record import record_head
 from flowsched.records.record_file import read_record
 from flowsched_k8s.api.login import Login, Refusal
-from flowsched_k8s.configuration import Address, Configuration, ServerSettings
-from flowsched_k8s.metrics import Metrics
-from flowsched_k8s.records import Records
-from flowsched_k8s.server import Answers, Server, everything, health_only, metrics_only
-from flowsched_k8s.state_dump import MOST
+from flowsched_k8s.configuration.configuration import Address, Configuration, ServerSettings
+from flowsched_k8s.http.server import Answers, Server, everything, health_only, metrics_only
+from flowsched_k8s.metrics.metrics import Metrics
+from flowsched_k8s.records.records import Records
+from flowsched_k8s.records.state_dump import MOST
 from flowsched_models.document import InputError
 
 T = TypeVar("T")

@@ -15,9 +15,9 @@ from test_state_volumes import tell, user
 from test_unsettled_claims import tick
 
 from flowsched_k8s import names
+from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL
 from flowsched_k8s.objects import Taint
-from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
-from flowsched_k8s.storage_objects import Claim, PersistentVolume
+from flowsched_k8s.volumes.storage_objects import Claim, PersistentVolume
 
 GANG = {NAME_LABEL: "g", MINIMUM_LABEL: "2"}
 

@@ -14,9 +14,9 @@ from model_scheduler import ModelScheduler
 from model_server import ModelServer
 
 from flowsched_k8s import names
-from flowsched_k8s.configuration import Configuration
+from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.spreading import SpreadWish, counts_of, default_wishes, divided, per_pod, workload_of
+from flowsched_k8s.pods.spreading import SpreadWish, counts_of, default_wishes, divided, per_pod, workload_of
 
 WEB = {"app": "web"}
 HOST = "kubernetes.io/hostname"

@@ -17,18 +17,19 @@ from msgspec.structs import replace
 
 from flowsched.cluster.settings import Settings
 from flowsched.solvers import make_solver
-from flowsched_k8s import evictions, names
-from flowsched_k8s.bindings import BindOutcome
-from flowsched_k8s.configuration import Configuration, CostModelChoice, Features, Rounds
-from flowsched_k8s.explanation import placement_note
+from flowsched_k8s import names
+from flowsched_k8s.bindings.bindings import BindOutcome
+from flowsched_k8s.configuration.configuration import Configuration, CostModelChoice, Features, Rounds
+from flowsched_k8s.groups.pod_groups import KUEUE_LABEL, KUEUE_TOTAL, MINIMUM_LABEL, NAME_LABEL
 from flowsched_k8s.instructions import Evict, PatchCondition, PostEvent, Resize
+from flowsched_k8s.notices.explanation import placement_note
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.planning import make_engine, plan_any_round
-from flowsched_k8s.pod_groups import KUEUE_LABEL, KUEUE_TOTAL, MINIMUM_LABEL, NAME_LABEL
+from flowsched_k8s.pods.readings import seconds
+from flowsched_k8s.preemption import evictions
 from flowsched_k8s.queue import Wake
-from flowsched_k8s.readings import seconds
-from flowsched_k8s.round_input import Chosen
-from flowsched_k8s.state_dump import dump, whole
+from flowsched_k8s.records.state_dump import dump, whole
+from flowsched_k8s.rounds.planning import make_engine, plan_any_round
+from flowsched_k8s.rounds.round_input import Chosen
 
 
 def scheduler(*nodes: Any, **features: Any) -> ModelScheduler:

@@ -9,11 +9,11 @@ import objects_builders as b
 from model_scheduler import ModelScheduler
 from model_server import ModelServer
 
-from flowsched_k8s.configuration import Configuration, Features
+from flowsched_k8s.configuration.configuration import Configuration, Features
+from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL
 from flowsched_k8s.names import GROUP_TOPOLOGY
-from flowsched_k8s.notices import LONGEST
-from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
-from flowsched_k8s.state_dump import SLICE, dump, encoded, whole
+from flowsched_k8s.notices.notices import LONGEST
+from flowsched_k8s.records.state_dump import SLICE, dump, encoded, whole
 
 
 def waiting(count: int) -> ModelScheduler:

@@ -17,11 +17,11 @@ from naive_checker import Cluster
 from builders import any_of
 from flowsched.cluster.settings import Settings
 from flowsched_k8s import names
-from flowsched_k8s.bindings import BindOutcome
-from flowsched_k8s.configuration import Configuration, CostModelChoice, Features, RebalancingSettings
+from flowsched_k8s.bindings.bindings import BindOutcome
+from flowsched_k8s.configuration.configuration import Configuration, CostModelChoice, Features, RebalancingSettings
+from flowsched_k8s.groups.pod_groups import KUEUE_LABEL, KUEUE_TOTAL, MINIMUM_LABEL, NAME_LABEL, PLUGINS_LABEL
 from flowsched_k8s.instructions import Bind, PodKey
-from flowsched_k8s.move_plan import Purpose
-from flowsched_k8s.pod_groups import KUEUE_LABEL, KUEUE_TOTAL, MINIMUM_LABEL, NAME_LABEL, PLUGINS_LABEL
+from flowsched_k8s.rebalancing.move_plan import Purpose
 
 NODES = tuple(f"n{i}" for i in range(5))
 PODS = tuple(f"p{i}" for i in range(12))

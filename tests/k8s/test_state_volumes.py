@@ -13,11 +13,11 @@ from model_scheduler import ModelScheduler
 from model_server import ModelServer, key_of
 
 from flowsched_k8s import names
-from flowsched_k8s.bindings import BindOutcome
+from flowsched_k8s.bindings.bindings import BindOutcome
 from flowsched_k8s.changes import Gone, Seen
-from flowsched_k8s.configuration import Configuration, Features
+from flowsched_k8s.configuration.configuration import Configuration, Features
+from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL
 from flowsched_k8s.instructions import PatchClaim, PatchCondition
-from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
 
 ONE_POD = ("ReadWriteOncePod",)
 TAKEN = f"2 {names.CLAIM_IN_USE}"

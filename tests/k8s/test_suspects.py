@@ -20,13 +20,13 @@ from flowsched_k8s.api.client import Connection, Reply
 from flowsched_k8s.api.election import Election, Times
 from flowsched_k8s.api.election_thread import ElectionThread
 from flowsched_k8s.changes import Seen
-from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.entries import PodEntry
-from flowsched_k8s.inputs import InputBuilder
-from flowsched_k8s.participants import LONG
-from flowsched_k8s.planning import make_engine
+from flowsched_k8s.configuration.configuration import Configuration
+from flowsched_k8s.pods.entries import PodEntry
 from flowsched_k8s.process import Process
-from flowsched_k8s.suspects import LAST_S, MOST_NAMED, MOST_OF_ROUND, Suspects
+from flowsched_k8s.rounds.inputs import InputBuilder
+from flowsched_k8s.rounds.participants import LONG
+from flowsched_k8s.rounds.planning import make_engine
+from flowsched_k8s.rounds.suspects import LAST_S, MOST_NAMED, MOST_OF_ROUND, Suspects
 
 EVIL = {"flowsched.example/" + str(i): "x" for i in range(LONG)}
 """Annotations of a pod that says much."""

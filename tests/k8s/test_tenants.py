@@ -10,13 +10,14 @@ from model_scheduler import ModelScheduler
 from model_server import ModelServer
 from wordy_pods import ROWS, Field, wordy
 
-from flowsched_k8s import cache, names, participants
-from flowsched_k8s.affinity import MOST_KEYS, MOST_WISHES
+from flowsched_k8s import cache, names
 from flowsched_k8s.cache import MOST_COMPARED, MOST_EXCLUSIONS
-from flowsched_k8s.configuration import Configuration, CostModelChoice, Features
-from flowsched_k8s.inputs import MANY_KINDS
-from flowsched_k8s.participants import LONG, MOST_LENGTH, MOST_QUESTIONS
-from flowsched_k8s.pod_length import pod_length
+from flowsched_k8s.configuration.configuration import Configuration, CostModelChoice, Features
+from flowsched_k8s.pods.affinity import MOST_KEYS, MOST_WISHES
+from flowsched_k8s.pods.pod_length import pod_length
+from flowsched_k8s.rounds import participants
+from flowsched_k8s.rounds.inputs import MANY_KINDS
+from flowsched_k8s.rounds.participants import LONG, MOST_LENGTH, MOST_QUESTIONS
 
 HUGE = ("999999999", "9999999999Gi", "100000000000000000000")
 

@@ -11,7 +11,7 @@ from model_server import ModelServer
 from test_state_preemption import asked, gang, scheduler, there, with_port
 
 from flowsched_k8s import names
-from flowsched_k8s.configuration import Configuration, Features, RebalancingSettings
+from flowsched_k8s.configuration.configuration import Configuration, Features, RebalancingSettings
 
 LATE_S = 10.0
 """Longer than a kubelet is given after the grace period."""

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowsched_k8s.sender import Sender
-from flowsched_k8s.turns import PATIENCE_S, STUCK_S, Turn, Turns
+from flowsched_k8s.bindings.sender import Sender
+from flowsched_k8s.bindings.turns import PATIENCE_S, STUCK_S, Turn, Turns
 
 SLOTS = 32
 

@@ -10,7 +10,7 @@ from model_scheduler import ModelScheduler
 from model_server import ModelServer
 
 from flowsched_k8s import names
-from flowsched_k8s.bindings import BindOutcome
+from flowsched_k8s.bindings.bindings import BindOutcome
 from flowsched_k8s.instructions import PatchCondition
 
 WEBHOOK = '500 InternalError: failed calling webhook "guard.example.com"'

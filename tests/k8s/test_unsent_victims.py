@@ -10,9 +10,9 @@ from model_scheduler import ModelScheduler
 from test_state_preemption import asked, scheduler
 from test_state_volumes import tell
 
+from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL
 from flowsched_k8s.instructions import PatchClaim
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
 
 GANG = {NAME_LABEL: "g", MINIMUM_LABEL: "2"}
 

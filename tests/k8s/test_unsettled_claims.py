@@ -15,7 +15,7 @@ from test_state_volumes import tell, user
 from flowsched_k8s import names
 from flowsched_k8s.changes import Gone
 from flowsched_k8s.instructions import PatchClaim
-from flowsched_k8s.storage_objects import Claim
+from flowsched_k8s.volumes.storage_objects import Claim
 
 SOON_S = 2.0
 

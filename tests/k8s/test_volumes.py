@@ -21,11 +21,11 @@ from objects_builders import (
 )
 
 from flowsched_k8s import names
-from flowsched_k8s.attach_limits import UNLIMITED
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.storage_objects import Claim, PersistentVolume
-from flowsched_k8s.volume_needs import NOTHING
-from flowsched_k8s.volumes import NO_PROVISIONER, SELECTED_NODE, ClaimPatch, VolumeIndex, claim_keys
+from flowsched_k8s.volumes.attach_limits import UNLIMITED
+from flowsched_k8s.volumes.storage_objects import Claim, PersistentVolume
+from flowsched_k8s.volumes.volume_needs import NOTHING
+from flowsched_k8s.volumes.volumes import NO_PROVISIONER, SELECTED_NODE, ClaimPatch, VolumeIndex, claim_keys
 
 ZONE = "topology.kubernetes.io/zone"
 OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"

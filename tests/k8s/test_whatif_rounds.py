@@ -23,8 +23,8 @@ from flowsched.records.record_file import pack_record, read_record
 from flowsched.solvers import make_solver
 from flowsched_k8s import names
 from flowsched_k8s.changes import Seen
-from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.planning import plan_apart, plan_round
+from flowsched_k8s.configuration.configuration import Configuration
+from flowsched_k8s.rounds.planning import plan_apart, plan_round
 from flowsched_k8s.state import SchedulerState
 from flowsched_models.profiles import load_catalogue
 

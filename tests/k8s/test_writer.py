@@ -21,8 +21,8 @@ from flowsched_k8s.api.client import ApiError, Connection, NotAllowedError, Repl
 from flowsched_k8s.api.rate_limit import RateLimit
 from flowsched_k8s.api.writer import Result, WriteOutcome, Writer, result_of
 from flowsched_k8s.instructions import Bind, Evict, GroupStatus, PatchClaim, PatchCondition, PodKey, PostEvent, Resize
-from flowsched_k8s.recorder import cut
-from flowsched_k8s.volumes import ClaimPatch
+from flowsched_k8s.notices.recorder import cut
+from flowsched_k8s.volumes.volumes import ClaimPatch
 
 RULES = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "delete"]},

@@ -21,8 +21,10 @@ from flowsched_k8s.api.client import ApiError, Connection, MalformedError, Unrea
 from flowsched_k8s.api.election import Election
 from flowsched_k8s.api.reflector import Reflector
 from flowsched_k8s.api.writer import WriteOutcome, Writer
+from flowsched_k8s.bindings.sender import Sender
+from flowsched_k8s.bindings.turns import Turns
 from flowsched_k8s.changes import Gone, Seen
-from flowsched_k8s.configuration import Configuration
+from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.instructions import (
     Bind,
     Evict,
@@ -37,10 +39,8 @@ from flowsched_k8s.instructions import (
 )
 from flowsched_k8s.objects import Node, Pod
 from flowsched_k8s.process import Process
-from flowsched_k8s.sender import Sender
 from flowsched_k8s.state import SchedulerState
-from flowsched_k8s.turns import Turns
-from flowsched_k8s.volumes import ClaimPatch
+from flowsched_k8s.volumes.volumes import ClaimPatch
 
 KEY = PodKey("n", "p", "u")
 WRITES = (

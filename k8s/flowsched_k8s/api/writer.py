@@ -28,6 +28,8 @@ from flowsched_k8s.api.client import (
     path_of,
 )
 from flowsched_k8s.api.rate_limit import RateLimit
+from flowsched_k8s.bindings.sender import Sender
+from flowsched_k8s.bindings.turns import Turn, Turns
 from flowsched_k8s.instructions import (
     Bind,
     Evict,
@@ -41,10 +43,8 @@ from flowsched_k8s.instructions import (
     Resize,
     TaintNode,
 )
+from flowsched_k8s.notices.recorder import NOTE_BYTES, cut
 from flowsched_k8s.objects import Pod, Struct
-from flowsched_k8s.recorder import NOTE_BYTES, cut
-from flowsched_k8s.sender import Sender
-from flowsched_k8s.turns import Turn, Turns
 
 _log = logging.getLogger(__name__)
 

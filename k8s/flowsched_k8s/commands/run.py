@@ -42,7 +42,7 @@ def run(
     # Only what this command needs takes time to import.
     from flowsched.support.log_lines import set_up_logging
     from flowsched_k8s.api.access import find_access
-    from flowsched_k8s.configuration_file import load_configuration
+    from flowsched_k8s.configuration.configuration_file import load_configuration
     from flowsched_k8s.descriptors import provide_descriptors
     from flowsched_k8s.instructions import PodKey
     from flowsched_k8s.process import Process

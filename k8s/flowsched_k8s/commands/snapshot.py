@@ -28,8 +28,8 @@ def snapshot(config: Path | None, kubeconfig: Path | None, out: Path | None) -> 
     # Only what this command needs takes time to import.
     from flowsched_k8s.api.access import find_access
     from flowsched_k8s.api.client import ApiError, UnreachableError
-    from flowsched_k8s.configuration_file import load_configuration
-    from flowsched_k8s.snapshot_export import export_snapshot
+    from flowsched_k8s.configuration.configuration_file import load_configuration
+    from flowsched_k8s.records.snapshot_export import export_snapshot
     from flowsched_models.document import InputError
     from flowsched_models.output import make_folder, write_whole
 

@@ -1,0 +1,1 @@
+"""Bindings and other requests on their way to the API server."""

@@ -1,0 +1,1 @@
+"""Events of a live cluster, written to a file and played."""

@@ -1,0 +1,1 @@
+"""Groups of pods that start together."""

@@ -1,0 +1,1 @@
+"""What flowsched answers over HTTP."""

@@ -1,0 +1,1 @@
+"""What flowsched measures of itself."""

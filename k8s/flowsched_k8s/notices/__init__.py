@@ -1,0 +1,1 @@
+"""What pods are told."""

@@ -1,0 +1,1 @@
+"""What pods say of themselves, and where that lets them run."""

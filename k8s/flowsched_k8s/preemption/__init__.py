@@ -1,0 +1,1 @@
+"""Pods that make room for others of higher priority."""

@@ -1,0 +1,1 @@
+"""Running pods that are moved to other nodes."""

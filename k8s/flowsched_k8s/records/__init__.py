@@ -1,0 +1,1 @@
+"""What is kept and exported of rounds and of the state."""

@@ -1,0 +1,1 @@
+"""From the cluster to the input of a round, its decision, and what holds of it."""

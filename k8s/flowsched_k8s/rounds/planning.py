@@ -1,0 +1,508 @@
+"""One round on Kubernetes, as a pure function: what was read from the cache in, which pod goes where and why not out.
+
+Priorities strictly in order. Within one, pods with a measured profile go first, by passes of min-cost flow at forecast
+prices; all others then go through one network of classes and machine groups at linear prices.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import PlannedStart, Reservation
+from flowsched.records.record import Recipe
+from flowsched.round.scheduler import FlowScheduler
+from flowsched.scale.bulk_input import bulk_settings, input_of_fleet
+from flowsched.scale.bulk_outcome import BulkOutcome
+from flowsched.scale.bulk_round import decide
+from flowsched.scale.cluster_checks import MOST_MILLI
+from flowsched.scale.demand import Demand
+from flowsched.scale.lone_task import decide_lone
+from flowsched.scale.places import Places
+from flowsched.scale.policy import CostModel
+from flowsched.scale.preparation import prepare
+from flowsched.scale.reasons import Cause as LeftCause
+from flowsched.scale.snapshot_input import input_of_snapshot
+from flowsched.solvers import Solver
+from flowsched.support.arrays import BoolArray, FloatArray
+from flowsched_k8s.queue import Cause
+from flowsched_k8s.records.round_trace import Filtered, KubernetesTrace, PartRecipe, Told
+from flowsched_k8s.rounds.gpu_costs import gpu_costs
+from flowsched_k8s.rounds.measured_pods import MeasuredPods, book
+from flowsched_k8s.rounds.round_input import Chosen, ClassInput, Fate, Held, RoundInput, RoundResult
+from flowsched_k8s.rounds.why_not import group_waits, held_node, kept_off, no_room, room
+from flowsched_k8s.services.keepers import KeptRows, PrecedenceClaim, yielded_fleet, yielded_world
+from flowsched_models.runtime import HostFactory
+
+LOG = logging.getLogger(__name__)
+
+_MOST_UNKNOWN = 64
+_SAID = frozenset({LeftCause.GROUP, LeftCause.COST, LeftCause.SERVICE})
+"""Causes that the engine says in words of its own; for the others there is the standard message."""
+
+
+def plan_round(
+    given: RoundInput,
+    solver: Solver,
+    engine: FlowScheduler | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> RoundResult:
+    """Place what can be placed, priority by priority, and say why not for the rest.
+
+    ``engine`` has the same settings and keeps records; what it has forecast stays from round to round. None: a new one.
+    """
+    return _Round(given, solver, engine or make_engine(given.settings, solver), clock).run()
+
+
+def make_engine(settings: Settings, solver: Solver) -> FlowScheduler:
+    """The scheduler of measured pods, for :func:`plan_round`. Compiles or loads what rounds need, up to two minutes."""
+    prepare()
+    return FlowScheduler(solver, settings, keep_records=True)
+
+
+def plan_apart(given: RoundInput, solver: Solver, engine: FlowScheduler | None = None) -> RoundResult:
+    """The same one class after the other, groups whole, for a round that raised: what cannot be planned harms no other pod.
+
+    Its pods are held with what was raised as the reason.
+    """
+    sets: dict[str, list[ClassInput]] = {}
+    for c in sorted(given.classes, key=lambda c: -c.priority):
+        sets.setdefault(c.name if c.group is None else f"group {c.group}", []).append(c)
+    engine = engine or make_engine(given.settings, solver)
+    fleet = given.fleet.copy()
+    results: list[RoundResult] = []
+    faults: list[Held] = []
+    for classes in sets.values():
+        try:
+            part = plan_round(replace(given, classes=tuple(classes), fleet=fleet.copy()), solver, engine)
+        except Exception as fault:
+            uids = tuple(uid for c in classes for uid in c.uids)
+            text = f"it could not be planned: {type(fault).__name__}: {fault}"
+            faults.append(Held(uids, Fate.ERROR, text, frozenset({Cause.OTHER})))
+            continue
+        results.append(part)
+        by_uid = {uid: c for c in classes for uid in c.uids}
+        for chosen in part.chosen:
+            book(fleet, by_uid[chosen.uid], chosen.uid, chosen.node, chosen.width_milli or 0)
+    held = (*(held for r in results for held in r.held), *faults)
+    traces = [r.trace for r in results if r.trace is not None]
+    stages = dict.fromkeys(stage for r in results for stage in r.timings_ms)
+    timings = {stage: sum(r.timings_ms.get(stage, 0.0) for r in results) for stage in stages}
+    cells = sum(a.bulk_cells for a in traces)
+    parts = [part for a in traces for part in a.parts]
+    return RoundResult(
+        given.number,
+        tuple(chosen for r in results for chosen in r.chosen),
+        held,
+        tuple(planned for r in results for planned in r.plan),
+        tuple(reservation for r in results for reservation in r.reservations),
+        timings_ms=timings,
+        cost=sum(r.cost for r in results),
+        trace=_trace(given, solver, parts, held, timings, cells) if given.keep_record else None,
+        fallbacks=("fault",),
+    )
+
+
+def plan_any_round(given: RoundInput, solver: Solver, engine: FlowScheduler) -> RoundResult:
+    """:func:`plan_round`, and where that raises :func:`plan_apart`."""
+    # A round that is planned apart needs the fleet as it was.
+    try:
+        return plan_round(given if given.only_reads else replace(given, fleet=given.fleet.copy()), solver, engine)
+    except Exception:  # A fault of ours must not stop the scheduling of other pods.
+        LOG.exception("a round failed, its pods are planned apart", extra={"round": given.number})
+        return plan_apart(given, solver, engine)
+
+
+def trace_of_moves(given: RoundInput, solver: Solver, recipe: Recipe) -> KubernetesTrace:
+    """Of a round in which no pod waits, and what runs may move."""
+    return _trace(given, solver, [partial(_search_part, recipe, 0, given.world.needs)], (), {}, 0)
+
+
+def _trace(
+    given: RoundInput,
+    solver: Solver,
+    parts: Sequence[PartRecipe],
+    held: Sequence[Held],
+    timings_ms: Mapping[str, float],
+    bulk_cells: int,
+) -> KubernetesTrace:
+    """All that the record needs, and nothing that changes: no fleet, no entry of the cache."""
+    return KubernetesTrace(
+        number=given.number,
+        now_s=given.now_s,
+        solver=solver.name,
+        settings=given.settings,
+        titles=given.titles_for_record,
+        parts=tuple(parts),
+        told=tuple(Told(h.uids, str(h.fate), h.message, h.counts) for h in held),
+        filters=tuple(Filtered(c.uids, c.reasons, c.verdict, c.allowed, c.goal) for c in given.classes),
+        # The round of a lone pod has no fleet of its own, and names come and go.
+        names=tuple(given.fleet.names),
+        order=given.fleet.order(),
+        since_s={uid: since for c in given.classes for uid, since in zip(c.uids, c.since_s, strict=True)},
+        rounds_waited=given.rounds_waited,
+        held_node=given.held_node,
+        cost_model=given.cost_model,
+        timings_ms=dict(timings_ms),
+        bulk_cells=bulk_cells,
+    )
+
+
+class _Round:
+    def __init__(self, given: RoundInput, solver: Solver, engine: FlowScheduler, clock: Callable[[], float]) -> None:
+        self.given = given
+        self.solver = solver
+        self.engine = engine
+        self.clock = clock
+        self.measured = MeasuredPods(given)
+        self.fleet = given.fleet
+        self.chosen: list[Chosen] = []
+        self.held: list[Held] = []
+        self.plan: tuple[PlannedStart, ...] = ()
+        self.reservations: tuple[Reservation, ...] = ()
+        self.timings: dict[str, float] = {"search": 0.0, "wide": 0.0, "explain": 0.0}
+        self.solve_ms = 0.0
+        self.counts: dict[str, int] = {}
+        self.fallbacks: list[str] = []
+        self.parts: list[PartRecipe] = []
+        self.bulk_cells = 0
+        unknown = {r for c in given.classes for r, n in c.needs.items() if n > 0 and self.fleet.column(r) < 0}
+        self.unknown = unknown if len(unknown) > _MOST_UNKNOWN else set[str]()
+        """Resources that no node has had, where pods ask for more than the engine should count."""
+
+    def run(self) -> RoundResult:
+        given = self.given
+        nominated = {n.uid: n for n in given.nominated}
+        for nominee in given.nominated:
+            nominee.take_room(self.fleet)
+        for level in self._levels():
+            priority, told = level[0].priority, len(self.held)
+            here = {uid for c in level for uid in c.uids}
+            open_ = [n for n in nominated.values() if n.priority < priority or n.uid in here]
+            for nominee in open_:
+                nominee.leave_room(self.fleet)
+            self._level(level, priority)
+            self._past_services(level, told)
+            placed = {c.uid for c in self.chosen} if open_ else set()
+            for nominee in open_:
+                if nominee.uid in placed:
+                    del nominated[nominee.uid]
+                else:
+                    # The victims have not all gone yet: what is free already is not for lower priorities.
+                    nominee.take_room(self.fleet)
+        cost = sum(c.cost for c in self.chosen)
+        return RoundResult(
+            given.number,
+            tuple(self.chosen),
+            tuple(self.held),
+            self.plan,
+            self.reservations,
+            self.timings,
+            self.counts,
+            cost,
+            _trace(given, self.solver, self.parts, self.held, self.timings, self.bulk_cells)
+            if given.keep_record
+            else None,
+            self.solve_ms,
+            tuple(dict.fromkeys(self.fallbacks)),
+        )
+
+    def _levels(self) -> list[list[ClassInput]]:
+        """Classes that are decided together, high priorities first: those of one priority.
+
+        The engine keeps priorities strict by itself and looks further ahead with all of them, so neighbouring ones with
+        nothing at linear prices, and no room that is held, between them are one level. Of one priority, those that room is
+        held for come first: what they do not take yet is not for the others.
+        """
+        levels: list[list[ClassInput]] = []
+        nominated = {n.uid for n in self.given.nominated}
+        for priority in sorted({c.priority for c in self.given.classes}, reverse=True):
+            level = [c for c in self.given.classes if c.priority == priority]
+            groups = {c.group for c in level if c.group is not None and not nominated.isdisjoint(c.uids)}
+            first = [c for c in level if c.group in groups or not nominated.isdisjoint(c.uids)]
+            if first and len(first) < len(level):
+                levels += [first, [c for c in level if c not in first]]
+            elif levels and not nominated and all(c.task is not None for c in levels[-1]):
+                levels[-1] += level
+            else:
+                levels.append(level)
+        return levels
+
+    def _level(self, level: list[ClassInput], priority: int) -> None:
+        if self.given.model is not None:
+            self._modelled(level, self.given.model)
+            return
+        forecast = [c for c in level if c.task is not None]
+        if forecast:
+            began = self.clock()
+            self._measured(forecast, priority)
+            self.timings["search"] += (self.clock() - began) * 1e3
+        self._bulk([c for c in level if c.task is None], level[-1].priority)
+
+    # Pods that services keep off
+
+    def _past_services(self, level: list[ClassInput], told: int) -> None:
+        """Place pods of a level that are kept off by services alone, and to which these yield. ``told``: how many pods had
+        been held before the level.
+
+        Goals come first: only what found no place beside them is looked at again, where services yield.
+        """
+        given = self.given
+        if not given.keepers or len(self.held) == told:
+            return
+        kept = KeptRows.of(given.keepers, self.fleet)
+        classes = {uid: c for c in level for uid in c.uids}
+        started = {classes[c.uid].group for c in self.chosen if c.uid in classes} - {None}
+        # A gang is overdue with its last member.
+        young = {c.group for c in level if not all(map(self._is_overdue, c.since_s))}
+        # Groups of which services keep members off that they yield to.
+        moved: set[str | None] = set()
+        claims: dict[PrecedenceClaim, list[ClassInput]] = {}
+        for i, held in enumerate(self.held[told:], told):
+            c = classes[held.uids[0]]
+            # Others have no room anywhere.
+            waits = held.fate is Fate.POSTPONED or (held.fate is Fate.UNSCHEDULABLE and c.group is not None)
+            if not waits or held.for_cost or c.group in started:
+                continue
+            rows = self._room(c)
+            here = rows & (kept.count > 0)
+            # Members of a group may each have a place elsewhere, and all of them not.
+            if not rows.any() or (c.group is None and not np.array_equal(here, rows)):
+                continue
+            if here.any():
+                self.held[i] = kept_off(given, c, held, here, kept)
+            due = {uid for uid, since in zip(c.uids, c.since_s, strict=True) if self._is_overdue(since)}
+            if c.group is not None:
+                due = set() if c.group in young else {*c.uids}
+            for overdue, uids in ((True, due.intersection(held.uids)), (False, set(held.uids) - due)):
+                claim = PrecedenceClaim(c.priority, overdue)
+                yields = bool((rows & kept.yielding(claim)).any())
+                if uids and (yields or c.group is not None):
+                    claims.setdefault(claim, []).append(_only(c, uids))
+                if yields:
+                    moved.add(c.group)
+        for claim in sorted(claims, key=lambda claim: (-claim.priority, not claim.overdue)):
+            self._past(claim, [c for c in claims[claim] if c.group is None or c.group in moved])
+
+    def _past(self, claim: PrecedenceClaim, classes: list[ClassInput]) -> None:
+        """Place pods with a claim in what services yield to them."""
+        given, per_core = self.given, self.given.settings.kept_per_core
+        fleet = yielded_fleet(given.keepers, self.fleet, claim, per_core)
+        classes = [c for c in classes if c.group is not None or (c.allowed & fleet.fits(c.needs)).any()]
+        if not classes:
+            return
+        yielded = replace(
+            given,
+            classes=tuple(classes),
+            fleet=fleet,
+            world=yielded_world(given.keepers, given.world, claim, per_core),
+            keepers={},
+            nominated=(),
+        )
+        past = _Round(yielded, self.solver, self.engine, self.clock)
+        past.measured = MeasuredPods(yielded, self.measured.joined, self.measured.closed)
+        past.parts = list(self.parts)  # they are numbered
+        past._level(classes, claim.priority)
+        for stage, ms in past.timings.items():
+            self.timings[stage] += ms
+        self.solve_ms += past.solve_ms
+        placed = {c.uid for c in past.chosen}
+        if not placed:
+            return
+        self.chosen += past.chosen
+        self.parts = past.parts
+        self.bulk_cells += past.bulk_cells
+        if not given.only_reads:
+            by_uid = {uid: c for c in classes for uid in c.uids}
+            for chosen in past.chosen:
+                book(self.fleet, by_uid[chosen.uid], chosen.uid, chosen.node, chosen.width_milli or 0)
+        self.held = [h for held in self.held if (h := _without(held, placed)).uids]
+        self.plan = tuple(p for p in self.plan if p.task not in placed)
+        self.reservations = tuple(r for r in self.reservations if r.task not in placed)
+
+    def _room(self, c: ClassInput) -> BoolArray:
+        """Nodes with room for a pod of a class that are not kept for another one."""
+        rows = room(self.given, c)
+        shut = {*self.measured.closed, held_node(self.given, c)} if c.task is not None else {held_node(self.given, c)}
+        rows[[row for name in shut if name is not None and (row := self.fleet.row(name)) is not None]] = False
+        return rows
+
+    def _is_overdue(self, since_s: float) -> bool:
+        return self.given.now_s - since_s > self.given.settings.due_age_s
+
+    # Measured pods
+
+    def _measured(self, classes: list[ClassInput], priority: int) -> None:
+        snapshot = self.measured.snapshot([self._counted(c) for c in classes])
+        decisions = self.engine.decide(snapshot)
+        self.solve_ms += decisions.timings_ms["passes"]
+        by_uid = {uid: c for c in classes for uid in c.uids}
+        self.chosen += self.measured.take(decisions, snapshot, by_uid)
+        self.held += self.measured.held(decisions, by_uid)
+        self.plan += decisions.plan
+        self.reservations += decisions.reservations
+        if decisions.recipe is not None:
+            needs = {uid: dict(c.needs) for uid, c in by_uid.items()}
+            self.parts.append(partial(_search_part, decisions.recipe, priority, needs))
+
+    # Pods with a cost model beside flow
+
+    def _modelled(self, classes: list[ClassInput], model: CostModel) -> None:
+        """Pods of all priorities, unless room is held for some, on what an exported snapshot has: so does ``solve``."""
+        began = self.clock()
+        given = self.given
+        snapshot = self.measured.snapshot([self._counted(c) for c in classes])
+        behaviours = {uid: (c.sensitivity, c.pressure) for c in given.classes if c.service for uid in c.uids}
+        hosts = HostFactory(given.catalogue) if given.kept is None else given.kept.hosts
+        outcome = decide(
+            input_of_snapshot(snapshot, model, hosts, given.settings, behaviours),
+            solver=self.solver,
+            clock=self.clock,
+            keep_record=given.keep_record,
+        )
+        self.timings["wide"] += (self.clock() - began) * 1e3
+        if outcome.levels is not None:
+            self.parts.append(partial(outcome.levels, len(self.parts)))
+            self.bulk_cells += (len(classes) + 1) * self.fleet.machine_count
+        tasks = {task.name: task for task in snapshot.pending}
+        self._take(outcome, {uid: c for c in classes for uid in c.uids})
+        for p in outcome.placements:
+            self.measured.join(tasks[p.task], p.machine, snapshot.now_s)
+
+    # Pods without a profile
+
+    def _bulk(self, classes: list[ClassInput], priority: int) -> None:
+        if not classes:
+            return
+        began = self.clock()
+        gpu_cost = gpu_costs(self.given, self.fleet, classes)
+        demands = [self._demand(self._counted(c), cost) for c, cost in zip(classes, gpu_cost, strict=True)]
+        settings = bulk_settings(self.given.settings)
+        how: Any = {"solver": self.solver, "clock": self.clock, "keep_record": self.given.keep_record}
+        outcome = decide_lone(self.fleet, demands, settings, **how)
+        if outcome is None:
+            groups = {c.group for c in classes if c.group is not None}
+            members = self.given.group_members
+            whole = [g for g in self.given.groups if g.name in groups]
+            outcome = decide(input_of_fleet(self.fleet, demands, whole, members, settings), **how)
+        self.timings["wide"] += (self.clock() - began) * 1e3
+        if outcome.record is not None:
+            self.parts.append(partial(outcome.record, priority))
+            self.bulk_cells += (len(classes) + 1) * self.fleet.machine_count
+        self._take(outcome, {uid: c for c in classes for uid in c.uids})
+
+    def _take(self, outcome: BulkOutcome, by_uid: Mapping[str, ClassInput]) -> None:
+        given = self.given
+        # Only later priorities and explanations of those who are left look at the fleet again.
+        asked_again = bool(outcome.left) or len({c.priority for c in given.classes}) > 1
+        for p in outcome.placements:
+            c = by_uid[p.task]
+            if asked_again:
+                book(self.fleet, c, p.task, p.machine)
+            self.chosen.append(
+                Chosen(
+                    p.task,
+                    p.machine,
+                    p.cost,
+                    p.terms,
+                    p.runner_up,
+                    p.runner_up_cost,
+                    holds=c.holds,
+                    joins=c.joins,
+                )
+            )
+        self.solve_ms += outcome.timings_ms.get("solve", 0.0)
+        for kind, count in outcome.counts.items():
+            self.counts[kind] = self.counts.get(kind, 0) + count
+        began = self.clock()
+        self._explain_left(outcome, by_uid)
+        self.timings["explain"] += (self.clock() - began) * 1e3
+
+    def _explain_left(self, outcome: BulkOutcome, by_uid: Mapping[str, ClassInput]) -> None:
+        together: dict[tuple[str, LeftCause, str], list[str]] = {}
+        for left in outcome.left:
+            text = left.text if left.cause in _SAID else ""
+            together.setdefault((by_uid[left.task].name, left.cause, text), []).append(left.task)
+        for (_, cause, text), uids in together.items():
+            c = by_uid[uids[0]]
+            if cause is LeftCause.GROUP:
+                self.held.append(group_waits(self.given, c, tuple(uids), text))
+            elif cause in (LeftCause.COST, LeftCause.SERVICE):
+                held = Held(tuple(uids), Fate.POSTPONED, f"postponed: {text}", frozenset({Cause.PROFILE}))
+                self.held.append(replace(held, for_cost=cause is LeftCause.COST))
+            elif self.given.model is not None and room(self.given, c).any():
+                # Rounds of a cost model count memory in whole MiB.
+                text = next(left.text for left in outcome.left if left.task == uids[0])
+                held = Held(tuple(uids), Fate.POSTPONED, f"postponed: {text}", frozenset({Cause.RESOURCES}))
+                self.held.append(replace(held, for_cost=True))
+            else:
+                self.held.append(no_room(self.given, c, tuple(uids)))
+
+    def _counted(self, c: ClassInput) -> ClassInput:
+        """A class as the engine can count it: tenants may ask for as much, and for as many made-up resources, as they like.
+
+        Pods that ask for many resources that no node has had are nowhere, and of CPU they ask for little more than any has.
+        """
+        if not self.unknown.isdisjoint(c.needs):
+            needs = {r: amount for r, amount in c.needs.items() if r not in self.unknown}
+            c = replace(c, needs=needs, allowed=np.zeros_like(c.allowed))
+        asked = c.needs.get("cpu", 0)
+        if asked <= MOST_MILLI:
+            return c
+        column = self.fleet.column("cpu")
+        largest = 0 if column < 0 else int(self.fleet.allocatable()[:, column].max(initial=0))
+        most = max(MOST_MILLI, largest) + 1
+        if asked <= most:
+            return c
+        task = None if c.task is None else replace(c.task, request_milli=most, widths_milli=(most,))
+        return replace(c, needs={**c.needs, "cpu": most}, task=task, pressure=c.pressure * most / asked)
+
+    def _demand(self, c: ClassInput, gpu_cost: FloatArray | None) -> Demand:
+        settings = self.given.settings
+        allowed = c.allowed
+        held = self.given.held_node and held_node(self.given, c)
+        if held and (row := self.fleet.row(held)) is not None:
+            allowed = allowed.copy()
+            allowed[row] = False
+        due = self.given.now_s - min(c.since_s) > settings.due_age_s
+        most = float("inf")
+        if c.min_utility is not None and not due:
+            most = (1.0 - c.min_utility) * settings.goal_factor - 1.0
+        preference = c.preference if gpu_cost is None else c.preference + gpu_cost
+        return Demand(
+            name=c.name,
+            tasks=c.uids,
+            needs=c.needs,
+            places=Places(allowed, c.eligible, c.slowness, preference),
+            sensitivity=c.sensitivity,
+            pressure=c.pressure,
+            holds=c.holds,
+            joins=c.joins,
+            group=c.group,
+            max_cost=most,
+            counted=c.counted,
+        )
+
+
+def _only(c: ClassInput, uids: Collection[str]) -> ClassInput:
+    """A class with some of its pods."""
+    kept = [(uid, since) for uid, since in zip(c.uids, c.since_s, strict=True) if uid in uids]
+    return replace(c, uids=tuple(uid for uid, _ in kept), since_s=tuple(since for _, since in kept))
+
+
+def _without(held: Held, placed: Set[str]) -> Held:
+    """Held pods but for those that were placed after all."""
+    return held if placed.isdisjoint(held.uids) else replace(held, uids=tuple(u for u in held.uids if u not in placed))
+
+
+def _search_part(recipe: Recipe, priority: int, needs: Mapping[str, Mapping[str, int]]) -> Mapping[str, Any]:
+    """The one part of a search's record, with its priority where bulk parts have it, and what later parts book for each."""
+    (part,) = recipe()["parts"]
+    return {"kind": part["kind"], "priority": priority, "needs": needs, **part}

@@ -1,0 +1,87 @@
+"""Why a pod has no place: what each filter says of every node, as the standard message counts it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flowsched.support.arrays import BoolArray
+from flowsched_k8s.names import SERVICE_GOAL, insufficient
+from flowsched_k8s.notices.recorder import histogram
+from flowsched_k8s.pods.affinity import reason_of
+from flowsched_k8s.queue import Cause, causes_of
+from flowsched_k8s.records.round_trace import GOAL_MISSED
+from flowsched_k8s.rounds.round_input import ClassInput, Fate, Held, RoundInput
+from flowsched_k8s.services.keepers import KeptRows
+
+
+def room(given: RoundInput, c: ClassInput) -> BoolArray:
+    """Nodes that pass everything for one more pod of a class."""
+    fleet = given.fleet
+    return c.allowed & fleet.fits(c.needs) & fleet.permits(c.holds, c.joins, c.eligible)
+
+
+def held_node(given: RoundInput, c: ClassInput) -> str | None:
+    """The node that drains for a pod that has waited longer than those of a class; None if none does."""
+    held = given.held_node
+    return held[1] if held is not None and held[0] not in c.uids and c.priority <= held[2] else None
+
+
+def no_room(given: RoundInput, c: ClassInput, uids: tuple[str, ...], kept: BoolArray | None = None) -> Held:
+    """The standard message: how many nodes each filter refuses, the first one that does, resources all of them.
+
+    ``kept``: nodes with room where services keep them off.
+    """
+    fleet = given.fleet
+    counts: dict[str, int] = {}
+    more: set[Cause] = set()
+    open_ = fleet.alive.copy()
+    total = int(open_.sum())
+
+    def count(text: str, refused: BoolArray) -> None:
+        if number := int((open_ & refused).sum()):
+            counts[text] = counts.get(text, 0) + number
+
+    for i, reason in enumerate(c.reasons[1:], 1):
+        count(reason, c.verdict == i)
+    open_ &= c.verdict == 0
+    relations = fleet.refusals(c.holds, c.joins, c.eligible)
+    for refusal in sorted(relations, key=lambda r: not r.relation.name.startswith("port")):
+        for missing in (True, False):
+            text = reason_of(refusal.relation.name, refusal.role, missing_label=missing)
+            count(text, refusal.refused & (refusal.missing_label == missing))
+        open_ &= ~refusal.refused
+    lacking = fleet.lacking(c.needs)
+    for resource, mask in lacking.items():
+        count(insufficient(resource), mask)
+    for mask in lacking.values():
+        open_ &= ~mask
+    closed = open_ & ~c.allowed
+    if closed.any():
+        counts[GOAL_MISSED] = int(closed.sum())
+        more |= {Cause.PROFILE, Cause.RESOURCES}
+    if kept is not None:
+        count(SERVICE_GOAL, kept)
+    message = histogram(total, counts)
+    held = held_node(given, c)
+    if held is not None and (row := fleet.row(held)) is not None and open_[row]:
+        message += f" {held} drains for a pod that has waited longer."
+        more.add(Cause.RESOURCES)
+    causes = causes_of(text for text in counts if text != GOAL_MISSED) | more
+    return Held(uids, Fate.UNSCHEDULABLE, message, causes or frozenset({Cause.OTHER}), counts)
+
+
+def kept_off(given: RoundInput, c: ClassInput, held: Held, rows: BoolArray, kept: KeptRows) -> Held:
+    """The same with the services' names, for pods that services keep off the nodes with room for them: ``rows``."""
+    services = kept.named(rows)
+    waits = f"It waits for {services}."
+    if held.fate is not Fate.POSTPONED:
+        message = f"{held.message} {waits}"
+        return replace(held, message=message, behind_services=message)
+    alone = no_room(given, c, held.uids, rows)
+    return replace(held, message=f"{held.message}; waits for {services}", behind_services=f"{alone.message} {waits}")
+
+
+def group_waits(given: RoundInput, c: ClassInput, uids: tuple[str, ...], why: str) -> Held:
+    """The same for members of a group that does not start, with what the engine says of it."""
+    alone = no_room(given, c, uids)
+    return replace(alone, message=f"{alone.message} {why}".strip(), causes=alone.causes | {Cause.GROUP})

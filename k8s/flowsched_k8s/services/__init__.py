@@ -1,0 +1,1 @@
+"""Latency services: what they bear, cause, and keep off their nodes."""

@@ -1,0 +1,119 @@
+"""Latency services that keep pods off their nodes, and how far they yield to pods that have a claim against them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.snapshot import MILLI, Service
+from flowsched.support.arrays import BoolArray, IntArray
+from flowsched_k8s.rounds.round_input import Keeper, World
+
+Keepers = Mapping[str, tuple[Keeper, ...]]
+"""By node, those that are there."""
+_NO_GOAL_US = 1e15
+"""Beyond every p95."""
+
+
+@dataclass(frozen=True)
+class PrecedenceClaim:
+    """What a waiting pod has before services."""
+
+    priority: int
+    overdue: bool
+    """Whether it has waited longer than the due age."""
+
+    def moves(self, keeper: Keeper) -> bool:
+        """Whether a service yields: all that it keeps off, or what it has not paid for."""
+        return self.outranks(keeper.priority)
+
+    def outranks(self, priority: int) -> bool:
+        """The same of any service with this priority."""
+        return self.overdue or priority < self.priority
+
+    def paid_milli(self, priority: int, request_milli: int, per_core: float) -> float:
+        """How much CPU of its node a service that yields holds on to, its request included."""
+        return request_milli * (max(1.0, per_core) if priority >= self.priority else 1.0)
+
+    def leaves(self, cores: int, priority: int, request_milli: int, per_core: float) -> bool:
+        """Whether a service has to leave its own cores to pods with the claim: it has more of them than it pays for."""
+        return self.outranks(priority) and cores * MILLI > self.paid_milli(priority, request_milli, per_core)
+
+
+@dataclass(frozen=True, eq=False)
+class KeptRows:
+    """Services by row of a fleet."""
+
+    count: IntArray
+    """How many keep pods off."""
+    least_priority: IntArray
+    """The least priority among them."""
+    _keepers: Keepers
+    _names: Sequence[str | None]
+    _order: IntArray
+
+    @classmethod
+    def of(cls, keepers: Keepers, fleet: Fleet) -> KeptRows:
+        """Where they are."""
+        count, least = np.zeros(fleet.rows, np.int64), np.full(fleet.rows, np.iinfo(np.int64).max)
+        for name, here in keepers.items():
+            if (row := fleet.row(name)) is not None:
+                count[row], least[row] = len(here), min(k.priority for k in here)
+        return cls(count, least, keepers, fleet.names, fleet.order())
+
+    def yielding(self, claim: PrecedenceClaim) -> BoolArray:
+        """[rows] whether a service is there that yields."""
+        found: BoolArray = (self.count > 0) & (claim.overdue | (self.least_priority < claim.priority))
+        return found
+
+    def named(self, rows: BoolArray) -> str:
+        """The services on some rows, in words: the first by the names of nodes, and how many more. There has to be one."""
+        mine = rows & (self.count > 0)
+        name = self._names[int(self._order[mine[self._order]][0])] or ""
+        more = int(self.count[mine].sum()) - 1
+        return f"service {self._keepers[name][0].title} on {name}" + (f" and {more} more" if more else "")
+
+
+def yielded_fleet(keepers: Keepers, fleet: Fleet, claim: PrecedenceClaim, per_core: float) -> Fleet:
+    """A copy of the fleet as pods with a claim find it: without the goals that yield, and without the CPU that is kept."""
+    found = fleet.copy()
+    column = fleet.column("cpu")
+    free = fleet.free()
+    for name, here in keepers.items():
+        row = fleet.row(name)
+        if row is None or not any(map(claim.moves, here)):
+            continue
+        cap = min((k.pressure_cap for k in here if not claim.moves(k)), default=math.inf)
+        found.set_service(name, cap, float(fleet.headroom_slope[row]))
+        beyond = sum(
+            claim.paid_milli(k.priority, k.request_milli, per_core) - k.request_milli for k in here if claim.moves(k)
+        )
+        kept = 0 if column < 0 else min(math.ceil(beyond), max(0, int(free[row, column])))
+        if kept:
+            found.book(f"kept:{name}", name, {"cpu": kept})
+    return found
+
+
+def yielded_world(keepers: Keepers, world: World, claim: PrecedenceClaim, per_core: float) -> World:
+    """The world as pods with a claim find it. A service that has more cores of its own than it pays for is like any pod."""
+
+    def seen(service: Service, by_uid: Mapping[str, Keeper]) -> Service | None:
+        keeper = by_uid.get(service.name)
+        if keeper is None or not claim.moves(keeper):
+            return service
+        if claim.leaves(len(service.cores), keeper.priority, keeper.request_milli, per_core):
+            return None
+        return replace(service, slo_us=_NO_GOAL_US)
+
+    nodes = []
+    for n in world.nodes:
+        here = {k.uid: k for k in keepers.get(n.name, ())}
+        if any(map(claim.moves, here.values())):
+            services = tuple(s for service in n.services if (s := seen(service, here)) is not None)
+            n = n.with_services(services)
+        nodes.append(n)
+    return replace(world, nodes=tuple(nodes))

@@ -119,7 +119,8 @@ def _readers(policy: str, cost_model: CostModel | None, own: Sequence[str], *, e
 
 _SIMULATED = (
     *("flow+plan", "fcfs", "best-fit", "lpt", "kube-default"),
-    *("topo-aware", "topo-aware-p", "topo-worth-p", "topo-bipartition", "topo-bipartition-p", "topo-best-fit"),
+    *("topo-aware", "topo-aware-p", "topo-worth-p", "topo-best-fit"),
+    *("topo-bipartition", "topo-bipartition-fifo", "topo-bipartition-p"),
 )
 """Names that are known from ``simulate``."""
 

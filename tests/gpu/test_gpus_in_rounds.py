@@ -39,7 +39,7 @@ CATALOGUE = replace(_TYPES, jobs={PROFILE.name: PROFILE})
 POLICIES = (
     "flow", "fcfs", "best-fit", "easy", "conservative", "srpt", "las", "tetris", "wfs", "kube-default",
     "gpu-fgd", "gpu-best-fit", "gpu-packing", "gpu-clustering", "gpu-dot-prod", "gpu-random",
-    "topo-bipartition", "topo-bipartition-p", "topo-best-fit",
+    "topo-bipartition", "topo-bipartition-fifo", "topo-bipartition-p", "topo-best-fit",
 )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ TALKS = replace(_PLAIN, name="talks", gpus=GpuProfile(links={"bus": 1.3}, commun
 NOISY = replace(_PLAIN, name="noisy", gpus=GpuProfile({}, {"bus": 1.3}, 4.0, Contention(1.0, 0.34)))
 QUIET = replace(_PLAIN, name="quiet", gpus=GpuProfile({}, {"bus": 1.1}, 1.0, Contention(0.3, 0.1)))
 CATALOGUE = replace(_TYPES, jobs={job.name: job for job in (TALKS, NOISY, QUIET)})
-POLICIES = ("topo-bipartition", "topo-bipartition-p", "topo-best-fit", "fcfs")
+POLICIES = ("topo-bipartition", "topo-bipartition-fifo", "topo-bipartition-p", "topo-best-fit", "fcfs")
 MINSKY = MachineGpus("P100", 4, topology="minsky")
 DGX1 = MachineGpus("V100", 8, topology="dgx1")
 
@@ -198,6 +198,15 @@ def test_no_machine_offers_more_than_the_one_that_is_chosen(data: st.DataObject)
     found = where(decide("topo-bipartition", [asked], [machine(name) for name in names], there))
 
     assert found.get("t", ("",))[0] == (cut(names) if offers else "")
+
+
+def test_in_strict_order_a_job_that_does_not_fit_holds_up_those_behind_it() -> None:
+    there = [runs("r0", (0,)), runs("r1", (1,)), runs("r2", (2,))]
+    pending = [task("pair"), task("single", 1, submit_s=1.0)]
+    assert where(decide("topo-bipartition", pending, [machine("a")], there)) == {"single": ("a", (3,))}
+    found = decide("topo-bipartition-fifo", pending, [machine("a")], there)
+    assert where(found) == {}
+    assert why(found)["single"].startswith("waits behind pair")
 
 
 # --- who waits --------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ _ON_REQUEST = {
     "gpu-dot-prod": f"{_HERE}.gpu_rules:GpuDotProd",
     "gpu-random": f"{_HERE}.gpu_rules:GpuRandom",
     "topo-bipartition": f"{_HERE}.topo_bipartition:TopoBipartition",
+    "topo-bipartition-fifo": f"{_HERE}.topo_bipartition:TopoBipartitionInOrder",
     "topo-bipartition-p": f"{_HERE}.topo_bipartition:TopoBipartitionPostponing",
     "topo-best-fit": f"{_HERE}.topo_best_fit:TopoBestFit",
 }

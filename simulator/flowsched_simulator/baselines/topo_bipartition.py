@@ -126,6 +126,19 @@ class TopoBipartition(Baseline):
         return self._best_of([room], (task.profile, task.gpus)).mapped.devices
 
 
+class TopoBipartitionInOrder(TopoBipartition):
+    """TOPO-AWARE of the same, read strictly: a job that fits nowhere holds up all behind it.
+
+    The thesis has two readings of TOPO-AWARE. By section 4.2 the placement of a job that does not fit is postponed, and
+    those behind it have their turn (:class:`TopoBipartition`). Sections 4.1.4 and 4.4.2 name execution out of order as
+    what TOPO-AWARE-P has and TOPO-AWARE lacks; that is this one.
+    """
+
+    name = "topo-bipartition-fifo"
+    description = "TOPO-AWARE in strict order: as topo-bipartition; a job that fits nowhere holds up those behind it"
+    head_blocks = True
+
+
 class TopoBipartitionPostponing(TopoBipartition):
     """TOPO-AWARE-P of the same: a job whose utility would be below its own ``min_utility`` waits for the next round.
 

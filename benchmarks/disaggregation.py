@@ -32,6 +32,7 @@ from benchmarks.disaggregation_cells import (
     FOOTPRINTS,
     PUBLISHED_S,
     ROOMY,
+    WARM_UP_FITTED,
     Assumptions,
     Cell,
     CellRun,
@@ -39,6 +40,7 @@ from benchmarks.disaggregation_cells import (
     run_cell,
 )
 from benchmarks.machine import describe_machine
+from benchmarks.thesis_cell import Kind
 from flowsched_models.output import write_whole
 from flowsched_models.text_table import text_table
 from flowsched_simulator.experiment.paired import PairedDifference, paired_difference
@@ -199,11 +201,14 @@ def all_cells(runs: Runs, assumed: Assumptions, footprints: Footprints) -> dict[
     return {"values": asdict(assumed), "footprints": {k: list(v) for k, v in footprints.items()}, "rows": rows}
 
 
-def _kind(cell: Cell) -> str:
-    """What a simulated makespan is."""
-    if cell in FITTED:
-        return "fitted"
-    return "warm-up fitted to it" if cell in PUBLISHED_S and cell.experiment == "4b" and not cell.aware else "predicted"
+def kind_of(cell: Cell, makespans_s: Mapping[Cell, float]) -> Kind:
+    """What a simulated makespan is, beside those of the other cells."""
+    if cell not in PUBLISHED_S:
+        return Kind.OURS
+    if cell in FITTED or cell in WARM_UP_FITTED:
+        return Kind.FITTED
+    # Where the policy changes nothing, its makespan is the fitted one again.
+    return Kind.DERIVED if makespans_s[cell] == makespans_s[replace(cell, aware=False)] else Kind.PREDICTED
 
 
 RATIOS: Mapping[str, tuple[Cell, Cell, tuple[float, float]]] = {
@@ -224,14 +229,15 @@ RATIOS: Mapping[str, tuple[Cell, Cell, tuple[float, float]]] = {
 def table_of_cells(kept: Mapping[str, Any]) -> str:
     """Makespans beside the published ones, then their ratios."""
     by_key = {row["cell"]: row for row in kept["rows"]}
-    rows = [["cell", "published s", "simulated s", "off %", "remote %", "slow-down p50/p95/max", "round ms", ""]]
+    makespans_s = {cell: by_key[cell.key]["makespan_s"] for cell in CELLS}
+    rows = [["cell", "published s", "simulated s", "off %", "remote %", "slow-down p50/p95/max", "round ms", "kind"]]
     for cell in CELLS:
         row, published = by_key[cell.key], PUBLISHED_S.get(cell)
         slow = "/".join(f"{s:.2f}" for s in row["slowdown"])
         off = "" if published is None else f"{100 * (row['makespan_s'] / published - 1):+.1f}"
         said = "" if published is None else f"{published:.1f}"
         numbers = [said, f"{row['makespan_s']:.1f}", off, f"{100 * row['remote_share']:.0f}"]
-        rows.append([cell.key, *numbers, slow, f"{row['decision_ms'][0]:.1f}", _kind(cell)])
+        rows.append([cell.key, *numbers, slow, f"{row['decision_ms'][0]:.1f}", kind_of(cell, makespans_s)])
     lines = text_table(rows, left=(0, 7))
     ratios = [["ratio", "published", "simulated", "wanted", ""]]
     for name, (a, b, (low, high)) in RATIOS.items():

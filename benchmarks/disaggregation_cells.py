@@ -123,7 +123,9 @@ PUBLISHED_S = {
 CELLS = tuple(Cell(e, d, a) for e in ("1", "4a", "4b") for a in (False, True) for d in (False, True))
 """All that are run; of experiment 1 the thesis has none with the policy."""
 FITTED = tuple(PUBLISHED_S)[:4]
-"""Cells that values are fitted to; all others are predicted."""
+"""Cells that values are fitted to."""
+WARM_UP_FITTED = (Cell("4b", False), Cell("4b", True))
+"""Cells that what the warm-up leaves in 4b is fitted to."""
 Footprints = Mapping[str, tuple[int, ...]]
 """By experiment: jobs whose CPU the warm-up leaves on each machine; repeated over all machines."""
 FOOTPRINTS: Footprints = {

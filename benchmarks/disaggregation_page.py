@@ -124,7 +124,8 @@ python -m benchmarks.disaggregation run
 ```
 
 Experiment 2 is the simulation of 1, and 3 the first row of 4b (table 10). `remote %` are jobs whose GPU was on another
-machine. The slow-down is of the run, without waiting.
+machine. The slow-down is of the run, without waiting. A makespan is derived where the policy changes nothing, so that it is
+the fitted one again, and ours where the thesis has none; the other [kinds](thesis.md) are fitted and predicted.
 
 ```text
 {cells}

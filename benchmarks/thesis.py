@@ -1,7 +1,7 @@
-"""Every table of Amaral's thesis that is covered, ours beside published; exit code 1 if a prediction is outside its band.
+"""Every table of Amaral's thesis that is covered, ours beside published; exit code 1 if a value is outside its band.
 
 M. Amaral, "Improving Resource Efficiency in Virtualized Datacenters: Topology-Aware Resource Provision Techniques", PhD
-thesis, UPC, 2019. Every value says whether it is an input, fitted or predicted.
+thesis, UPC, 2019. Every value says whether it is an input, fitted, derived or predicted, and has a verdict.
 
     python -m benchmarks.thesis --table pack-spread
 
@@ -58,7 +58,7 @@ def with_those_of_before(tables: list[Computed]) -> list[Computed]:
 
 
 def render(tables: list[Computed]) -> str:
-    """The tables, and a sentence on what is predicted."""
+    """The tables, and what of them is outside its band."""
     return "\n\n".join([*(table.text() for table in tables), verdict(tables)])
 
 

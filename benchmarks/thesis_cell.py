@@ -17,10 +17,21 @@ class Kind(StrEnum):
     """The published value went into the profiles: that it comes out says that profiles, model and simulator agree."""
     FITTED = "fitted"
     """A parameter was chosen so that this value, among others, comes out."""
+    DERIVED = "derived"
+    """It follows from fitted values, or from another row: a number that was fitted, for another policy; a ratio of values
+    that are judged themselves; a run whose every event is that of another one."""
     PREDICTED = "predicted"
-    """Nothing was chosen by this value. It must be inside its band."""
+    """No parameter was chosen by this value, and no other row implies it."""
     OURS = "ours"
-    """The thesis has no number for it."""
+    """The thesis has no number for it, or only one that holds for its own machine."""
+
+
+class Verdict(StrEnum):
+    """What a published value says of ours."""
+
+    INSIDE = "inside"
+    OUTSIDE = "OUTSIDE"
+    NOT_PUBLISHED = "not published"
 
 
 @dataclass(frozen=True)
@@ -37,14 +48,22 @@ class Cell:
     ours: float
     kind: Kind
     band: float = 0.0
-    """How far outside of the published value or range a predicted one may be."""
+    """How far outside of the published value or range ours may be."""
+
+    def __post_init__(self) -> None:
+        if (self.low is None or self.high is None) is not (self.kind is Kind.OURS):
+            raise ValueError(
+                f"{self.table}, {self.row}, {self.column}: a value has a published one to be judged by unless it is"
+                f" '{Kind.OURS}', got '{self.kind}' and {self.low} to {self.high}"
+            )
 
     @property
-    def outside(self) -> bool:
-        """Whether it is predicted, and not within its band."""
-        if self.kind is not Kind.PREDICTED or self.low is None or self.high is None:
-            return False
-        return not self.low - self.band <= self.ours <= self.high + self.band
+    def verdict(self) -> Verdict:
+        """Of whatever kind it is: whether it is within the band of what is published."""
+        if self.low is None or self.high is None:
+            return Verdict.NOT_PUBLISHED
+        inside = self.low - self.band <= self.ours <= self.high + self.band
+        return Verdict.INSIDE if inside else Verdict.OUTSIDE
 
 
 @dataclass(frozen=True)
@@ -81,12 +100,11 @@ class Computed:
 
     def text(self) -> str:
         """Title and lines."""
-        lines = [("", "", "published", "ours", "band", "")]
+        lines = [("", "", "published", "ours", "band", "kind", "verdict")]
         for cell in self.cells:
-            band = f"± {self._number(cell.band)}" if cell.kind is Kind.PREDICTED else ""
-            judged = f"{cell.kind.value}, OUTSIDE ITS BAND" if cell.outside else cell.kind.value
-            lines.append((cell.row, cell.column, self.published(cell), self._number(cell.ours), band, judged))
-        return "\n".join([f"{self.name}: {self.title}", "", *text_table(lines, left=(0, 1, 5))])
+            numbers = self.published(cell), self._number(cell.ours), self._band(cell)
+            lines.append((cell.row, cell.column, *numbers, cell.kind.value, cell.verdict.value))
+        return "\n".join([f"{self.name}: {self.title}", "", *text_table(lines, left=(0, 1, 5, 6))])
 
     def published(self, cell: Cell) -> str:
         """A published value, or range; nothing where there is none."""
@@ -96,25 +114,38 @@ class Computed:
         return low if cell.low == cell.high else f"{low} to {high}"
 
     def misses(self) -> list[str]:
-        """A clause for each predicted value outside its band."""
+        """A clause for each value outside its band."""
         return [
-            f"{self.name}, {cell.row}, {cell.column}: {self._number(cell.ours)}, published {self.published(cell)}"
-            f" ± {self._number(cell.band)}"
+            f"{', '.join(part for part in (self.name, cell.row, cell.column) if part)} ({cell.kind}):"
+            f" {self._number(cell.ours)}, published {self.published(cell)} {self._band(cell)}".rstrip()
             for cell in self.cells
-            if cell.outside
+            if cell.verdict is Verdict.OUTSIDE
         ]
 
+    def _band(self, cell: Cell) -> str:
+        return f"± {cell.band:.{max(self.decimals, 3 if cell.band < 0.01 else 0)}f}" if cell.band else ""
+
     def _number(self, value: float) -> str:
-        return f"{value:.{self.decimals}f}"
+        return f"{round(value, self.decimals) + 0.0:.{self.decimals}f}"  # not "-0.00"
+
+
+def summary(tables: Sequence[Computed]) -> str:
+    """A sentence: how many values of each kind are outside their bands."""
+    judged = [cell for table in tables for cell in table.cells if cell.verdict is not Verdict.NOT_PUBLISHED]
+    outside = [cell for cell in judged if cell.verdict is Verdict.OUTSIDE]
+    if not outside:
+        return f"Published values: {len(judged)}, all inside their bands."
+    kinds = ", ".join(
+        f"{sum(cell.kind is kind for cell in outside)} of {total} {kind}"
+        for kind in Kind
+        if (total := sum(cell.kind is kind for cell in judged))
+    )
+    return f"Outside their bands: {len(outside)} of {len(judged)} published values ({kinds})."
 
 
 def verdict(tables: Sequence[Computed]) -> str:
-    """A sentence on the predicted values of some tables."""
-    predicted = sum(cell.kind is Kind.PREDICTED for table in tables for cell in table.cells)
-    misses = [miss for table in tables for miss in table.misses()]
-    if not misses:
-        return f"Predicted values: {predicted}, all inside their bands."
-    return f"Outside their bands, {len(misses)} of {predicted} predicted values: {'; '.join(misses)}."
+    """The same, and a line for each value outside its band."""
+    return "\n".join([summary(tables), *(f"- {miss}" for table in tables for miss in table.misses())])
 
 
 def plain(tables: Sequence[Computed]) -> dict[str, Any]:

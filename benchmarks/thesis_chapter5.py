@@ -10,23 +10,22 @@ import sys
 from collections.abc import Iterator
 
 from benchmarks import disaggregation
-from benchmarks.disaggregation import RATIOS, chosen
-from benchmarks.disaggregation_cells import FITTED, PUBLISHED_S, run_cell
+from benchmarks.disaggregation import RATIOS, chosen, kind_of
+from benchmarks.disaggregation_cells import PUBLISHED_S, run_cell
+from benchmarks.disaggregation_cells import Cell as DisaggregationCell
 from benchmarks.thesis_cell import Cell, Kind, ThesisTable
 
 MAKESPANS, SPEED_UPS = "disaggregation", "disaggregation-ratios"
-_FITTED = {*FITTED, *(cell for cell in PUBLISHED_S if cell.experiment == "4b" and not cell.aware)}
-"""The warm-up of the experiment on 128 machines is fitted to its first row."""
 _SAME = 0.1
 """A makespan within a tenth is held to be reached."""
-_made: dict[str, dict[object, float]] = {}
+_made: dict[str, dict[DisaggregationCell, float]] = {}
 
 
-def makespans() -> dict[object, float]:
+def makespans() -> dict[DisaggregationCell, float]:
     """Of every published cell, by simulation; the same runs for both tables."""
     if "s" not in _made:
         assumed, footprints = chosen(json.loads(disaggregation.RESULTS.read_text(encoding="utf-8")))
-        found: dict[object, float] = {}
+        found: dict[DisaggregationCell, float] = {}
         for cell in PUBLISHED_S:
             print(f"disaggregation: {cell.key}", file=sys.stderr)
             seeds = range(disaggregation.SEEDS_OF[cell.experiment])
@@ -39,20 +38,18 @@ def makespan_cells() -> Iterator[Cell]:
     """Figure 23, tables 9 and 10."""
     found = makespans()
     for cell, published in PUBLISHED_S.items():
-        kind = Kind.FITTED if cell in _FITTED else Kind.PREDICTED
         row = f"experiment {cell.experiment}, {'with' if cell.disaggregated else 'without'} disaggregation"
         column = "with the policy" if cell.aware else "without the policy"
-        yield Cell(MAKESPANS, row, column, published, published, found[cell], kind, _SAME * published)
+        yield Cell(MAKESPANS, row, column, published, published, found[cell], kind_of(cell, found), _SAME * published)
 
 
 def ratio_cells() -> Iterator[Cell]:
-    """What the thesis concludes of them."""
+    """What the thesis concludes of them: nothing that the makespans do not imply."""
     found = makespans()
     for name, (one, other, (low, high)) in RATIOS.items():
-        kind = Kind.FITTED if one in _FITTED and other in _FITTED else Kind.PREDICTED
         published = PUBLISHED_S[one] / PUBLISHED_S[other]
         wanted = f"published {published:.3f}"
-        yield Cell(SPEED_UPS, name, wanted, low, high, found[one] / found[other], kind)
+        yield Cell(SPEED_UPS, name, wanted, low, high, found[one] / found[other], Kind.DERIVED)
 
 
 TABLES = (

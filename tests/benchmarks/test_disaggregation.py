@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import disaggregation, disaggregation_page
 from benchmarks.disaggregation_cells import (
+    CELLS,
     EXPERIMENTS,
     FITTED,
     FOOTPRINTS,
@@ -20,6 +21,7 @@ from benchmarks.disaggregation_cells import (
     run_cell,
     scenario_of,
 )
+from benchmarks.thesis_cell import Kind
 
 
 def test_slowdowns_follow_from_figure_14() -> None:
@@ -67,6 +69,18 @@ def test_errors_are_of_ratios() -> None:
     assert disaggregation.error_of({cell: 1.1 * PUBLISHED_S[cell] for cell in FITTED}) == pytest.approx(
         0.0953, abs=1e-4
     )
+
+
+def test_a_makespan_that_the_policy_does_not_change_is_not_predicted() -> None:
+    rows = json.loads(disaggregation.RESULTS.read_text())["cells"]["rows"]
+    by_key = {row["cell"]: row["makespan_s"] for row in rows}
+    makespans_s = {cell: by_key[cell.key] for cell in CELLS}
+    kinds = {cell: disaggregation.kind_of(cell, makespans_s) for cell in CELLS}
+    assert {cell for cell, kind in kinds.items() if kind is Kind.OURS} == set(CELLS) - set(PUBLISHED_S)
+    assert [c.key for c, kind in kinds.items() if kind is Kind.DERIVED] == ["4a local policy", "4b local policy"]
+    assert [c.key for c, kind in kinds.items() if kind is Kind.PREDICTED] == ["4a remote policy", "4b remote policy"]
+    changed = {cell: s + cell.aware for cell, s in makespans_s.items()}
+    assert disaggregation.kind_of(Cell("4a", False, True), changed) is Kind.PREDICTED
 
 
 def test_tables_and_page_are_made_of_the_stored_result() -> None:

@@ -22,7 +22,6 @@ from flowsched.support.late_sequence import LateSequence
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.estimated_executions import Progress
 
-_NO_GOAL = -1.0
 _FIRST_ROWS = 64
 
 
@@ -53,7 +52,7 @@ def columns_of(snapshot: Snapshot) -> RunningColumns:
         return running.columns
     machine = {m.name: i for i, m in enumerate(snapshot.machines)}
     profile = {name: i for i, name in enumerate(snapshot.catalogue.jobs)}
-    rows = [(machine[r.machine], profile[r.task.profile], r.progress, *_numbers(r)) for r in running]
+    rows = [(machine[r.machine], profile[r.task.profile], r.progress, *r.numbers) for r in running]
     return _columns(np.array(rows, np.float64).reshape(len(rows), len(RunningColumns._fields)))
 
 
@@ -205,7 +204,7 @@ class RunningTable:
             self._table = np.concatenate([self._table, np.zeros((more, self._table.shape[1]))])
             self._came = np.concatenate([self._came, np.full(more, -1, np.int64)])
         self._entries[row] = running
-        self._table[row] = (machine, self._profile[running.task.profile], 0.0, *_numbers(running))
+        self._table[row] = (machine, self._profile[running.task.profile], 0.0, *running.numbers)
         self._came[row] = self._count
         self._on[running.machine] = (*self._on.get(running.machine, ()), row)
         self._count += 1
@@ -250,17 +249,3 @@ class RunningTable:
 def _columns(table: FloatArray) -> RunningColumns:
     machine, profile, *others = np.ascontiguousarray(table.T)
     return RunningColumns(machine.astype(np.int64), profile.astype(np.int64), *others)
-
-
-def _numbers(r: Running) -> tuple[float, ...]:
-    task = r.task
-    return (
-        r.width_milli,
-        task.memory_mib,
-        task.scale,
-        _NO_GOAL if task.goal_s is None else task.goal_s,
-        task.weight,
-        task.submit_s,
-        task.endless,
-        task.priority,
-    )

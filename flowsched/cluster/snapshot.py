@@ -213,6 +213,10 @@ class Task:
         return replace(self, request_milli=max(milli, self.request_milli), widths_milli=widths)
 
 
+NO_GOAL = -1.0
+"""Stands for the goal of a task without one, in arrays."""
+
+
 @dataclass(frozen=True)
 class Running:
     """A task that is bound."""
@@ -235,8 +239,19 @@ class Running:
     remote: bool = False
     """Whether parts of its job, its GPUs or what uses them, are on other machines."""
 
+    @cached_property
+    def numbers(self) -> tuple[float, ...]:
+        """Width, memory in MiB, scale, goal in seconds (below 0 for none), weight, submission, whether it has no end, and
+        priority.
+        """
+        task = self.task
+        goal_s = NO_GOAL if task.goal_s is None else task.goal_s
+        size = self.width_milli, task.memory_mib, task.scale
+        return (*size, goal_s, task.weight, task.submit_s, task.endless, task.priority)
+
     def at(self, progress: float) -> Running:
         """The same with another progress. Quicker than ``replace``: of thousands of tasks each round has its own."""
+        _ = self.numbers  # so that the other one need not work them out
         other = object.__new__(Running)
         other.__dict__.update(self.__dict__)
         other.__dict__["progress"] = progress

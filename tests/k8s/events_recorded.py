@@ -97,7 +97,7 @@ def told(given: RoundInput) -> dict[str, Any]:
     }
     world = given.world
     # In which rows progress is kept is no matter; what it is, is.
-    nodes = [replace(n, running=n.at(world.progress), rows=(), needs={}) for n in world.nodes]
+    nodes = [replace(n, running=(), rows=(), needs={}) for n in world.nodes]
     forecast = [c for c in given.classes if c.task is not None]
     bulk = [c for c in given.classes if c.task is None]
     return {
@@ -115,7 +115,14 @@ def told(given: RoundInput) -> dict[str, Any]:
         "group_members": dict(given.group_members),
         "group_of": dict(given.group_of),
         "catalogue": given.catalogue,
-        "world": (world.rows.tolist() and names, nodes, told_needs(world.needs), world.plan, world.reservations),
+        "world": (
+            world.rows.tolist() and names,
+            nodes,
+            world.running,
+            told_needs(world.needs),
+            world.plan,
+            world.reservations,
+        ),
         "settings": given.settings,
         "cost_model": plain_cost_model(given.cost_model),
         "model": None if given.model is None else (given.model.name, given.model.features, labels_of(given.model)),

@@ -123,7 +123,7 @@ class PlayedCluster(live.RecordedState):
             settings=self.header.settings,
             cost_model=self.header.cost_model,
             model=self._model,
-            kept=None if self._model is None else self._kept,
+            kept=self._kept,
             titles={task.uid: task.name for task in self.tasks.values() if task.uid in waited},
             rounds_waited=waited,
             gpus=self._gpus(),

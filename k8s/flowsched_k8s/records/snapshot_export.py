@@ -68,7 +68,8 @@ def snapshot_of(state: SchedulerState, now_s: float) -> tuple[Snapshot, list[str
     # With a cost model beside flow all of them are tasks already.
     tasks = [c if c.task is not None else replace(c, task=task_of(cache.pods[c.uids[0]], False)) for c in given.classes]
     world = given.world if given.world.nodes else state.inputs.worlds.build(now_s, (), ())
-    snapshot = MeasuredPods(replace(given, world=world, number=state.rounds + 1)).snapshot(tasks)
+    # A round may be decided in another thread meanwhile: what rounds keep is that one's.
+    snapshot = MeasuredPods(replace(given, world=world, number=state.rounds + 1, kept=None)).snapshot(tasks)
     foreign = sum(1 for e in cache.pods.values() if not e.place and e.key not in state.queue)
     if foreign:
         remarks.append(f"{foreign} waiting pods of other schedulers are left out")

@@ -142,7 +142,7 @@ class InputBuilder:
         measured = any(c.task is not None for c in classes)
         world = self.worlds.build(now, plan, reservations) if measured or everything else NO_WORLD
         model = self._model
-        if model is not None and (self._kept is None or self._kept.hosts.catalogue is not cache.catalogue):
+        if self._kept is None or self._kept.hosts.catalogue is not cache.catalogue:
             self._kept = KeptBetween(HostFactory(cache.catalogue))
         placed = {group_name(ref): self._gangs.placed(ref) for ref in refs}
         given = RoundInput(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,9 @@ from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched.scale.policy import labels_of
 from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_k8s.queue import Cause
-from flowsched_k8s.rounds.round_input import Chosen, ClassInput, Fate, Held, RoundInput
+from flowsched_k8s.rounds.round_input import Chosen, ClassInput, Fate, Held, KeptBetween, RoundInput
 from flowsched_k8s.rounds.why_not import group_waits, held_node, no_room, room
+from flowsched_models.runtime import HostFactory
 
 _MIB = 1 << 20
 _OWN_FIELDS = ("cpu", "memory")
@@ -42,6 +44,11 @@ class MeasuredPods:
     closed: set[str] = field(default_factory=set)
     """Nodes on which a higher priority has planned a later start or a reservation; lower ones leave them alone."""
 
+    @cached_property
+    def _kept(self) -> KeptBetween:
+        """What rounds keep; nothing that lasts for a round that remembers nothing of others."""
+        return self.given.kept or KeptBetween(HostFactory(self.given.catalogue))
+
     # In
 
     def snapshot(self, classes: Sequence[ClassInput]) -> Snapshot:
@@ -50,7 +57,8 @@ class MeasuredPods:
         free = fleet.free()[world.rows]
         columns = {r: i for i, r in enumerate(fleet.resources)}
         # Nothing is counted twice: what is a device here is no resource.
-        scarce = [r for r in _scarce(classes, free, columns) if r not in given.gpus.resources]
+        largest = fleet.allocatable()[world.rows]
+        scarce = [r for r in scarce_resources(classes, free, largest, columns) if r not in given.gpus.resources]
         relations = _relations(classes, fleet)
         keys = {r.key for r in relations} | {label for c in classes if c.task for label, _, _ in c.task.locality}
         keys |= set(() if given.model is None else labels_of(given.model))
@@ -62,7 +70,7 @@ class MeasuredPods:
             now_s=given.now_s,
             catalogue=given.catalogue,
             machines=self._machines(free, columns, scarce, keys, running),
-            services=world.services,
+            services=self._kept.same_services(world.services),
             running=running,
             pending=pending,
             plan=tuple(p for p in world.plan if p.task in waiting and p.machine in names),
@@ -103,8 +111,10 @@ class MeasuredPods:
         given_out = dict.fromkeys(gpus_of, 0)
         for r in running if gpus_of else ():
             given_out[r.machine] = given_out.get(r.machine, 0) + len(r.devices)
+        kept = self._kept
         machines = []
-        for i, n in enumerate(world.nodes):
+        sizes = zip(world.nodes, cpu.tolist(), memory.tolist(), strict=True)
+        for i, (n, milli, mib) in enumerate(sizes):
             labels = sorted(fleet.labels(n.name).items()) if keys else ()
             gpus, kind = None, gpus_of.get(n.name)
             if kind is not None:
@@ -112,28 +122,24 @@ class MeasuredPods:
                 idle = max(0, int(free[i, columns[kind.resource]])) if kind.resource in columns else 0
                 if count := idle + given_out[n.name]:
                     gpus = MachineGpus(kind.model, count, kind.memory_mib)
-            machines.append(
-                Machine(
-                    n.name,
-                    n.type,
-                    int(cpu[i]),
-                    int(memory[i]),
-                    n.vcpus,
-                    tuple((key, value) for key, value in labels if key in keys),
-                    tuple((r, int(amounts[r][i])) for r in scarce),
-                    gpus,
-                )
-            )
-        return tuple(machines)
+            shown = tuple([(key, value) for key, value in labels if key in keys])
+            offered = tuple([(r, int(amounts[r][i])) for r in scarce])
+            machines.append(kept.machine((n.name, n.type, milli, mib, n.vcpus, shown, offered, gpus)))
+        return kept.same_machines(machines)
 
     def _running(self, scarce: Sequence[str], relations: Sequence[str]) -> tuple[Running, ...]:
         """What runs, with what this part's tasks may ask of it: resources, devices, relations, groups."""
         given = self.given
-        found = self._with_devices((*given.world.running, *self.joined))
-        if not (scarce or relations or given.group_of):
-            return found
-        needs = given.world.needs
-        kept = {} if given.kept is None else given.kept.running
+        found = self._with_devices((*given.world.there, *self.joined))
+        done = [*given.world.done, *(r.progress for r in self.joined)]
+        if scarce or relations or given.group_of:
+            found = self._rich(found, scarce, relations)
+        return tuple([r.at(progress) for r, progress in zip(found, done, strict=True)])
+
+    def _rich(self, found: tuple[Running, ...], scarce: Sequence[str], relations: Sequence[str]) -> tuple[Running, ...]:
+        """Running pods with what is asked of them; those that were asked the same before are the same objects."""
+        given, needs = self.given, self.given.world.needs
+        kept = self._kept.running
         rich = []
         for r in found:
             uid = r.task.name
@@ -148,8 +154,7 @@ class MeasuredPods:
                 continue
             task = replace(r.task, resources=resources, holds=holds, joins=joins, group=asked[3])
             rich.append(r if task == r.task else replace(r, task=task))
-            if given.kept is not None:
-                kept[uid] = r, asked, rich[-1]
+            kept[uid] = r, asked, rich[-1]
         if len(kept) > 2 * len(found):
             for uid in kept.keys() - {r.task.name for r in found}:
                 del kept[uid]
@@ -203,7 +208,7 @@ class MeasuredPods:
     def _unseen(self, group: str) -> int:
         """Placed members of a group that are not among the running tasks."""
         given = self.given
-        seen = sum(given.group_of.get(r.task.name) == group for r in given.world.running)
+        seen = sum(given.group_of.get(r.task.name) == group for r in given.world.there)
         return given.group_members.get(group, 0) - seen
 
     def _pending(
@@ -328,23 +333,35 @@ class MeasuredPods:
         return {g.name for g in given.groups if given.group_members.get(g.name, 0) + placed.count(g.name) < g.minimum}
 
 
-def _scarce(classes: Sequence[ClassInput], free: IntArray, columns: Mapping[str, int]) -> list[str]:
-    """Resources besides CPU and memory that some node has too little of for all pods that ask for them.
+def scarce_resources(
+    classes: Sequence[ClassInput], free: IntArray, largest: IntArray, columns: Mapping[str, int]
+) -> list[str]:
+    """Resources besides CPU and memory that some node has too little of for all pods that ask for them and that its CPU,
+    or its memory, has room for. ``free`` and ``largest``: [nodes, resources] what is free, and what there is in all.
 
-    Nearly always there is room for far more pods than come; the engine need not count what cannot run out.
+    Nearly always CPU or memory runs out first; the engine need not count what cannot run out.
     """
-    wanted: dict[str, int] = {}
+    asking: dict[str, list[ClassInput]] = {}
     for c in classes:
         for resource, amount in c.needs.items():
             if resource not in _OWN_FIELDS and amount > 0:
-                wanted[resource] = wanted.get(resource, 0) + amount * len(c.uids)
+                asking.setdefault(resource, []).append(c)
     nothing = np.zeros(len(free), np.int64)
 
-    def least(resource: str, amount: int) -> int:
+    def column(of: IntArray, resource: str) -> IntArray:
         # No column: no node that was ever there had any of it.
-        return int((free[:, columns[resource]] if resource in columns else nothing).min(initial=amount))
+        return of[:, columns[resource]] if resource in columns else nothing
 
-    return sorted(r for r, amount in wanted.items() if least(r, amount) < amount)
+    def runs_out(resource: str) -> bool:
+        asked = asking[resource]
+        most = nothing + float(sum(c.needs[resource] * len(c.uids) for c in asked))
+        for field_ in _OWN_FIELDS:
+            if least := min(c.needs.get(field_, 0) / c.needs[resource] for c in asked):
+                # So much of the resource goes with all CPU, or memory, that the node has.
+                most = np.minimum(most, column(largest, field_) / least)
+        return bool((column(free, resource) < np.floor(most)).any())
+
+    return sorted(filter(runs_out, asking))
 
 
 def _relations(classes: Sequence[ClassInput], fleet: Fleet) -> list[Relation]:

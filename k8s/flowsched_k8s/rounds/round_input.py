@@ -6,13 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from operator import is_not
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.settings import Settings
-from flowsched.cluster.snapshot import PlannedStart, Reservation, Running, Service, Task
+from flowsched.cluster.snapshot import Machine, PlannedStart, Reservation, Running, Service, Task
 from flowsched.relations.relation import TaskGroup
 from flowsched.scale.policy import CostModel
 from flowsched.support.arrays import BoolArray, IntArray
@@ -133,17 +135,16 @@ class NodeView:
         if len(left) == len(self.running):
             return self
         running = tuple([self.running[i] for i in left])
-        view = self.of(self.name, self.type, self.vcpus, self.services, running, needs=self.needs, titles=self.titles)
+        needs = {r.task.name: self.needs[r.task.name] for r in running}
+        view = self.of(self.name, self.type, self.vcpus, self.services, running, needs=needs, titles=self.titles)
         return replace(view, rows=tuple([self.rows[i] for i in left]) if self.rows else ())
 
-    def at(self, progress: Progress | None) -> tuple[Running, ...]:
-        """What runs, with what is estimated of it."""
+    def done(self, progress: Progress | None) -> list[float]:
+        """How far all that runs is."""
         if progress is None or not self.rows:
-            return self.running
-        done = progress.by_row
-        return tuple(
-            [r if r.task.endless else r.at(float(done[row])) for r, row in zip(self.running, self.rows, strict=True)]
-        )
+            return [0.0] * len(self.running)
+        found = progress.by_row[np.array(self.rows, np.int64)].tolist()
+        return [0.0 if r.task.endless else done for r, done in zip(self.running, found, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,14 +188,27 @@ class World:
         return tuple(s for n in self.nodes for s in n.services)
 
     @cached_property
+    def there(self) -> tuple[Running, ...]:
+        """Tasks that forecasts see, of any progress: the same objects as in the round before, where nothing has changed."""
+        return tuple([r for n in self.nodes for r in n.running])
+
+    @cached_property
+    def done(self) -> list[float]:
+        """How far each of them is."""
+        return [done for n in self.nodes for done in n.done(self.progress)]
+
+    @property
     def running(self) -> tuple[Running, ...]:
-        """Tasks that forecasts see."""
-        return tuple([r for n in self.nodes for r in n.at(self.progress)])
+        """The same tasks, with their progress."""
+        return tuple([r.at(done) for r, done in zip(self.there, self.done, strict=True)])
 
     @cached_property
     def needs(self) -> Mapping[str, Mapping[str, int]]:
         """By uid of what runs: what it takes of its node."""
-        return {r.task.name: n.needs[r.task.name] for n in self.nodes for r in n.running}
+        found: dict[str, Mapping[str, int]] = {}
+        for n in self.nodes:
+            found |= n.needs
+        return found
 
     @cached_property
     def titles(self) -> Mapping[str, str]:
@@ -248,8 +262,35 @@ class KeptBetween:
     """What rounds keep so that the next one is quicker; it changes no decision. Of the rounds' thread alone."""
 
     hosts: HostFactory
+    """Of rounds of a cost model beside ``flow``."""
     running: dict[str, tuple[Running, tuple[object, ...], Running]] = field(default_factory=dict)
-    """By uid: a running pod, what a round asked of it, and the pod with the answers."""
+    """By uid: a running pod, what a round asked of it, and the pod with the answers; of any progress."""
+    _machines: tuple[Machine, ...] = ()
+    """Of the last snapshot; the engine looks at machines again only where they are other objects."""
+    _services: tuple[Service, ...] = ()
+    _machine_of: dict[str, tuple[tuple[Any, ...], Machine]] = field(default_factory=dict)
+    """By name: what a machine was made of."""
+
+    def machine(self, made_of: tuple[Any, ...]) -> Machine:
+        """A node as the engine knows it; ``made_of``: the values of :class:`Machine`, its name first."""
+        known = self._machine_of.get(made_of[0])
+        if known is None or known[0] != made_of:
+            known = self._machine_of[made_of[0]] = made_of, Machine(*made_of)
+        return known[1]
+
+    def same_machines(self, machines: list[Machine]) -> tuple[Machine, ...]:
+        """The tuple of the last snapshot if it had these very machines."""
+        if len(machines) != len(self._machines) or any(map(is_not, machines, self._machines)):
+            self._machines = tuple(machines)
+            if len(self._machine_of) > 2 * len(machines):
+                self._machine_of = {m.name: self._machine_of[m.name] for m in machines}
+        return self._machines
+
+    def same_services(self, services: tuple[Service, ...]) -> tuple[Service, ...]:
+        """The tuple of the last snapshot if it had equal services."""
+        if services != self._services:
+            self._services = services
+        return self._services
 
 
 @dataclass(frozen=True)
@@ -273,7 +314,7 @@ class RoundInput:
     model: CostModel | None = None
     """The same as the engine has it; None for ``flow``."""
     kept: KeptBetween | None = None
-    """For rounds of a cost model beside ``flow``."""
+    """None for a round that remembers nothing of others."""
     nominated: tuple[Nominee, ...] = ()
     held_node: tuple[str, str, int] | None = None
     """(uid, node, priority): a due pod and the node that drains for it; pods of higher priority may use it."""

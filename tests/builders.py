@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import functools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from random import Random
 from typing import Any, TypeVar
 
 import numpy as np
@@ -419,6 +420,28 @@ def can_be_bound_in_some_order(
         now.append(let_in[0])
         left.remove(let_in[0])
     return True
+
+
+def in_another_order(snapshot: Snapshot, random: Random) -> Snapshot:
+    """The same content in another order: what a snapshot says may come in any, but for the services of one machine."""
+
+    def mixed(values: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(random.sample(list(values), len(values)))
+
+    names = mixed([m.name for m in snapshot.machines])
+    return replace(
+        snapshot,
+        machines=mixed(snapshot.machines),
+        services=tuple(sorted(snapshot.services, key=lambda s: names.index(s.machine))),
+        running=mixed(snapshot.running),
+        pending=mixed(snapshot.pending),
+        plan=mixed(snapshot.plan),
+        reservations=mixed(snapshot.reservations),
+        relations=mixed(snapshot.relations),
+        task_groups=mixed(snapshot.task_groups),
+        relation_counts=mixed(snapshot.relation_counts),
+        gpu_demand=mixed(snapshot.gpu_demand),
+    )
 
 
 def state_of(snapshot: Snapshot) -> ClusterState:

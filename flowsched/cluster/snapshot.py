@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from flowsched.cluster.gpus import DevicesNow, MachineGpus, TaskGpus
@@ -346,7 +347,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Snapshot(ShortRepr):
-    """What one round decides on. Order of machines, running and pending tasks carries no meaning."""
+    """What one round decides on. Order carries no meaning, but that of the services of one machine."""
 
     now_s: float
     catalogue: Catalogue
@@ -384,6 +385,24 @@ class Snapshot(ShortRepr):
         """Whether all that waits and has an end is plain: its run time is the same at every place."""
         jobs = self.catalogue.jobs
         return all(jobs[t.profile].is_plain for t in self.pending if not t.endless)
+
+    def in_order(self) -> Snapshot:
+        """The same in the order in which it is written down, which depends on its content alone: machines and all that names
+        them by name, tasks as they came. Services of one machine keep their order.
+        """
+        return replace(
+            self,
+            machines=tuple(sorted(self.machines, key=attrgetter("name"))),
+            services=tuple(sorted(self.services, key=attrgetter("machine"))),
+            running=tuple(sorted(self.running, key=attrgetter("task.arrival"))),
+            pending=tuple(sorted(self.pending, key=attrgetter("arrival"))),
+            plan=tuple(sorted(self.plan, key=attrgetter("task"))),
+            reservations=tuple(sorted(self.reservations, key=attrgetter("task", "machine"))),
+            relations=tuple(sorted(self.relations, key=attrgetter("name"))),
+            task_groups=tuple(sorted(self.task_groups, key=attrgetter("name"))),
+            relation_counts=tuple(sorted(self.relation_counts, key=attrgetter("machine", "relation"))),
+            gpu_demand=tuple(sorted(self.gpu_demand)),
+        )
 
     def age_s(self, task: Task) -> float:
         """Seconds since a task was submitted; in whole microseconds, so that they are the same wherever the clock began."""

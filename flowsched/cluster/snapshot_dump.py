@@ -246,9 +246,16 @@ _SNAPSHOT = PlainForm(
 
 
 def dump_snapshot(snapshot: Snapshot) -> dict[str, Any]:
-    """Plain data for YAML or JSON. It holds the profiles that the snapshot uses, so it stands alone."""
+    """Plain data for YAML or JSON, the same for the same content in any order (:meth:`Snapshot.in_order`). It holds the
+    profiles that the snapshot uses, so it stands alone.
+    """
     catalogue = dump_catalogue(used_profiles(snapshot))
-    return {"apiVersion": SNAPSHOT_VERSION, "kind": "Snapshot", **_SNAPSHOT.dump(snapshot), "catalogue": catalogue}
+    return {
+        "apiVersion": SNAPSHOT_VERSION,
+        "kind": "Snapshot",
+        **_SNAPSHOT.dump(snapshot.in_order()),
+        "catalogue": catalogue,
+    }
 
 
 def read_plain_snapshot(plain: Mapping[str, Any]) -> Snapshot:

@@ -19,6 +19,7 @@ from builders import (
     bound_rounds,
     crowd,
     flow_scheduler,
+    in_another_order,
     machine,
     rounds,
     running,
@@ -62,15 +63,9 @@ def test_what_is_drawn_follows_from_the_snapshot_alone() -> None:
     now = crowd(MANY, 12, 2)
     first = flow_scheduler().decide(now)
     assert flow_scheduler().decide(now).placements == first.placements
-    order = random.Random(1)
-    shuffled = replace(
-        now,
-        machines=tuple(order.sample(now.machines, len(now.machines))),
-        running=tuple(order.sample(now.running, len(now.running))),
-        pending=tuple(order.sample(now.pending, len(now.pending))),
-    )
     by_name = {p.task: p for p in first.placements}
-    assert {p.task: p for p in flow_scheduler().decide(shuffled).placements} == by_name
+    mixed = in_another_order(now, random.Random(1))
+    assert {p.task: p for p in flow_scheduler().decide(mixed).placements} == by_name
 
 
 def test_another_round_draws_other_machines() -> None:

@@ -14,8 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from flowsched.cluster.cluster_state import ClusterState
-from flowsched.cluster.events import MachineAdded, TaskBound, TaskSubmitted
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Service, Snapshot, Task
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
@@ -442,26 +440,6 @@ def in_another_order(snapshot: Snapshot, random: Random) -> Snapshot:
         relation_counts=mixed(snapshot.relation_counts),
         gpu_demand=mixed(snapshot.gpu_demand),
     )
-
-
-def state_of(snapshot: Snapshot) -> ClusterState:
-    """The same cluster as events make it; everything that runs was bound at the snapshot's time."""
-    state = ClusterState(
-        snapshot.catalogue,
-        snapshot.start_delay,
-        relations=snapshot.relations,
-        task_groups=snapshot.task_groups,
-    )
-    now_s = snapshot.now_s
-    for m in snapshot.machines:
-        here = tuple(s for s in snapshot.services if s.machine == m.name)
-        state.apply(MachineAdded(m, here), now_s)
-    for r in snapshot.running:
-        state.apply(TaskSubmitted(r.task), now_s)
-        state.apply(TaskBound(r.task.name, r.machine, r.width_milli, r.threads, r.cores, r.start_s), now_s)
-    for t in snapshot.pending:
-        state.apply(TaskSubmitted(t), now_s)
-    return state
 
 
 def flow_scheduler(solver: str = "ortools", *, clock: Any = time.perf_counter, **changes: Any) -> FlowScheduler:

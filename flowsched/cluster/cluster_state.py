@@ -28,14 +28,17 @@ from flowsched.cluster.snapshot import (
     MOST_KEPT,
     Machine,
     PlannedStart,
+    RelationCount,
     Reservation,
     Running,
     Service,
     Snapshot,
     StartDelay,
     Task,
+    by_machine,
     cpu_weight,
 )
+from flowsched.cluster.snapshot_checks import forbid_contradictions
 from flowsched.gpu.demand import LearntDemand
 from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import Relation, TaskGroup
@@ -111,11 +114,50 @@ class ClusterState:
         self._gpu_demand = tuple(gpu_demand)
         self._learnt: LearntDemand | None = None if self._gpu_demand else LearntDemand()
         """None where the demand is declared."""
-        self._errors = RunTimeErrors()
+        self._relation_counts: tuple[RelationCount, ...] = ()
+        """Of tasks that no event names: those that the state was loaded with."""
+        self._errors: RunTimeErrors | None = RunTimeErrors()
+        """None while the state is as it was loaded, from a snapshot that knows of none."""
         self._coupled: set[str] = set()
         """Tasks that end only with others, which use their GPUs or the other way round."""
         self._now_s = 0.0
         self._rounds = 0
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, hosts: HostFactory | None = None) -> ClusterState:
+        """The state at the moment of a snapshot, from which events go on; the order of the snapshot makes no difference.
+
+        Its own snapshot at that moment equals ``snapshot.in_order()``. ``hosts`` as above. A demand for GPUs that the
+        snapshot has is taken as declared. Raises :class:`EventError` for a snapshot that contradicts itself; not for a
+        machine that gives more than it has, as what runs there may be older than its size.
+        """
+        forbid_contradictions(snapshot)
+        snapshot = snapshot.in_order()
+        state = cls(
+            snapshot.catalogue,
+            snapshot.start_delay,
+            hosts,
+            relations=snapshot.relations,
+            task_groups=snapshot.task_groups,
+            share_service_cores=snapshot.share_service_cores,
+            gpu_demand=snapshot.gpu_demand,
+        )
+        state._now_s, state._rounds = snapshot.now_s, snapshot.round
+        state._estimates.advance(snapshot.now_s)
+        services = by_machine(snapshot.services)
+        for machine in snapshot.machines:
+            state._add(machine, tuple(services[machine.name]))
+        for running in snapshot.running:
+            state._start(state._nodes[running.machine], running, running.progress)
+            state._note_coupled(running.task)
+        for task in snapshot.pending:
+            state._pending.put(task, snapshot.round)
+            state._note_coupled(task)
+        state._plan = {p.task: p for p in snapshot.plan}
+        state._reservations = snapshot.reservations
+        state._relation_counts = snapshot.relation_counts
+        state._errors = snapshot.run_time_errors
+        return state
 
     def apply(self, event: Event, now_s: float) -> None:
         """Take note of an event. Events come in the order of time.
@@ -124,19 +166,12 @@ class ClusterState:
         """
         if now_s < self._now_s - 1e-9:
             raise ValueError(f"an event of {now_s} s comes after one of {self._now_s} s")
-        self._now_s = max(now_s, self._now_s)
-        self._estimates.advance(self._now_s)
+        self._advance(now_s)
         match event:
             case MachineAdded(machine, services):
                 if machine.name in self._nodes:
                     raise ValueError(f"a machine named {machine.name} is there already")
-                host = self._hosts.host(machine.type, (service_load(s) for s in services))
-                self._nodes[machine.name] = _Node(machine, services, {})
-                self._estimates.add(machine.name, host)
-                self._position[machine.name] = len(self._position)
-                self._fleet = None
-                if machine.gpus is not None:
-                    self._devices[machine.name] = DevicesNow.idle(machine.gpus)
+                self._add(machine, services)
             case MachineRemoved(name):
                 if name not in self._nodes:
                     raise ValueError(f"{name} was removed but is not in the cluster")
@@ -146,8 +181,7 @@ class ClusterState:
                     raise ValueError(f"a task named {task.name} is there already")
                 self._forbid_unknown_names(task)
                 self._pending.put(task, self._rounds)
-                if task.gpus_for:
-                    self._coupled.add(task.gpus_for)
+                self._note_coupled(task)
                 self._learn_demand(task)
             case TaskBound():
                 self._bind(event)
@@ -170,8 +204,7 @@ class ClusterState:
 
     def snapshot(self, now_s: float) -> Snapshot:
         """The cluster as it is believed to be at ``now_s``."""
-        self._now_s = max(now_s, self._now_s)
-        self._estimates.advance(self._now_s)
+        self._advance(now_s)
         if self._fleet is None:
             nodes = self._nodes.values()
             self._fleet = tuple([n.machine for n in nodes]), tuple([s for n in nodes for s in n.services])
@@ -189,6 +222,7 @@ class ClusterState:
             round=self._rounds,
             relations=tuple(self._relations.values()),
             task_groups=tuple(self._task_groups.values()),
+            relation_counts=self._relation_counts,
             share_service_cores=self._share_service_cores,
             gpu_demand=self._gpu_demand,
             run_time_errors=self._errors,
@@ -205,6 +239,28 @@ class ClusterState:
         """Number of tasks that wait."""
         return len(self._pending)
 
+    def _advance(self, now_s: float) -> None:
+        """The present is ``now_s`` from now on, if that is later. Once time has passed a task may turn out to run for longer
+        than was forecast, whatever a snapshot knew of that.
+        """
+        if now_s > self._now_s and self._errors is None:
+            self._errors = RunTimeErrors()
+        self._now_s = max(now_s, self._now_s)
+        self._estimates.advance(self._now_s)
+
+    def _add(self, machine: Machine, services: tuple[Service, ...]) -> None:
+        host = self._hosts.host(machine.type, (service_load(s) for s in services))
+        self._nodes[machine.name] = _Node(machine, services, {})
+        self._estimates.add(machine.name, host)
+        self._position[machine.name] = len(self._position)
+        self._fleet = None
+        if machine.gpus is not None:
+            self._devices[machine.name] = DevicesNow.idle(machine.gpus)
+
+    def _note_coupled(self, task: Task) -> None:
+        if task.gpus_for:
+            self._coupled.add(task.gpus_for)
+
     def _remove(self, node: _Node) -> None:
         """What runs on a machine that is gone is gone too, and the others move up."""
         name = node.machine.name
@@ -214,6 +270,7 @@ class ClusterState:
         self._estimates.remove(name)
         self._devices.pop(name, None)
         self._plan = {t: p for t, p in self._plan.items() if p.machine != name}
+        self._relation_counts = tuple(c for c in self._relation_counts if c.machine != name)
         self._position = {other: i for i, other in enumerate(self._nodes)}
         self._table.number(self._position)
         self._fleet = None
@@ -310,7 +367,7 @@ class ClusterState:
         running, progress = self._stop(name, "finished")
         learnt = not (killed or running.task.endless or running.task.gpus_for or name in self._coupled)
         if progress > 0.0 and learnt:
-            self._errors = self._errors.with_end(progress)
+            self._errors = (self._errors or RunTimeErrors()).with_end(progress)
         if running.task.group is not None:
             group = self._task_groups[running.task.group]
             self._task_groups[group.name] = replace(group, minimum=max(1, group.minimum - 1))

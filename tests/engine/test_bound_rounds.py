@@ -29,10 +29,10 @@ from builders import (
     running,
     service,
     snapshot,
-    state_of,
     task,
 )
 from flowsched.cluster import compaction
+from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.decision import Decisions
 from flowsched.cluster.events import TaskBound
 from flowsched.cluster.settings import Settings
@@ -97,7 +97,7 @@ def test_bound_tasks_keep_every_relation_group_and_resource(now: Snapshot, varia
     named = sorted([p.task for p in decisions.placements] + [p.task for p in decisions.postponements])
     assert named == sorted(tasks)
     assert all(p.reason for p in decisions.postponements)
-    state = state_of(now)
+    state = ClusterState.of(now)
     for p in decisions.placements:
         # raises if a machine were overcommitted in anything
         state.apply(TaskBound(p.task, p.machine, p.width_milli, p.threads, p.cores, now.now_s), now.now_s)

@@ -14,13 +14,15 @@ from builders import (
     CATALOGUE,
     HUNGRY,
     SERIAL,
+    any_of,
     bound_rounds,
+    in_another_order,
     machine,
     machines,
     rounds,
+    running,
     service,
     snapshot,
-    state_of,
     task,
 )
 from flowsched.cluster.cluster_state import ClusterState
@@ -39,7 +41,8 @@ from flowsched.cluster.events import (
 )
 from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.running_tasks import columns_of
-from flowsched.cluster.snapshot import PlannedStart, Reservation, Snapshot
+from flowsched.cluster.snapshot import PlannedStart, RelationCount, Reservation, Snapshot
+from flowsched.errors import EventError
 from flowsched.relations.relation import TaskGroup
 from flowsched_models.execution import Execution
 from flowsched_models.runtime import HostFactory, Resident
@@ -65,7 +68,16 @@ def names(items: Iterable[Any]) -> list[str]:
 @settings(max_examples=50)
 @given(st.one_of(rounds(), bound_rounds()))
 def test_events_make_the_snapshot_that_one_would_write_down(now: Snapshot) -> None:
-    seen = state_of(now).snapshot(now.now_s)
+    state = ClusterState(now.catalogue, now.start_delay, relations=now.relations, task_groups=now.task_groups)
+    for m in now.machines:
+        state.apply(MachineAdded(m, tuple(s for s in now.services if s.machine == m.name)), now.now_s)
+    for r in now.running:
+        state.apply(TaskSubmitted(r.task), now.now_s)
+        state.apply(TaskBound(r.task.name, r.machine, r.width_milli, r.threads, r.cores, r.start_s), now.now_s)
+    for t in now.pending:
+        state.apply(TaskSubmitted(t), now.now_s)
+
+    seen = state.snapshot(now.now_s)
 
     fresh = [replace(r, progress=0.0, bound_s=now.now_s) for r in now.running]
     assert (seen.now_s, seen.catalogue, seen.start_delay) == (now.now_s, now.catalogue, now.start_delay)
@@ -77,6 +89,79 @@ def test_events_make_the_snapshot_that_one_would_write_down(now: Snapshot) -> No
     assert seen.free_memory_mib() == now.free_memory_mib()
     assert seen.free_resources() == now.free_resources()
     assert (seen.relations, seen.task_groups) == (now.relations, now.task_groups)
+
+
+@st.composite
+def courses(draw: st.DrawFn) -> Snapshot:
+    """A round in the middle of a run: with intentions of the last one, and all that only a file or another program says."""
+    now = draw(st.one_of(rounds(), bound_rounds()))
+    known = draw(any_of(None, RunTimeErrors(), RunTimeErrors.of(9, 2.0)))
+    ahead = () if known is None else (1.0, 1.9)
+    there = [
+        replace(r, progress=draw(any_of(0.0, 0.3, 0.98, *ahead)), moved_s=draw(any_of(None, now.now_s)))
+        for r in now.running
+    ]
+    waiting = [replace(t, rounds_waited=draw(st.integers(0, 7)), done=draw(any_of(0.0, 0.5))) for t in now.pending]
+    place = st.sampled_from([m.name for m in now.machines])
+    kept = now.pending[: draw(st.integers(0, 2))]
+    return replace(
+        now,
+        round=7,
+        running=tuple(there),
+        pending=tuple(waiting),
+        plan=tuple(PlannedStart(t.name, draw(place), draw(st.integers(0, 2)), t.widths_milli[0]) for t in now.pending),
+        reservations=tuple(Reservation(t.name, draw(place), t.widths_milli[0], now.now_s + 3.0) for t in kept),
+        relation_counts=tuple(RelationCount(draw(place), r.name, 1, 2) for r in now.relations),
+        run_time_errors=known,
+    )
+
+
+@settings(max_examples=50)
+@given(courses(), st.data())
+def test_a_state_is_loaded_from_a_snapshot_in_any_order(now: Snapshot, data: st.DataObject) -> None:
+    loaded = ClusterState.of(in_another_order(now, data.draw(st.randoms())))
+
+    assert loaded.snapshot(now.now_s) == now.in_order()
+
+
+@settings(max_examples=30)
+@given(courses(), st.data())
+def test_a_loaded_state_goes_on_like_the_one_that_was_kept(now: Snapshot, data: st.DataObject) -> None:
+    kept, at_s = ClusterState.of(now), now.now_s
+    for step in range(data.draw(st.integers(1, 4))):
+        at_s += data.draw(any_of(0.0, 0.7, 12.0))
+        again = ClusterState.of(in_another_order(kept.snapshot(at_s), data.draw(st.randoms())))
+        events: list[Event] = [TaskFinished(r.task.name) for r in kept.snapshot(at_s).running[:1]]
+        events += [TaskSubmitted(task(f"new-{step}")), RoundDecided(())]
+        for event in events:
+            for state in (kept, again):
+                state.apply(event, at_s)
+        seen, other = (state.snapshot(at_s).in_order() for state in (kept, again))
+        assert other == seen
+
+
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        (snapshot((), (machine(), machine())), "the snapshot has 2 machines named m1"),
+        (snapshot([task("a"), task("a")]), "the snapshot has 2 tasks named a"),
+        (snapshot([task("a", holds=("near",))]), "a names relation near, which is not there"),
+        (snapshot([task("a", group="train")]), "a names task group train, which is not there"),
+        (snapshot([replace(task("a"), profile="none")]), "a has job profile none, which is not in the catalogue"),
+        (snapshot(running=[running(task("a"), "nowhere")]), "a runs on nowhere, which is not in the cluster"),
+        (snapshot(services=[service(machine="nowhere")]), "runs on nowhere, which is not in the cluster"),
+    ],
+)
+def test_a_snapshot_that_contradicts_itself_is_refused(now: Snapshot, told: str) -> None:
+    with pytest.raises(EventError, match=told):
+        ClusterState.of(now)
+
+
+def test_a_state_is_loaded_though_a_machine_gives_more_than_it_has() -> None:
+    now = snapshot(running=[running(task("a", cores=4), "m1", (0, 1, 2, 3), width_milli=4000)])
+    small = replace(now, machines=(replace(now.machines[0], cpu_milli=3000),))
+
+    assert ClusterState.of(small).snapshot(small.now_s) == small
 
 
 def test_a_life_from_submission_to_end() -> None:
@@ -189,10 +274,10 @@ def test_a_snapshot_shows_what_runs_whenever_it_is_asked(steps: list[tuple[float
         asked.append(tuple(states[0].snapshot(now_s).running))
         later.append(states[1].snapshot(now_s))
 
-    for running, view in zip(asked, later, strict=True):
-        assert view.running == running
-        assert len(view.running) == len(running)
-        assert sorted(columns_of(view).progress) == sorted(r.progress for r in running)
+    for found, view in zip(asked, later, strict=True):
+        assert view.running == found
+        assert len(view.running) == len(found)
+        assert sorted(columns_of(view).progress) == sorted(r.progress for r in found)
 
 
 def test_estimated_progress_follows_the_models_with_all_neighbours() -> None:
@@ -258,7 +343,7 @@ def test_members_that_ended_are_not_waited_for() -> None:
 
 def test_a_preempted_task_waits_as_old_as_it_was_with_or_without_its_work() -> None:
     for keeps, done in ((False, 0.0), (True, 0.4)):
-        state = state_of(snapshot([task("t1", cores=4, widths_milli=(4000,))]))
+        state = ClusterState.of(snapshot([task("t1", cores=4, widths_milli=(4000,))]))
         state.apply(TaskBound("t1", "m1", 4000, 4, (0, 1, 2, 3), 0.0), 0.0)
         state.apply(TaskPreempted("t1", keeps), 10.0)
         (waiting,) = state.snapshot(10.0).pending
@@ -273,7 +358,7 @@ def test_a_preempted_task_waits_as_old_as_it_was_with_or_without_its_work() -> N
 
 
 def test_two_tasks_may_take_each_others_place_and_nothing_is_overcommitted() -> None:
-    state = state_of(snapshot([task("a", cores=4), task("b", cores=4), task("c")], machines(3)))
+    state = ClusterState.of(snapshot([task("a", cores=4), task("b", cores=4), task("c")], machines(3)))
     for name, where in (("a", "m1"), ("b", "m2"), ("c", "m3")):
         state.apply(TaskBound(name, where, 4000, 4, (0, 1, 2, 3), 0.0), 0.0)
     swap = [TaskMove(n, m, 4000, 4, (0, 1, 2, 3), 15.0) for n, m in (("a", "m2"), ("b", "m1"))]

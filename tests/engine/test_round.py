@@ -28,9 +28,9 @@ from builders import (
     running,
     service,
     snapshot,
-    state_of,
     task,
 )
+from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.compaction import compact
 from flowsched.cluster.decision import Decisions
 from flowsched.cluster.events import TaskBound
@@ -88,7 +88,7 @@ def test_every_pending_task_is_placed_or_postponed_and_the_machines_can_take_it(
     assert named == sorted(t.name for t in now.pending)
     tasks = {t.name: t for t in now.pending}
     on = {m.name: m for m in now.machines}
-    state = state_of(now)
+    state = ClusterState.of(now)
     for p in decisions.placements:
         allowed = tasks[p.task].machines
         assert allowed is None or p.machine in allowed

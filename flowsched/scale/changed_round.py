@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class ChangedRound:
     """Tasks that start in the place of others."""
     settings: Settings
     history: Mapping[str, tuple[int, float | None, bool]]
-    """By running task: times preempted, when it was moved last, whether it stays."""
+    """By running task, in order of their names: times preempted, when it was moved last, whether it stays."""
 
     @cached_property
     def starting(self) -> frozenset[str]:
@@ -113,5 +114,8 @@ def changed_round(
         tuple(moves),
         frozenset(cluster.task_name(row) for row in changes.let_in.tolist()),
         settings,
-        {r.task.name: (r.task.preemptions, r.moved_s, r.task.machines is not None) for r in snapshot.running},
+        {
+            name: (r.task.preemptions, r.moved_s, r.task.machines is not None)
+            for name, r in sorted(running.items(), key=itemgetter(0))
+        },
     )

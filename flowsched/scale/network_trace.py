@@ -57,7 +57,7 @@ class Roll:
 
 @dataclass(frozen=True, eq=False)
 class Present:
-    """Who runs where until when: what rounds with due tasks, or with groups, depend on beside sums."""
+    """What runs where until when: what rounds with due tasks, or with groups, depend on beside sums; in any order."""
 
     tasks: IntArray
     machine: IntArray
@@ -142,9 +142,6 @@ class NetworkTrace:
         late = len(pending) and float(cluster.age_s(pending, head.now_s).max()) > head.settings.due_age_s
         if (head.settings.reservations and late) or cluster.groups or head.changed is not None:
             running = np.flatnonzero(cluster.state == RUNNING)
-            running = running[np.argsort(cluster.sequence[running], kind="stable")]
-            if head.changed is not None:  # as in the cluster that changes are worked out on
-                running = np.array(sorted(running.tolist(), key=cluster.task_name), dtype=np.int64)
             present = Present(running, cluster.machine[running], cluster.task_class[running], cluster.end_s[running])
             rows = np.concatenate([pending, running])
         if costs is None:

@@ -405,23 +405,32 @@ def plain_reservation(roll: Roll, reservation: MachineReservation) -> dict[str, 
 
 def _plain_running(trace: NetworkTrace, present: Present) -> dict[str, Any]:
     roll = trace.roll
-    used, number = np.unique(present.task_class, return_inverse=True)
+    # Tasks by name and classes as the tasks come, of which it does not matter where else they might have gone: as in the
+    # cluster that changes are worked out on. Rows and numbers of classes depend on what was there before.
+    names = np.array([roll.tasks[row] for row in present.tasks.tolist()], dtype=np.object_)
+    order = np.argsort(names, kind="stable")
+    numbers = present.task_class[order].tolist()
+    bound = {c: replace(roll.classes[c], places=0) for c in dict.fromkeys(numbers)}
+    used: dict[TaskClass, int] = {}
+    for c, task_class in bound.items():
+        used.setdefault(task_class, c)
+    position = {task_class: i for i, task_class in enumerate(used)}
     changed = trace.head.changed is not None
-    created_s = {"created_s": np.array([roll.created_s[row] for row in present.tasks.tolist()])} if changed else {}
+    created = np.array([roll.created_s[row] for row in present.tasks[order].tolist()]) if changed else None
     return {
-        **created_s,
+        **({"created_s": created} if changed else {}),
         "classes": [
             {
-                **plain_class(roll.classes[c]),
+                **plain_class(task_class),
                 "effects": roll.effects[c],
                 **(_plain_prices(roll, c) if changed else {}),
             }
-            for c in used.tolist()
+            for task_class, c in used.items()
         ],
-        "task": [roll.tasks[row] for row in present.tasks.tolist()],
-        "machine": [roll.machines[row] for row in present.machine.tolist()],
-        "class": number.reshape(-1).astype(np.int64),
-        "end_s": present.end_s,
+        "task": names[order].tolist(),
+        "machine": [roll.machines[row] for row in present.machine[order].tolist()],
+        "class": np.array([position[bound[c]] for c in numbers], dtype=np.int64),
+        "end_s": present.end_s[order],
     }
 
 

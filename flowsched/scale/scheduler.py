@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache, partial
+from operator import attrgetter
 
 import numpy as np
 
@@ -249,7 +250,7 @@ def _reservations(snapshot: Snapshot, cluster: BulkCluster) -> tuple[MachineRese
     pending = {task.name for task in snapshot.pending}
     machines = {machine.name for machine in snapshot.machines}
     found = []
-    for r in snapshot.reservations:
+    for r in sorted(snapshot.reservations, key=attrgetter("task", "machine")):
         if r.task in pending and r.machine in machines:
             task, row = cluster.task_row(r.task), cluster.row(r.machine)
             found.append(MachineReservation.of(cluster, task, row, r.start_s))

@@ -238,8 +238,8 @@ class SnapshotFollower:
             names = [cluster.names[row] for row in rows.tolist()]
             if names != sorted(map(str, names)):
                 return "machine_order"
-            _, first = np.unique(cluster.kind[rows], return_index=True)
-            if not _ascending(first):
+            there, first = np.unique(cluster.kind[rows], return_index=True)
+            if not _ascending(first) or len(there) < len(cluster.kinds):
                 return "kind_order"
         if tasks:
             rows = np.array([cluster.task_row(t.name) for t in sorted(snapshot.pending, key=_ARRIVAL)], dtype=np.int64)

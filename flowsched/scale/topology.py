@@ -88,7 +88,7 @@ class Topology:
 
     def _domains(self, relation: Relation, alive: BoolArray) -> IntArray:
         if relation.key == MACHINE:
-            return np.where(alive, np.arange(len(alive)), -1)
+            return np.where(alive, np.cumsum(alive) - 1, -1)
         raw = self._domain.get(relation.name)
         if raw is None:
             numbers: dict[str, int] = {}

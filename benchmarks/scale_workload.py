@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.policies.flow import FlowCostModel
 from flowsched.scale.policy import CostModel
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 

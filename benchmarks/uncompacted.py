@@ -26,11 +26,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flowsched.cluster.machine_rows import FIXED, UNLIMITED
 from flowsched.network.network import Network
+from flowsched.pricing.linear.kernels import MANY
 from flowsched.scale.bulk_cluster import CPU, BulkCluster
 from flowsched.scale.compaction import RUNGS, Compaction
-from flowsched.scale.kernels import MANY, UNLIMITED
-from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.network import cost_scale
 from flowsched.scale.waiting import Waiting
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray

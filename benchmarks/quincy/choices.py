@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.quincy.machines import Machines
 from benchmarks.quincy.tasks import DataTasks
-from flowsched.scale.policies.locality_prices import LocalityPrices
+from flowsched.pricing.linear.policies.locality_prices import LocalityPrices
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 

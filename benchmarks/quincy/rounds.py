@@ -13,7 +13,7 @@ from benchmarks.quincy.incremental_flow import SCANNED_PER_ARC, IncrementalFlow
 from benchmarks.quincy.incremental_outcome import Outcome
 from benchmarks.quincy.machines import Machines
 from benchmarks.quincy.tasks import DataTasks
-from flowsched.scale.policies.locality_prices import LocalityPrices
+from flowsched.pricing.linear.policies.locality_prices import LocalityPrices
 from flowsched.support.arrays import IntArray
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from flowsched.cluster.fleet import fixed
+from flowsched.cluster.machine_rows import UNLIMITED
 from flowsched.cluster.snapshot import MILLI, Snapshot, Task
 from flowsched.inspector.change import Changes, NewMachine, NewWidth, to_copy
 from flowsched.inspector.record_view import Part
@@ -18,7 +19,6 @@ from flowsched.relations.relation import MACHINE
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.bulk_input import BulkInput
 from flowsched.scale.demand import Demand
-from flowsched.scale.kernels import UNLIMITED
 from flowsched.support.arrays import IntArray
 from flowsched_models.catalogue import Catalogue
 

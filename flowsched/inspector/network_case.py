@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from flowsched.cluster.machine_rows import ties
 from flowsched.inspector import pod_facts, refusals
 from flowsched.inspector.class_facts import class_facts, dual_price, group_facts
 from flowsched.inspector.comparison import other_row, plain_terms
@@ -20,11 +21,10 @@ from flowsched.inspector.record_view import Part, Placed, RecordView, Waits
 from flowsched.inspector.wait_cause import WaitCause
 from flowsched.inspector.waiting_bound import pod_bound
 from flowsched.records.record_types import RecordedDemand, RecordedTaskClass
+from flowsched.relations.topology import read_topology_counts
 from flowsched.relations.topology_filter import TopologyFilter
-from flowsched.scale.machine_arrays import ties
 from flowsched.scale.places import read_numbers, read_places
 from flowsched.scale.round import RoundSettings
-from flowsched.scale.topology import read_topology_counts
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 PLACE = "place"

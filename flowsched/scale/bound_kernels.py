@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from flowsched.pricing.linear.kernels import Model, fit, prices_at, takes, takes_at
 from flowsched.scale.compiled import borrowing, compiled
-from flowsched.scale.kernels import Model, fit, prices_at, takes, takes_at
 from flowsched.support.arrays import FloatArray, IntArray
 
 

@@ -13,11 +13,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.errors import EventError
-from flowsched.relations.relation import Relation
-from flowsched.scale import cluster_checks, kernels
-from flowsched.scale.machine_arrays import (
+from flowsched.cluster.machine_rows import (
     FIXED,
+    UNLIMITED,
     LoadedMachines,
     MachineRows,
     amounts,
@@ -27,14 +25,17 @@ from flowsched.scale.machine_arrays import (
     ties,
     wider,
 )
+from flowsched.errors import EventError
+from flowsched.pricing.linear import kernels
+from flowsched.relations.relation import Relation
+from flowsched.relations.topology import Role, Topology, roles_of
+from flowsched.scale import cluster_checks
 from flowsched.scale.places import PlacesTable
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, CostModel
 from flowsched.scale.price_table import PriceTable, checked_prices
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
-from flowsched.scale.topology import Role, Topology, roles_of
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
-UNLIMITED = kernels.UNLIMITED
 FREE, PENDING, RUNNING = 0, 1, 2
 CPU = 0
 """The column of ``cpu`` in every array by resource."""

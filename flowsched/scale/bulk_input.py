@@ -14,16 +14,15 @@ from typing import ClassVar
 import numpy as np
 
 from flowsched.cluster.fleet import Fleet, FleetMachines
+from flowsched.cluster.machine_rows import UNLIMITED, LoadedMachines
 from flowsched.cluster.settings import Settings
+from flowsched.pricing.linear.policies.flow import FlowCostModel, linear
 from flowsched.pricing.spread_prices import SPREADING
 from flowsched.relations.relation import TaskGroup
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.demand import Demand
 from flowsched.scale.fleet_kernels import machine_arrays
-from flowsched.scale.kernels import UNLIMITED
-from flowsched.scale.machine_arrays import LoadedMachines
-from flowsched.scale.policies.flow import FlowCostModel, linear
 from flowsched.scale.policy import ClassPrices, CostModel, Feature
 from flowsched.scale.restricted import coarsen
 from flowsched.scale.round import RoundSettings

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from flowsched.cluster.machine_rows import FIXED
 from flowsched.records.record import plain_timings
 from flowsched.relations.relation import TaskGroup
+from flowsched.relations.topology import read_topology_counts
 from flowsched.scale.bulk_input import BulkInput
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.demand import ALWAYS_WORTH_IT, Demand
-from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.network_trace import NetworkTrace, PlacedCosts, RoundHead
 from flowsched.scale.places import read_places
 from flowsched.scale.policy import ClassPrices, CostModel
@@ -23,7 +24,6 @@ from flowsched.scale.recorded import RecordedPolicy, read_class, read_machines, 
 from flowsched.scale.round import Level, RoundOutcome, Rounds
 from flowsched.scale.round_state import BulkRoundState
 from flowsched.scale.task_class import MachineKind, TaskClass
-from flowsched.scale.topology import read_topology_counts
 from flowsched.scale.waiting import survey
 from flowsched.solvers import Solver
 from flowsched.support.arrays import IntArray

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from flowsched.cluster.fleet import Fleet
+from flowsched.pricing.linear import kernels
 from flowsched.relations.relation import TaskGroup
-from flowsched.scale import kernels
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.bulk_input import BulkInput, input_of_fleet
 from flowsched.scale.bulk_outcome import BulkOutcome, BulkPlacement, Leftover

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.scale import kernels
+from flowsched.cluster.machine_rows import FIXED
+from flowsched.pricing.linear import kernels
 from flowsched.scale.compaction import Compaction
-from flowsched.scale.machine_arrays import FIXED
 from flowsched.support.arrays import FloatArray, IntArray
 
 

@@ -24,11 +24,12 @@ from functools import cached_property
 import numpy as np
 
 from flowsched.cluster.decision import Certificate
+from flowsched.cluster.machine_rows import FIXED
 from flowsched.network.network import potentials
-from flowsched.scale import bound_kernels, kernels
+from flowsched.pricing.linear import kernels
+from flowsched.scale import bound_kernels
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import Compaction
-from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.network import ScaleNetwork
 from flowsched.scale.waiting import Waiting
 from flowsched.solvers import Solution

@@ -10,7 +10,7 @@ from typing import Any
 
 from flowsched.cluster.settings_form import CHANGE_SETTINGS, SETTING_NAMES, TRUE
 from flowsched.errors import PolicyError
-from flowsched.scale.policies import ALIASES, COST_MODELS, describe_cost_model, make_cost_model
+from flowsched.pricing.linear.policies import ALIASES, COST_MODELS, describe_cost_model, make_cost_model
 from flowsched.scale.policy import ClassPrices, CostModel, Feature, labels_of
 from flowsched.scale.task_class import MachineKind, TaskClass
 from flowsched_models.document import InputError, Problem, name_help, nearest

@@ -15,9 +15,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from flowsched.scale import kernels
-from flowsched.scale.bulk_cluster import CPU, UNLIMITED, BulkCluster
-from flowsched.scale.machine_arrays import FIXED
+from flowsched.cluster.machine_rows import FIXED, UNLIMITED
+from flowsched.pricing.linear import kernels
+from flowsched.scale.bulk_cluster import CPU, BulkCluster
 from flowsched.scale.policy import Feature
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from flowsched.pricing.linear.kernels import Model
 from flowsched.scale.compiled import compiled
-from flowsched.scale.kernels import Model
 from flowsched.support.arrays import FloatArray, IntArray
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flowsched.cluster.machine_rows import UNLIMITED
 from flowsched.scale import exchange_kernels as kernels
 from flowsched.scale.candidate_index import CandidateIndex
 from flowsched.scale.certificate import Evidence
-from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.pairs import pair_costs
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray, ranks
 

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flowsched.cluster.machine_rows import FIXED, UNLIMITED
 from flowsched.scale.compiled import borrowing, compiled
-from flowsched.scale.kernels import UNLIMITED
-from flowsched.scale.machine_arrays import FIXED
 from flowsched.support.arrays import FloatArray, IntArray
 
 

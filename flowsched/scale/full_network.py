@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flowsched.cluster.machine_rows import FIXED
 from flowsched.network.network import Network
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import Compaction, tier_of
-from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.migration import emptied_of
 from flowsched.scale.network import cost_scale, crowding_per_unit
 from flowsched.scale.waiting import Waiting, survey

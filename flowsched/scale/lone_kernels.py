@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from flowsched.cluster.machine_rows import FIXED
 from flowsched.scale.compiled import borrowing, compiled
 from flowsched.scale.fleet_kernels import FleetArrays, pressure_limit, slope_reading
-from flowsched.scale.machine_arrays import FIXED
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 NEAR = 1e-6
@@ -66,7 +66,7 @@ def free_on(row: int, column: int, machines: FleetArrays) -> int:
 
 @compiled
 def share_in_use(row: int, cpu: int, memory: int, machines: FleetArrays) -> float:
-    """Rank of a machine among those with its price, weighed as :func:`~flowsched.scale.machine_arrays.ties` does."""
+    """Rank of a machine among those with its price, weighed as :func:`~flowsched.cluster.machine_rows.ties` does."""
     known, shares = 0.0, np.zeros(2)
     for i, column in enumerate((cpu, memory)):
         if column >= 0 and machines.allocatable[row, column] > 0:

@@ -19,13 +19,13 @@ import numpy as np
 
 from flowsched.cluster.decision import Certificate
 from flowsched.cluster.fleet import Fleet, FleetMachines
+from flowsched.cluster.machine_rows import FIXED
 from flowsched.scale.bulk_input import BulkPrices, input_of_machines
 from flowsched.scale.bulk_outcome import BulkOutcome, BulkPlacement
 from flowsched.scale.bulk_round import decide
 from flowsched.scale.demand import Demand
 from flowsched.scale.fleet_kernels import slope_reading
 from flowsched.scale.lone_kernels import lone_place
-from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.round import RoundSettings
 from flowsched.solvers import Solver, make_solver
 

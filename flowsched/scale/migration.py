@@ -18,9 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flowsched.cluster.machine_rows import UNLIMITED
 from flowsched.cluster.settings import HYSTERESIS, QUIET_S, Settings
-from flowsched.scale import kernels
-from flowsched.scale.bulk_cluster import UNLIMITED, BulkCluster
+from flowsched.pricing.linear import kernels
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.cluster_copy import copied
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from flowsched.pricing.linear.kernels import Model, cost_beside, place_cost, put, takes
 from flowsched.scale.compiled import borrowing, compiled
-from flowsched.scale.kernels import Model, cost_beside, place_cost, put, takes
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 LEAST_NET = 1e-9

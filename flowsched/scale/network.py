@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flowsched.cluster.machine_rows import FIXED
 from flowsched.network.network import Network
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import RUNGS, Compaction, tier_of
-from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.restricted import RestrictedClasses
 from flowsched.scale.waiting import Waiting
 from flowsched.support.arrays import FloatArray, IntArray

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.scale.compiled import borrowing, compiled
-from flowsched.scale.kernels import (
+from flowsched.pricing.linear.kernels import (
     LEAST_GAIN,
     Model,
     cost_beside,
@@ -17,6 +16,7 @@ from flowsched.scale.kernels import (
     takes_at,
     tie_of,
 )
+from flowsched.scale.compiled import borrowing, compiled
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 STEP = 1e-9

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.scale.kernels import Model
+from flowsched.pricing.linear.kernels import Model
 from flowsched.support.arrays import FloatArray, IntArray
 
 

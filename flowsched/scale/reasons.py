@@ -7,11 +7,10 @@ from enum import StrEnum
 
 import numpy as np
 
+from flowsched.cluster.machine_rows import FIXED, UNLIMITED
 from flowsched.cluster.snapshot import MILLI
-from flowsched.scale import kernels
+from flowsched.pricing.linear import kernels
 from flowsched.scale.bulk_cluster import PENDING, BulkCluster
-from flowsched.scale.kernels import UNLIMITED
-from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.round import RoundOutcome
 from flowsched.scale.round_relations import RoundRelations
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from flowsched.cluster.decision import Certificate
+from flowsched.cluster.machine_rows import FIXED, UNLIMITED
+from flowsched.pricing.linear import kernels
 from flowsched.records.record import (
     NETWORK_PART,
     finite_or_none,
@@ -22,12 +24,9 @@ from flowsched.records.record import (
     record_head,
 )
 from flowsched.relations.topology_counts import TopologyCounts
-from flowsched.scale import kernels
 from flowsched.scale.bulk_cluster import CPU
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.compaction import buckets_of, middles_of
-from flowsched.scale.kernels import UNLIMITED
-from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.network import ScaleNetwork
 from flowsched.scale.network_trace import NetworkTrace, Present, Roll
 from flowsched.scale.policy import Feature

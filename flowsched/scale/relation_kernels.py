@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flowsched.pricing.linear.kernels import Model, place_cost, prices_at, put, takes, takes_at, tie_of
 from flowsched.scale.compiled import borrowing, compiled
-from flowsched.scale.kernels import Model, place_cost, prices_at, put, takes, takes_at, tie_of
 from flowsched.scale.packing_kernels import STEP
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.scale import kernels
+from flowsched.pricing.linear import kernels
 from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
 from flowsched.scale.drain_kernels import by_end, soonest
 from flowsched.scale.round_state import BulkRoundState

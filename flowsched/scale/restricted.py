@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.scale import kernels
+from flowsched.cluster.machine_rows import FIXED
+from flowsched.pricing.linear import kernels
 from flowsched.scale.bulk_cluster import PENDING, BulkCluster
 from flowsched.scale.compaction import Compaction
-from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.round_relations import RoundRelations
 from flowsched.scale.waiting import Waiting
 from flowsched.support.arrays import FloatArray, IntArray

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flowsched.pricing.linear.kernels import Model
 from flowsched.scale import room_kernels
 from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.kernels import Model
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 _NONE: IntArray = np.zeros(0, dtype=np.int64)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from flowsched.cluster.machine_rows import UNLIMITED
+from flowsched.pricing.linear.kernels import Model
 from flowsched.relations.relation import RelationKind
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.relations.topology_filter import TopologyFilter
 from flowsched.scale import relation_kernels as kernels
 from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.kernels import UNLIMITED, Model
 from flowsched.support.arrays import BoolArray, IntArray
 
 _CODE = {

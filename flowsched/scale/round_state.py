@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flowsched.pricing.linear import kernels
 from flowsched.relations.topology_counts import TopologyCounts
-from flowsched.scale import kernels, packing_kernels, relation_kernels, trade_kernels
+from flowsched.scale import packing_kernels, relation_kernels, trade_kernels
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.candidate_index import CandidateIndex
 from flowsched.scale.certificate import Evidence

@@ -14,12 +14,12 @@ from flowsched.cluster.decision import Certificate, Decisions, Placement, Postpo
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Snapshot, Task, cores_beside
 from flowsched.errors import EventError
+from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
 from flowsched.scale.changed_round import ChangedRound, changed_round, started_of
 from flowsched.scale.changes import History, change_running
 from flowsched.scale.choice import GuardedCostModel, user_name
 from flowsched.scale.network_trace import NetworkTrace, RoundHead
-from flowsched.scale.policies.flow import FlowCostModel
 from flowsched.scale.policy import CostModel
 from flowsched.scale.reasons import Closing, Reason, leaving, why_all
 from flowsched.scale.record import network_record

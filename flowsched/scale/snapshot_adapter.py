@@ -16,7 +16,7 @@ from operator import attrgetter
 import numpy as np
 
 from flowsched.cluster.snapshot import MILLI, Machine, Service, Snapshot, Task
-from flowsched.pricing.headroom import headroom, job_behaviour, service_pressure
+from flowsched.pricing.linear.headroom import headroom, job_behaviour, service_pressure
 from flowsched.relations.relation import RelationKind
 from flowsched.scale.places import Places
 from flowsched.scale.policy import CostModel, labels_of

@@ -12,19 +12,19 @@ from dataclasses import replace
 
 import numpy as np
 
+from flowsched.cluster.machine_rows import FIXED, amounts, own_readings
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, by_machine
+from flowsched.relations.topology import Topology, roles_of
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.bulk_input import BOUND_STEPS, BulkInput
 from flowsched.scale.demand import Demand
-from flowsched.scale.machine_arrays import FIXED, amounts, own_readings
 from flowsched.scale.places import ANYWHERE
 from flowsched.scale.policy import CostModel
 from flowsched.scale.price_table import checked_prices
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.snapshot_adapter import ClassContext, SnapshotAdapter, class_key
 from flowsched.scale.task_class import TaskClass
-from flowsched.scale.topology import Topology, roles_of
 from flowsched_models.runtime import HostFactory
 
 Behaviours = Mapping[str, tuple[float, float]]

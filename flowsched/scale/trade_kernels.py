@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from flowsched.pricing.linear.kernels import LEAST_GAIN, MANY, Model, cost_beside, place_cost, prices_at, put, takes
 from flowsched.scale.compiled import borrowing, compiled
-from flowsched.scale.kernels import LEAST_GAIN, MANY, Model, cost_beside, place_cost, prices_at, put, takes
 from flowsched.support.arrays import FloatArray, IntArray
 
 TRIES = 16

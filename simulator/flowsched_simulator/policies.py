@@ -25,9 +25,9 @@ from flowsched.disaggregation.registry import (
 )
 from flowsched.disaggregation.scheduler import DisaggregationScheduler, forbid_unknown
 from flowsched.planner.rules import PlanRules
+from flowsched.pricing.linear.policies import COST_MODELS, describe_cost_model
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale import choice
-from flowsched.scale.policies import COST_MODELS, describe_cost_model
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.scheduler import NetworkScheduler, forbid_devices
 from flowsched.solvers import make_solver

@@ -13,8 +13,8 @@ from flowsched.cluster.decision import Decisions, Scheduler
 from flowsched.cluster.snapshot import Reservation, Snapshot, Task
 from flowsched.inspector.explanation import explain
 from flowsched.inspector.record_view import RecordView
+from flowsched.pricing.linear.policies.registry import COST_MODELS
 from flowsched.relations.relation import TaskGroup
-from flowsched.scale.policies.registry import COST_MODELS
 from flowsched.scale.scheduler import NetworkScheduler
 from flowsched.solvers import make_solver
 

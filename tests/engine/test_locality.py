@@ -23,7 +23,7 @@ from benchmarks.quincy.network import build_network
 from benchmarks.quincy.rounds import LocalityRounds
 from benchmarks.quincy.tasks import DataTasks
 from benchmarks.quincy_rounds import measure_quincy, measure_quincy_incremental
-from flowsched.scale.policies.locality_prices import LocalityPrices
+from flowsched.pricing.linear.policies.locality_prices import LocalityPrices
 from flowsched.solvers.networkx import NetworkxSolver
 from flowsched.solvers.ortools import OrtoolsSolver
 from flowsched.support.arrays import IntArray

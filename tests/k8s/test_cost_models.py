@@ -19,6 +19,7 @@ from model_server import ModelServer
 from test_snapshot_decisions import APART, SITUATIONS, gang, job, nodes, read_back
 
 from builders import any_of, read_anew
+from flowsched.cluster.machine_rows import FIXED
 from flowsched.cluster.settings import Settings
 from flowsched.inspector.change import parse_changes
 from flowsched.inspector.explanation import explain
@@ -26,10 +27,9 @@ from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import differences, replay
 from flowsched.inspector.summary import render_summary
 from flowsched.inspector.whatif import what_if
+from flowsched.pricing.linear.policies import registry
 from flowsched.records.record_file import pack_record, read_record
 from flowsched.scale import choice
-from flowsched.scale.machine_arrays import FIXED
-from flowsched.scale.policies import registry
 from flowsched.scale.scheduler import solve_network_round
 from flowsched_k8s import names
 from flowsched_k8s.changes import Seen

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from builders import CATALOGUE
-from flowsched.pricing.headroom import headroom
+from flowsched.pricing.linear.headroom import headroom
 from flowsched_k8s.services.latency import ServiceWish, choose_curve
 from flowsched_models.machine import MachineType
 

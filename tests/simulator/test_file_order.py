@@ -15,7 +15,7 @@ from builders import snapshot, task
 from flowsched import load_snapshot, solve
 from flowsched.cli import flowsched
 from flowsched.cluster.snapshot_dump import dump_snapshot
-from flowsched.scale.policies import COST_MODELS
+from flowsched.pricing.linear.policies import COST_MODELS
 from flowsched_models.document import InputError
 from flowsched_simulator import Run, make_scenario, simulate
 from flowsched_simulator.baselines.registry import BASELINES

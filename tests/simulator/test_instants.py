@@ -15,7 +15,7 @@ from benchmarks.exact_runs import CORES, round_jobs, scenario_of, started, trace
 from benchmarks.integer_loop import Job, starts_of
 from flowsched.cluster.decision import Decisions, Placement
 from flowsched.cluster.snapshot import Snapshot
-from flowsched.scale.policies import COST_MODELS
+from flowsched.pricing.linear.policies import COST_MODELS
 from flowsched_models.execution import INSTANT_S
 from flowsched_simulator import EngineOptions, Options, Run, Scenario, make_scenario, simulate
 from flowsched_simulator.baselines.availability import Availability, Ends

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flowsched.scale.policies.registry import COST_MODELS
+from flowsched.pricing.linear.policies.registry import COST_MODELS
 from flowsched_simulator import load_scenario, simulate
 
 RESERVING = ("flow", *COST_MODELS)

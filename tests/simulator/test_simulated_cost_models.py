@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 
 from builders import read_anew
 from flowsched.cli import flowsched
+from flowsched.pricing.linear.policies import COST_MODELS
+from flowsched.pricing.linear.policies.trivial import TrivialPolicy
 from flowsched.records.record_file import load_record
-from flowsched.scale.policies import COST_MODELS
-from flowsched.scale.policies.trivial import TrivialPolicy
 from flowsched_simulator import EngineOptions, load_scenario, simulate
 from flowsched_simulator.policies import describe, is_cost_model
 from flowsched_simulator.run import Run
@@ -186,7 +186,7 @@ def test_a_setting_that_one_of_them_reads_is_fine() -> None:
 def test_one_policy_described() -> None:
     text = run("policies", "flow-network").output
     assert text.startswith("flow-network: Least slow-down")
-    assert "source: flowsched.scale.policies.flow:FlowCostModel, of flowsched\n" in text
+    assert "source: flowsched.pricing.linear.policies.flow:FlowCostModel, of flowsched\n" in text
     assert "  flow-network.waiting             inf\n" in text
     assert "  plan.cores              shared\n" in run("policies", "flow+plan").output
     assert run("policies", "lpt").output.endswith("settings: none\n")

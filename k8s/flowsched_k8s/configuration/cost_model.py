@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from flowsched.pricing.linear.policies import COST_MODELS
+from flowsched.pricing.linear.policies.coco import CLASSES
 from flowsched.scale import choice
-from flowsched.scale.policies import COST_MODELS
-from flowsched.scale.policies.coco import CLASSES
 from flowsched.scale.policy import CostModel
 from flowsched_k8s import names
 from flowsched_k8s.configuration.configuration import CostModelChoice

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import MILLI
-from flowsched.pricing.headroom import Headroom, headroom, job_behaviour, service_pressure
+from flowsched.pricing.linear.headroom import Headroom, headroom, job_behaviour, service_pressure
 from flowsched_k8s import names
 from flowsched_k8s.configuration.configuration import EVERY_NAMESPACE
 from flowsched_k8s.instructions import PodKey

@@ -8,7 +8,7 @@ from typing import Any
 
 from flowsched.cluster.decision import Scheduler
 from flowsched.disaggregation.registry import DISAGGREGATION_POLICIES
-from flowsched.scale.policies import ALIASES, COST_MODELS
+from flowsched.pricing.linear.policies import ALIASES, COST_MODELS
 from flowsched.support.registry import Registry
 from flowsched_models.document import InputError
 from flowsched_simulator.baselines.baseline import Baseline

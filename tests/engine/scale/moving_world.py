@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from flowsched.cluster.machine_rows import FIXED, UNLIMITED
 from flowsched.cluster.settings import Settings
-from flowsched.scale.bulk_cluster import RUNNING, UNLIMITED, BulkCluster
+from flowsched.pricing.linear.policies.flow import FlowCostModel
+from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
 from flowsched.scale.full_round import propose
-from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.migration import Moves, carry_out
-from flowsched.scale.policies.flow import FlowCostModel
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.solvers import make_solver
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from flowsched.cluster.machine_rows import FIXED
 from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.policy import CostModel
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass

@@ -21,10 +21,10 @@ from small_worlds import (
     varied,
 )
 
+from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.network import ScaleNetwork, build_network
-from flowsched.scale.policies.flow import FlowCostModel
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.waiting import Waiting, survey
 from flowsched.solvers import make_solver

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flowsched.pricing.linear.policies.flow import HEADROOM, PRESSURE, FlowCostModel
 from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.policies.flow import HEADROOM, PRESSURE, FlowCostModel
 from flowsched.scale.policy import CostModel
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flowsched.cluster.machine_rows import FIXED, UNLIMITED
 from flowsched.errors import EventError
-from flowsched.scale.bulk_cluster import PENDING, RUNNING, UNLIMITED, BulkCluster
-from flowsched.scale.machine_arrays import FIXED
-from flowsched.scale.policies.flow import HEADROOM, PRESSURE, FlowCostModel
+from flowsched.pricing.linear.policies.flow import HEADROOM, PRESSURE, FlowCostModel
+from flowsched.scale.bulk_cluster import PENDING, RUNNING, BulkCluster
 from flowsched.scale.policy import ClassPrices, Feature
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 

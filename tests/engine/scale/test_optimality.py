@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scale_world import Draw, World, decide, draw_world, varied, worlds
 
+from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.exact import ExactLevel
-from flowsched.scale.policies.flow import FlowCostModel
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.small_round import bound_prices
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass

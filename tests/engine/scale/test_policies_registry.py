@@ -14,7 +14,7 @@ import pytest
 
 from builders import read_anew
 from flowsched.errors import PolicyError
-from flowsched.scale.policies import COST_MODELS, describe_cost_model, make_cost_model, registry
+from flowsched.pricing.linear.policies import COST_MODELS, describe_cost_model, make_cost_model, registry
 
 OURS = ("flow-network", "quincy", "load-spreading", "coco", "shortest-job-first", "trivial")
 DOCS = Path(__file__).parents[3] / "docs"
@@ -46,7 +46,7 @@ def test_the_older_name_is_understood_and_not_listed() -> None:
 
 def test_a_description_has_the_place_and_what_settings_are() -> None:
     notes = describe_cost_model("load-spreading")
-    assert (notes.package, notes.place) == ("", "flowsched.scale.policies.load_spreading:LoadSpreadingPolicy")
+    assert (notes.package, notes.place) == ("", "flowsched.pricing.linear.policies.load_spreading:LoadSpreadingPolicy")
     assert {s.name: s.kind for s in notes.settings}["by_size"] == "bool"
     assert COST_MODELS.is_ours("coco") and not COST_MODELS.is_ours("rent")
     assert COST_MODELS.place("rent") == ""
@@ -61,10 +61,10 @@ def test_numbers_that_are_none_have_one_wording(value: float) -> None:
 def test_nothing_is_loaded_before_it_is_asked_for() -> None:
     code = (
         "import sys\n"
-        "from flowsched.scale.policies import COST_MODELS, make_cost_model\n"
+        "from flowsched.pricing.linear.policies import COST_MODELS, make_cost_model\n"
         "list(COST_MODELS)\n"
         "make_cost_model('trivial')\n"
-        "print([m for m in ('coco', 'flow', 'quincy') if f'flowsched.scale.policies.{m}' in sys.modules])\n"
+        "print([m for m in ('coco', 'flow', 'quincy') if f'flowsched.pricing.linear.policies.{m}' in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -196,7 +196,7 @@ def test_the_documented_policy_of_an_outsider_is_found_made_and_described(
 
 def test_a_function_may_make_a_policy_and_ask_for_a_setting(installed: Callable[[str, str], None]) -> None:
     installed(
-        "from flowsched.scale.policies.trivial import TrivialPolicy\n"
+        "from flowsched.pricing.linear.policies.trivial import TrivialPolicy\n"
         "def make(cost):\n    return TrivialPolicy(place=cost)\n",
         "dear = vendor_policy:make",
     )

@@ -7,7 +7,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from flowsched.scale import kernels, trade_kernels
+from flowsched.cluster.machine_rows import UNLIMITED
+from flowsched.pricing.linear import kernels
+from flowsched.scale import trade_kernels
 from flowsched.support.arrays import FloatArray, IntArray
 
 MACHINES, CLASSES, FEATURES = 6, 4, 3
@@ -99,7 +101,7 @@ def test_full_machines_are_looked_through_once_where_their_tasks_can_go_nowhere(
     model, _, _ = make_model(0)
     model = model._replace(
         kind=np.zeros(machines, dtype=np.int64),
-        limits=np.full((machines, 1), kernels.UNLIMITED),
+        limits=np.full((machines, 1), UNLIMITED),
         base=np.zeros((2, 1)),
         coefficients=np.array([[1.0], [0.0]]),
         factors=np.ones((1, 1)),

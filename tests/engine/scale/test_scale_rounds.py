@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scale_world import ODD, REAL_SIZES, Draw, decide, draw_world
 
 from flowsched.network.network import Network
-from flowsched.scale import kernels
+from flowsched.pricing.linear import kernels
+from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import MAX_TIERS
-from flowsched.scale.policies.flow import FlowCostModel
 from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import Rounds, RoundSettings
 from flowsched.scale.round_state import BulkRoundState

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scale_world import Draw, World, breaches, compacted, decide, draw_world, worlds
 
+from flowsched.pricing.linear.policies.trivial import TrivialPolicy
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import MAX_TIERS, Compaction, largest_sums, tier_widths
-from flowsched.scale.policies.trivial import TrivialPolicy
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 

@@ -15,8 +15,8 @@ sys.path.append(str(Path(__file__).parents[3]))  # benchmarks are no part of wha
 
 from benchmarks.uncompacted import build_uncompacted, exact_prices, room_by_class
 from flowsched.network.network import Network
+from flowsched.pricing.linear.policies.trivial import TrivialPolicy
 from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.policies.trivial import TrivialPolicy
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.solvers import Status, make_solver
 

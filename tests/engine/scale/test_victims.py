@@ -13,9 +13,9 @@ from moving_world import a_class, cluster_of, overcommitted, run, spec, wait
 from scale_world import Draw, World, draw_world, worlds
 from test_migration_random import crowd
 
+from flowsched.cluster.machine_rows import FIXED, UNLIMITED
 from flowsched.cluster.settings import Settings
-from flowsched.scale.bulk_cluster import PENDING, RUNNING, UNLIMITED, BulkCluster
-from flowsched.scale.machine_arrays import FIXED
+from flowsched.scale.bulk_cluster import PENDING, RUNNING, BulkCluster
 from flowsched.scale.preemption import PreemptionPlanner, Preemptions, carry_out
 from flowsched.scale.round import Rounds, RoundSettings
 from flowsched.solvers import make_solver

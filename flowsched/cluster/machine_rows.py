@@ -9,13 +9,14 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.policy import Feature
 from flowsched.scale.task_class import MachineKind, MachineSpec
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 FIXED = 1 << 24
 """Features are summed in units of 1/FIXED."""
+UNLIMITED = 1 << 60
+"""A limit that no reading reaches."""
 
 
 @dataclass(eq=False)
@@ -33,7 +34,7 @@ class LoadedMachines:
     readings: IntArray
     """By machine and feature, in units of 1/FIXED: with all that runs there."""
     limits: IntArray
-    """In the same units; ``kernels.UNLIMITED`` where there is none."""
+    """In the same units; ``UNLIMITED`` where there is none."""
 
 
 class MachineRows:

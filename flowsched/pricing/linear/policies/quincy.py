@@ -3,9 +3,9 @@
 After M. Isard, V. Prabhakaran, J. Currey, U. Wieder, K. Talwar, A. Goldberg, "Quincy: Fair Scheduling for Distributed
 Computing Clusters" (SOSP 2009, section 4): a machine that holds part of the input costs the rest, a rack at most what its
 worst machine does, the cluster at most what the worst of all does; only machines and racks with a share of the input are
-preferred. Prices and defaults are :mod:`flowsched.scale.policies.locality_prices`. In Quincy's own network every task and
-every machine is a node of its own. Here tasks with input in the same places are one class and machines with the same labels
-one group: right for racks, and wasteful for machines, since a label per machine leaves nothing to fold.
+preferred. Prices and defaults are :mod:`flowsched.pricing.linear.policies.locality_prices`. In Quincy's own network every
+task and every machine is a node of its own. Here tasks with input in the same places are one class and machines with equal
+labels one group: right for racks, and wasteful for machines, since a label per machine leaves nothing to fold.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import ClassVar
 import numpy as np
 
 from flowsched.cluster.knowledge import Knowledge
-from flowsched.scale.policies.checks import above_zero, number, whole, word
-from flowsched.scale.policies.locality_prices import LocalityPrices
+from flowsched.pricing.linear.policies.checks import above_zero, number, whole, word
+from flowsched.pricing.linear.policies.locality_prices import LocalityPrices
 from flowsched.scale.policy import ClassPrices, NoFeatures
 from flowsched.scale.task_class import MachineKind, TaskClass
 

@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowsched.scale.compiled import borrowing, compiled
+from flowsched.cluster.machine_rows import UNLIMITED
+from flowsched.pricing.linear.compiled import borrowing, compiled
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
-UNLIMITED = 1 << 60
-"""A limit that no reading reaches."""
 MANY = 1 << 30
 """More tasks than any machine takes."""
 LEAST_GAIN = 1e-9

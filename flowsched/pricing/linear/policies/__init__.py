@@ -6,7 +6,7 @@ Importing this imports no policy: a file is loaded when its policy is asked for.
 from __future__ import annotations
 
 from flowsched.errors import PolicyError
-from flowsched.scale.policies.registry import (
+from flowsched.pricing.linear.policies.registry import (
     ALIASES,
     COST_MODELS,
     PolicyNotes,

@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 
 from flowsched.cluster.knowledge import Knowledge
-from flowsched.scale.policies.checks import above_zero, number
+from flowsched.pricing.linear.policies.checks import above_zero, number
 from flowsched.scale.policy import ClassPrices, Feature
 from flowsched.scale.task_class import MachineKind, TaskClass
 

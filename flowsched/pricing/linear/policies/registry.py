@@ -17,12 +17,12 @@ from flowsched_models.document import Problem, name_help
 GROUP = "flowsched.policies"
 """Entry points of this group are policies of other packages: ``name = "module:Class"``."""
 _BUILT_IN = {
-    "flow-network": "flowsched.scale.policies.flow:FlowCostModel",
-    "quincy": "flowsched.scale.policies.quincy:QuincyPolicy",
-    "load-spreading": "flowsched.scale.policies.load_spreading:LoadSpreadingPolicy",
-    "coco": "flowsched.scale.policies.coco:CocoPolicy",
-    "shortest-job-first": "flowsched.scale.policies.shortest_job_first:ShortestJobFirstPolicy",
-    "trivial": "flowsched.scale.policies.trivial:TrivialPolicy",
+    "flow-network": "flowsched.pricing.linear.policies.flow:FlowCostModel",
+    "quincy": "flowsched.pricing.linear.policies.quincy:QuincyPolicy",
+    "load-spreading": "flowsched.pricing.linear.policies.load_spreading:LoadSpreadingPolicy",
+    "coco": "flowsched.pricing.linear.policies.coco:CocoPolicy",
+    "shortest-job-first": "flowsched.pricing.linear.policies.shortest_job_first:ShortestJobFirstPolicy",
+    "trivial": "flowsched.pricing.linear.policies.trivial:TrivialPolicy",
 }
 ALIASES = {"flow": "flow-network"}
 """Names that are understood beside the listed ones; to users of the command line ``flow`` is the search."""

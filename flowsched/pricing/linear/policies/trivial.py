@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from flowsched.cluster.knowledge import Knowledge
-from flowsched.scale.policies.checks import number
+from flowsched.pricing.linear.policies.checks import number
 from flowsched.scale.policy import ClassPrices, NoFeatures
 from flowsched.scale.task_class import MachineKind, TaskClass
 

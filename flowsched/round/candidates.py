@@ -24,6 +24,7 @@ from flowsched.pricing.goals import REFERENCE_RUN_S
 from flowsched.pricing.sharing_kernel import sharing_prices
 from flowsched.relations.domain_counts import DomainCounts
 from flowsched.relations.relation import MACHINE
+from flowsched.round.candidate_kernel import cheapest_first
 from flowsched.round.cluster_arrays import ClusterArrays
 from flowsched.round.makespan import more_expected
 from flowsched.round.ties import in_steps, packs
@@ -44,8 +45,12 @@ def look(snapshot: Snapshot, hosts: HostFactory, settings: Settings) -> View:
     longest_first = settings.objective == "makespan" and not more_expected(snapshot)
     if most <= 0 or len(snapshot.machines) <= MANY_MACHINES or not snapshot.pending:
         return compact(snapshot, hosts, None, longest_first)
-    candidates = _Draw(ClusterArrays(snapshot, hosts, settings), settings).candidates()
-    return compact(snapshot, hosts, candidates, longest_first)
+    return compact(snapshot, hosts, draw(snapshot, hosts, settings), longest_first)
+
+
+def draw(snapshot: Snapshot, hosts: HostFactory, settings: Settings) -> Candidates:
+    """The candidates of all tasks that wait, however many machines there are."""
+    return _Draw(ClusterArrays(snapshot, hosts, settings), settings).candidates()
 
 
 class _Draw:
@@ -138,19 +143,24 @@ class _Draw:
         """
         cluster = self.cluster
         price = in_steps(price)
-        sign = 1 if packs(self.settings, task) else -1
-        # Of equal prices those that the order of ties has first.
-        order = np.lexsort((rank[rows], sign * cluster.free.memory_mib[rows], sign * cluster.free.milli[rows], price))
         if self.domain_counts is not None and self.domain_counts.concerns(task):
-            return self._related(task, rows[order], wanted, self.domain_counts)
-        in_order = price[order]
-        repeated = np.arange(len(order)) - np.searchsorted(in_order, in_order)
-        ranked = rows[order[repeated <= alike]]
+            ranked = self._ranked(task, rows, price, rank, len(rows), len(rows))
+            return self._related(task, ranked, wanted, self.domain_counts)
+        first = self._ranked(task, rows, price, rank, wanted, alike)
+        if not cluster.serves[first].any():
+            return list(first.tolist())
+        ranked = self._ranked(task, rows, price, rank, len(rows), alike)
         found = self._welcoming(task, ranked, wanted)
         if cluster.serves[found].any():
             found += ranked[~cluster.serves[ranked]][:wanted].tolist()
             found += self._welcoming(task, rows[np.argsort(rank[rows], kind="stable")], self.settings.candidates)
         return found
+
+    def _ranked(self, task: Task, rows: IntArray, price: FloatArray, rank: IntArray, most: int, alike: int) -> IntArray:
+        """The first ``most`` of some machines in order of price; of equal ones those that the order of ties has first."""
+        free, found = self.cluster.free, np.empty(min(most, len(rows)), np.int64)
+        sign = 1 if packs(self.settings, task) else -1
+        return found[: cheapest_first(price, free.milli, free.memory_mib, rank, rows, sign, alike, found)]
 
     def _welcoming(self, task: Task, rows: IntArray, wanted: int) -> list[int]:
         """The first of some machines, without those whose services' goals the task would break alone."""
@@ -232,11 +242,12 @@ class _Draw:
             cluster.free.milli / MILLI,
             cluster.free.memory_mib.astype(np.float64),
             cluster.batch_cores,
-            alone_s[cluster.shape] * work.scale,
-            demand[cluster.shape],
+            cluster.shape,
+            alone_s * work.scale,
+            demand,
             arrival,
             np.array(task.widths_milli) / MILLI,
-            settings.slots,
+            *cluster.courses,
             numbers,
             price,
             price_now,
@@ -254,10 +265,15 @@ class _Draw:
 def _mixed(values: IntArray, seed: int) -> IntArray:
     """Numbers that look random, from values and a seed (the finalizer of SplitMix64)."""
     with np.errstate(over="ignore"):
-        mixed = values * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed) * np.uint64(0xD1342543DE82EF95)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+        mixed = values * np.uint64(0x9E3779B97F4A7C15)
+        mixed += np.uint64(seed) * np.uint64(0xD1342543DE82EF95)
+        shifted = mixed >> np.uint64(30)
+        for factor, bits in ((0xBF58476D1CE4E5B9, 27), (0x94D049BB133111EB, 31)):
+            mixed ^= shifted
+            mixed *= np.uint64(factor)
+            np.right_shift(mixed, np.uint64(bits), out=shifted)
+        mixed ^= shifted
+    return mixed
 
 
 def _first(open_: BoolArray, rank: IntArray, most: int) -> IntArray:

@@ -18,8 +18,9 @@ from flowsched.gpu.shapes import GpuShape
 from flowsched.gpu.tie_order import tie_ranks
 from flowsched.pricing.goals import REFERENCE_RUN_S
 from flowsched.pricing.gpu_prices import TIE, GpuMemory, MachineWorth, as_devices, in_whole_steps
-from flowsched.pricing.sharing_kernel import RUNNING_NUMBERS
+from flowsched.pricing.sharing_kernel import RUNNING_NUMBERS, courses, put_in_order
 from flowsched.pricing.topology_prices import MachineSets, SetMemory, demand_for
+from flowsched.round.candidate_kernel import with_room
 from flowsched.round.cluster_layout import LayoutMemory, Place
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 from flowsched_models.pace_table import PaceTable
@@ -46,8 +47,8 @@ class Room:
 
     def fits(self, task: Task, asked: IntArray) -> BoolArray:
         """[machines] where a task has room at its narrowest width; ``asked`` [further resources]."""
-        enough = (self.milli >= task.widths_milli[0]) & (self.memory_mib >= task.memory_mib)
-        found: BoolArray = enough & ((self.units >= asked) | (asked <= 0)).all(axis=1)
+        found = np.empty(len(self.milli), np.bool_)
+        with_room(self.milli, self.memory_mib, self.units, task.widths_milli[0], task.memory_mib, asked, found)
         return found
 
 
@@ -164,6 +165,15 @@ class ClusterArrays:
         )
         return MachineWorth(worth, machines)
 
+    @cached_property
+    def courses(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """When what runs ends if nothing comes, and what is left of it then: see the kernel of that name."""
+        machines, most = self.running.shape[:2]
+        ends_s = np.empty((machines, most))
+        left_s, serial_s = (np.empty((machines, self._settings.slots, most)) for _ in range(2))
+        courses(self.count, self.running, self.batch_cores, ends_s, left_s, serial_s)
+        return ends_s, left_s, serial_s
+
     def asked(self, task: Task) -> IntArray:
         """[further resources] units that a task asks for."""
         found: IntArray = self._units([task.resources])[0]
@@ -247,15 +257,13 @@ class ClusterArrays:
         sensitivity = profiles.sensitivity[job] * self.bandwidth[at]
         cores = width / MILLI
         numbers = [left_s, serial_s, cores, memory, demand, parallel_demand, slope, pressure, sensitivity]
-        # Equal rows alone are interchangeable: sums must not depend on the order of the snapshot.
-        order = np.lexsort((*numbers[::-1], at))
-        here = at[order]
-        self.count: IntArray = np.bincount(at, minlength=len(self.names))
+        self.count: IntArray = np.zeros(len(self.names), np.int64)
         """[machines] running tasks."""
-        place = np.arange(len(at)) - (np.cumsum(self.count) - self.count)[here]
-        self.running: FloatArray = np.zeros((len(self.names), int(self.count.max(initial=0)), RUNNING_NUMBERS))
+        most = int(np.bincount(at, minlength=1).max(initial=0))
+        self.running: FloatArray = np.zeros((len(self.names), most, RUNNING_NUMBERS))
         """[machines, most running, RUNNING_NUMBERS] by work left, the least first."""
-        self.running[here, place] = np.stack(numbers, axis=1)[order]
+        # Equal rows alone are interchangeable: sums must not depend on the order of the snapshot.
+        put_in_order(at, np.stack(numbers, axis=1), self.running, self.count)
         # A plain job holds all its cores for its run time.
         held = np.where(plain, np.maximum(1.0, cores), 1.0)
         work_s = profiles.one_core_s[job, shape] * length_scale * left * held

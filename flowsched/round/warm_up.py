@@ -9,6 +9,7 @@ from flowsched.cluster.gpus import MachineGpus, TaskGpus
 from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, Running, Snapshot, Task
+from flowsched.round.candidates import draw
 from flowsched.round.scheduler import FlowScheduler, begin_round, decide
 from flowsched.solvers import make_solver
 from flowsched_models.catalogue import Catalogue
@@ -24,7 +25,8 @@ def warm_up() -> None:
     now = _small_cluster(None, (None, None))
     hosts, settings = HostFactory(now.catalogue), Settings()
     forecast(hosts.host("any"), [Resident("any", 1.0, 1, (0,), 1.0)])
-    decide(begin_round(compact(now, hosts), hosts, settings), make_solver("ortools"), settings)
+    view = compact(now, hosts, draw(now, hosts, settings))
+    decide(begin_round(view, hosts, settings), make_solver("ortools"), settings)
 
 
 @cache

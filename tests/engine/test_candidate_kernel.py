@@ -1,0 +1,68 @@
+"""The compiled loops that rank candidates, beside sorting everything."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowsched.pricing.sharing_kernel import RUNNING_NUMBERS, put_in_order
+from flowsched.round.candidate_kernel import cheapest_first, with_room
+from flowsched.support.arrays import FloatArray, IntArray
+
+
+def few(draw: st.DrawFn, values: st.SearchStrategy[int], count: int) -> IntArray:
+    return np.array(draw(st.lists(values, min_size=count, max_size=count)), np.int64)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data(), st.integers(1, 40), st.integers(1, 45), st.integers(0, 45), st.sampled_from((1, -1)))
+def test_the_cheapest_are_those_that_a_sort_of_all_has_first(
+    data: st.DataObject, machines: int, most: int, alike: int, sign: int
+) -> None:
+    milli, memory_mib = (few(data.draw, st.integers(-2, 2), machines) for _ in range(2))
+    rank = np.array(data.draw(st.permutations(range(machines))), np.uint64)
+    rows = np.array(data.draw(st.permutations(range(machines)))[: data.draw(st.integers(1, machines))], np.int64)
+    prices = st.sampled_from((0.0, 1.0, 1.5, np.inf))
+    price: FloatArray = np.array(data.draw(st.lists(prices, min_size=len(rows), max_size=len(rows))))
+
+    found = np.full(min(most, len(rows)), -1, np.int64)
+    count = cheapest_first(price, milli, memory_mib, rank, rows, sign, alike, found)
+
+    order = np.lexsort((rank[rows], sign * memory_mib[rows], sign * milli[rows], price))
+    in_order = price[order]
+    repeated = np.arange(len(order)) - np.searchsorted(in_order, in_order)
+    assert found[:count].tolist() == rows[order[repeated <= alike]][: len(found)].tolist()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data(), st.integers(1, 12), st.integers(0, 2))
+def test_room_is_where_nothing_is_short(data: st.DataObject, machines: int, resources: int) -> None:
+    milli, memory_mib, *units = (few(data.draw, st.integers(-1, 3), machines) for _ in range(2 + resources))
+    asked = few(data.draw, st.integers(0, 3), resources)
+    width, needed_mib = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 3))
+    room = np.empty(machines, np.bool_)
+    have = np.array(units, np.int64).reshape(resources, machines).T.copy()
+
+    with_room(milli, memory_mib, have, width, needed_mib, asked, room)
+
+    for m in range(machines):
+        enough = all(asked[r] <= 0 or have[m, r] >= asked[r] for r in range(resources))
+        assert room[m] == (milli[m] >= width and memory_mib[m] >= needed_mib and enough)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data(), st.integers(1, 4), st.integers(0, 12))
+def test_tasks_on_a_machine_are_in_the_order_of_their_numbers(data: st.DataObject, machines: int, tasks: int) -> None:
+    at = few(data.draw, st.integers(0, machines - 1), tasks)
+    number = st.sampled_from((0.0, 1.0, np.inf))
+    rows = data.draw(st.lists(st.tuples(*[number] * RUNNING_NUMBERS), min_size=tasks, max_size=tasks))
+    numbers = np.array(rows, np.float64).reshape(tasks, RUNNING_NUMBERS)
+    running, count = np.zeros((machines, max(1, tasks), RUNNING_NUMBERS)), np.zeros(machines, np.int64)
+
+    put_in_order(at, numbers, running, count)
+
+    for m in range(machines):
+        assert [tuple(row) for row in running[m, : count[m]].tolist()] == sorted(
+            row for row, where in zip(rows, at.tolist(), strict=True) if where == m
+        )

@@ -74,13 +74,12 @@ def as_it_opens(_: Any) -> None:
 
 def demo_network(page: Any) -> None:
     """The first pass of the demo's first round, with arcs that carry nothing."""
-    page.click('[data-view="first"]')
+    page.click('[data-view="passes"]')
     page.click("#zero")
 
 
 def postponed(page: Any) -> None:
-    """A task that waits on purpose, in the drawing of what was decided."""
-    page.click('[data-view="plan"]')
+    """A task that waits on purpose, with its arcs."""
     page.locator(".box.task.waiting").last.click()
 
 

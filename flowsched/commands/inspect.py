@@ -9,7 +9,7 @@ import click
 
 from flowsched.commands.status_line import StepLine
 from flowsched.inspector.consistency import told_as_damage
-from flowsched.inspector.network_choice import choose_network
+from flowsched.inspector.network_choice import FIRST, choose_network
 from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.source import files_of, open_live, open_records, refuse_overwriting
 from flowsched_models.command_line import StrictCommand
@@ -40,7 +40,7 @@ Render = Callable[[], str | bytes]
 @click.option("--dimacs", type=_FILE, metavar="FILE", help="Write a network for other solvers, with its optimum.")
 @click.option("--svg", type=_FILE, metavar="FILE", help="Write a drawing of a network.")
 @click.option("--png", type=_FILE, metavar="FILE", help="The same as PNG.")
-@click.option("--network", metavar="NETWORK", help="first, last, pass:N, or of:TASK, the one that decided on it.")
+@click.option("--network", metavar="NETWORK", help="round, first, pass:N, of:TASK.  [default: round; drawings: first]")
 @click.option("--part", type=click.IntRange(0), metavar="N", help="Of which part of the round.  [default: 0]")
 @click.option("--all-arcs", is_flag=True, help="With --dot, --svg, --png: also arcs without flow.")
 @click.option("--live", is_flag=True, help="The latest record of the running scheduler; leave RECORD out.")
@@ -94,7 +94,7 @@ def inspect(
         if against is not None and html is None:
             raise InputError.one("--against", f"does not go with {option}", "leave one of them out")
         with told_as_damage(*records, *others), StepLine("writing the export" if exports else "writing the record"):
-            renders = _renders(recorded, records, others, places, network or "first", part, all_arcs)
+            renders = _renders(recorded, records, others, places, network, part, all_arcs)
             _write(places, renders)
             text = None
             if as_json:
@@ -152,7 +152,7 @@ def _renders(
     records: list[RecordView],
     others: list[RecordView],
     places: Mapping[str, Path],
-    network: str,
+    network: str | None,
     number: int | None,
     all_arcs: bool,
 ) -> dict[str, Render]:
@@ -160,7 +160,8 @@ def _renders(
     if not places.keys() - {"--html"}:
         return {"--html": lambda: page_of(records, others)}
     chosen = choose_network(recorded, network, number)
-    part, graph, heading = chosen.part, chosen.graph, chosen.heading
+    graph, heading = chosen.graph, chosen.heading
+    drawn = choose_network(recorded, FIRST, number) if network is None else chosen
     from flowsched.inspector.dimacs import render_dimacs
     from flowsched.inspector.dot import render_dot
     from flowsched.inspector.drawing import render_drawing
@@ -171,8 +172,8 @@ def _renders(
         "--dot": lambda: render_dot(recorded, graph, all_arcs, heading),
         "--graphml": lambda: render_graphml(recorded, graph, heading),
         "--dimacs": lambda: render_dimacs(recorded, graph, heading),
-        "--svg": lambda: render_drawing(recorded, part, graph, heading, "svg", all_arcs),
-        "--png": lambda: render_drawing(recorded, part, graph, heading, "png", all_arcs),
+        "--svg": lambda: render_drawing(recorded, drawn.part, drawn.graph, drawn.heading, "svg", all_arcs),
+        "--png": lambda: render_drawing(recorded, drawn.part, drawn.graph, drawn.heading, "png", all_arcs),
     }
 
 

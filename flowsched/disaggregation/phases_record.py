@@ -66,7 +66,6 @@ def phases_record(
                     for i, one in enumerate(solved)
                 ],
                 "decided_by": decided_by,
-                "last_network": None,
                 "goal_s": None,
                 "plan": [_planned(task.name, started.get(task.name)) for task in snapshot.pending],
                 "placements": [plain_value(p) for p in placements],

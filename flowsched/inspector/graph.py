@@ -16,12 +16,13 @@ from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 LAYERS: Mapping[str, int] = {
     "class": 0,
     "task": 0,
+    "running": 0,
     "domain": 1,
     "tier": 2,
     "group": 3,
+    "cores": 2,
+    "later": 2,
     "machine": 3,
-    "arrive": 3,
-    "stay": 3,
     "unscheduled": 3,
     "sink": 4,
 }
@@ -37,10 +38,14 @@ class Graph(Network):
     units: IntArray
     flow: IntArray
     columns: Mapping[str, IntArray]
-    """``slot`` and ``width_milli`` of each move, -1 where an arc is none; empty for networks of groups. Where nodes have
-    members also ``own``: 1 for moves within the machine that the task is on."""
+    """``slot`` and ``width_milli`` of the option that each arc is, -1 where it is none; empty for networks of groups. Of the
+    network of a round also ``own``: 1 for options on the machine that the task is on, or planned for."""
     members: Mapping[int, tuple[str, ...]]
-    """Tasks or machines that one node of a last network stands for, where it is more than one."""
+    """Tasks or machines that one node stands for, where it is more than one; of places in a machine always the machines."""
+    best: IntArray | None = None
+    """An optimal flow, where ``flow``, which was decided, is not."""
+    proof: IntArray | None = None
+    """Potentials that prove the flow optimal, in solver units, where they are known from how the network was made."""
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
@@ -49,7 +54,7 @@ class Graph(Network):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The rest of its label, unique within its kind; empty for the sink and for stay."""
+        """The rest of its label, unique within its kind; empty for the sink."""
         return tuple(label.partition(":")[2] for label in self.nodes)
 
     @property
@@ -59,8 +64,11 @@ class Graph(Network):
 
     @cached_property
     def potentials(self) -> IntArray:
-        """Dual price of every node, in solver units; raises ``ValueError`` if the flow is not optimal."""
-        return potentials(self, self.flow)
+        """Dual price of every node, in solver units; raises ``ValueError`` if the flow is not optimal.
+
+        Where ``best`` is given they are those of it.
+        """
+        return potentials(self, self.optimal_flow) if self.proof is None else self.proof
 
     @cached_property
     def reduced_costs(self) -> IntArray:
@@ -70,10 +78,20 @@ class Graph(Network):
         """
         return self.unit_costs + self.potentials[self.tails] - self.potentials[self.heads]
 
+    @property
+    def optimal_flow(self) -> IntArray:
+        """``best``, or the flow where it is optimal itself."""
+        return self.flow if self.best is None else self.best
+
     @cached_property
     def optimum(self) -> int:
-        """Cost of the flow, in solver units; exact."""
-        return self.cost_of(self.flow)
+        """Cost of an optimal flow, in solver units; exact."""
+        return self.cost_of(self.optimal_flow)
+
+    @property
+    def distance(self) -> float:
+        """What the flow costs more than an optimal one, in units of cost."""
+        return self.in_cost(self.cost_of(self.flow) - self.optimum)
 
     def label(self, node: int) -> str:
         """``kind:name``, as the record has it."""
@@ -104,7 +122,7 @@ class Graph(Network):
         return self.members.get(node, (self.names[node],))
 
     def machines_of(self, arc: int, own: str | None) -> tuple[str, ...]:
-        """Machines that a move leads to, each at the same price. ``own``: the one that its task is on, or planned for."""
+        """Machines that an option is on, each at the same price. ``own``: the one that its task is on, or planned for."""
         machines = self.members_of(int(self.heads[arc]))
         if "own" not in self.columns or own is None:
             return machines
@@ -139,21 +157,23 @@ class Graph(Network):
 
     def faults(self) -> Iterator[str]:
         """What is wrong: conservation, capacities, complementary slackness, sums of terms; nothing for a sound record."""
-        balance = self.supplies.copy()
-        np.subtract.at(balance, self.tails, self.flow)
-        np.add.at(balance, self.heads, self.flow)
-        for i in np.flatnonzero(balance).tolist():
-            yield f"{self.label(i)}: {int(balance[i])} units stay"
-        for k in np.flatnonzero((self.flow < 0) | (self.flow > self.capacities)).tolist():
-            yield f"arc {k}: flow {int(self.flow[k])} of {int(self.capacities[k])}"
+        flow = self.optimal_flow
+        for each in (self.flow,) if self.best is None else (self.flow, self.best):
+            balance = self.supplies.copy()
+            np.subtract.at(balance, self.tails, each)
+            np.add.at(balance, self.heads, each)
+            for i in np.flatnonzero(balance).tolist():
+                yield f"{self.label(i)}: {int(balance[i])} units stay"
+            for k in np.flatnonzero((each < 0) | (each > self.capacities)).tolist():
+                yield f"arc {k}: flow {int(each[k])} of {int(self.capacities[k])}"
         try:
             reduced = self.reduced_costs
         except ValueError as error:
             yield str(error)
             return
-        for k in np.flatnonzero((self.flow < self.capacities) & (reduced < 0)).tolist():
+        for k in np.flatnonzero((flow < self.capacities) & (reduced < 0)).tolist():
             yield f"arc {k} has room and reduced cost {int(reduced[k])}"
-        for k in np.flatnonzero((self.flow > 0) & (reduced > 0)).tolist():
+        for k in np.flatnonzero((flow > 0) & (reduced > 0)).tolist():
             yield f"arc {k} has flow and reduced cost {int(reduced[k])}"
         total = np.sum(list(self.terms.values()), axis=0) if self.terms else np.zeros(self.arc_count)
         rounding = 0.5 * self.units / self.cost_scale + 1e-9 * np.abs(total)
@@ -184,7 +204,6 @@ def read_graph(plain: RecordedNetwork) -> Graph:
         return np.asarray(values, dtype=np.int64)
 
     nodes = tuple(map(str, plain["nodes"]))
-    number = {label: i for i, label in enumerate(nodes)}
     return Graph(
         whole(plain["tails"]),
         whole(plain["heads"]),
@@ -197,5 +216,5 @@ def read_graph(plain: RecordedNetwork) -> Graph:
         units=whole(plain["units"]),
         flow=whole(plain["flow"]),
         columns={name: whole(values) for name, values in plain.get("columns", {}).items()},
-        members={number[label]: tuple(map(str, names)) for label, names in plain.get("members", {}).items()},
+        members={},
     )

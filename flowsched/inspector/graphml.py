@@ -23,7 +23,8 @@ def to_networkx(recorded: RecordView, graph: Graph, which: str = "") -> nx.Multi
     Nodes are named ``kind:name``; the key of an arc is its number in the record, as there are parallel arcs. ``demand`` is
     minus the supply; ``weight`` is the cost of a unit of flow and ``potential`` and ``reduced_cost`` are in the same
     solver units, of which ``cost_scale`` are one unit of cost; ``cost`` and the terms ``term_...`` are those of one task,
-    which is ``units`` units of flow. Raises ``ValueError`` if the flow is not optimal.
+    which is ``units`` units of flow; ``distance`` is what the flow costs more than an optimal one. Raises ``ValueError`` if
+    no optimal flow is known.
     """
     import networkx as nx  # takes a tenth of a second
 
@@ -34,6 +35,7 @@ def to_networkx(recorded: RecordView, graph: Graph, which: str = "") -> nx.Multi
         policy=_text(recorded.policy),
         cost_scale=graph.cost_scale,
         optimum=graph.optimum,
+        distance=graph.distance,
     )
     if which:
         net.graph["title"] = _text(which)
@@ -68,7 +70,7 @@ def to_networkx(recorded: RecordView, graph: Graph, which: str = "") -> nx.Multi
 def render_graphml(recorded: RecordView, graph: Graph, which: str = "") -> str:
     """The network as GraphML text; ``which``: its title. Whole numbers stay exact.
 
-    Raises ``ValueError`` if the flow is not optimal.
+    Raises ``ValueError`` if no optimal flow is known.
     """
     import networkx as nx
 

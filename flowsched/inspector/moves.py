@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from flowsched.inspector.comparison import other_row
 from flowsched.inspector.flow_task import FlowTask, counts_without
-from flowsched.inspector.graph import Graph
 from flowsched.inspector.restored_round import RestoredRound, remembered
+from flowsched.inspector.round_network import round_network
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
-from flowsched.round.move_network import LEFT
 
 _STEP = 1e-9
 """Costs that are closer count as equal; then the earlier and narrower option counts."""
@@ -37,44 +36,24 @@ class OtherOption:
 
 
 def moves_of(task: FlowTask, *, now: bool = False) -> tuple[OtherOption, ...]:
-    """All options that a task could have instead; the record's, or those around its decisions where these differ from its
-    plan. Waiting is not among them. ``now``: starts now alone.
+    """All options on its machine that a task could have instead, and the cheapest of every start on other machines, around
+    what was decided; none without the models. Waiting is not among them. ``now``: starts now alone.
     """
-    found = _recorded(task) if from_record(task) else _priced(task)
+    if task.opened is None:
+        return ()
+    # A task that must start has no arcs to later starts, but their prices are of interest.
+    must_start = task.number in task.opened.model.must_start
+    found = _priced(task) if must_start else _in_network(task)
     wanted = (m for m in found if m.slot == 0) if now else found
     return tuple(m for m in wanted if not _is_here(task, m) and not _starts_at_once(task, m))
 
 
-def from_record(task: FlowTask) -> bool:
-    """Whether the record's last network has the task's moves."""
-    if task.part.last is None or task.opened is None:
-        return task.part.last is not None
-    # A task that must start has no arcs to later starts, but their prices are of interest.
-    return task.opened.follows_plan and task.number not in task.opened.model.must_start
-
-
-def here(task: FlowTask) -> tuple[float, Mapping[str, float]]:
-    """What a placed task costs where moves start from: its place, or the plan's where only that is known."""
-    placed = task.placed
-    assert placed is not None, "it is placed"
-    if from_record(task) and task.opened is None:
-        for graph, arc in _arcs_of(task):
-            if LEFT in graph.terms and graph.terms[LEFT][arc]:
-                return -float(graph.terms[LEFT][arc]), placed.terms
-    return placed.cost, placed.terms
-
-
 def waiting_move(task: FlowTask) -> OtherOption | None:
     """What waiting would cost; None where that is not known."""
-    if task.opened is not None:
-        terms = task.opened.model.prices.waiting_terms(task.task_class)
-        return OtherOption(None, None, None, sum(terms.values()), dict(terms))
-    for graph, arc in _arcs_of(task):
-        own = graph.terms_of(arc)
-        if graph.kinds[graph.heads[arc]] == "stay" and "completion_if_postponed" in own:
-            own.pop(LEFT, None)
-            return OtherOption(None, None, None, sum(own.values()), own)
-    return None
+    if task.opened is None:
+        return None
+    terms = task.opened.model.prices.waiting_terms(task.task_class)
+    return OtherOption(None, None, None, sum(terms.values()), dict(terms))
 
 
 def cheapest_open(task: FlowTask) -> OtherOption | None:
@@ -152,28 +131,18 @@ def _starts_at_once(task: FlowTask, move: OtherOption) -> bool:
     return not ends and not view.groups[view.group_of[m]].completes
 
 
-def _arcs_of(task: FlowTask) -> Iterator[tuple[Graph, int]]:
-    """The record's last network with every arc of the task there; nothing where it has no such network or task."""
-    graph = task.part.last
-    node = None if graph is None else graph.node("task", task.name)
-    if graph is not None and node is not None:
-        yield from ((graph, arc) for arc in graph.leaving(node).tolist())
-
-
-def _recorded(task: FlowTask) -> Iterable[OtherOption]:
-    decided = task.placed if task.placed is not None else task.waits
-    base = 0.0 if decided is None or decided.cost is None else decided.cost
-    own, number = task.part.planned.get(task.name, (None,))[0], task.part.machine_number
+def _in_network(task: FlowTask) -> Iterable[OtherOption]:
+    """The arcs of a task in the network of the round."""
+    graph, number = round_network(task.recorded, task.part).graph, task.restored.machine_number
+    node = graph.node("task", task.name)
+    own = None if task.own_machine is None else task.restored.model.view.machines[task.own_machine].name
     found: list[OtherOption] = []
-    for graph, arc in _arcs_of(task):
-        head = int(graph.heads[arc])
-        if graph.kinds[head] != "arrive":
-            continue
-        terms = graph.terms_of(arc)
-        leaving = -terms.pop(LEFT) if LEFT in terms else base
-        more = graph.cost(arc) if terms else graph.true_cost(arc)
+    for arc in [] if node is None else graph.leaving(node).tolist():
         slot, width = (int(graph.columns[k][arc]) for k in ("slot", "width_milli"))
-        found += [OtherOption(m, slot, width, leaving + more, terms) for m in graph.machines_of(arc, own)]
+        if slot < 0 or graph.flow[arc]:
+            continue
+        terms, machines = graph.terms_of(arc), graph.machines_of(arc, own)
+        found += [OtherOption(m, slot, width, sum(terms.values()), terms) for m in machines if m in number]
     return sorted(found, key=lambda move: number[move.machine or ""])
 
 

@@ -1,17 +1,19 @@
-"""Which of a round's networks is asked for: the first, the last, that of a pass, or the one that decided on a task."""
+"""Which of a round's networks is asked for: that of the round, the first, a pass's, or the one that decided on a task."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flowsched.errors import RestoreError
 from flowsched.inspector.graph import Graph
 from flowsched.inspector.record_view import SEARCH, Part, RecordView
+from flowsched.inspector.round_network import round_network
 from flowsched.records.record_types import NETWORK_STAGE
 from flowsched_models.document import InputError, name_help
 
 OPTION = "--network"
-FIRST, LAST, PASS, OF = "first", "last", "pass:", "of:"
-FORMS = f"{FIRST}, {LAST}, {PASS}N or {OF}TASK"
+ROUND, FIRST, PASS, OF = "round", "first", "pass:", "of:"
+FORMS = f"{ROUND}, {FIRST}, {PASS}N or {OF}TASK"
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,19 +23,23 @@ class ChosenNetwork:
     part: Part
     graph: Graph
     title: str
-    """What messages call it: ``first network``, ``network of pass 3``."""
+    """What messages call it: ``network of the round``, ``network of pass 3``."""
     number: int | None = None
     """Of a pass."""
+    notes: tuple[str, ...] = ()
+    """Of the network of the round: how far what was decided is from an optimal flow, and what was left out."""
 
     @property
     def heading(self) -> str:
         """The title for files, with what was undone later of a pass."""
         undone = "" if self.number is None else self.part.undone(self.number)
-        return f"{self.title} (undone later: {undone})" if undone else self.title
+        more = f"undone later: {undone}" if undone else "; ".join(self.notes)
+        return f"{self.title} ({more})" if more else self.title
 
 
-def choose_network(recorded: RecordView, asked: str, number: int | None) -> ChosenNetwork:
-    """The network that ``asked`` names, one of ``FORMS``; ``number``: of which part, where that is said.
+def choose_network(recorded: RecordView, asked: str | None, number: int | None) -> ChosenNetwork:
+    """The network that ``asked`` names, one of ``FORMS``; None: that of the round, or the first where the policy has no such
+    network. ``number``: of which part, where that is said.
 
     Raises :class:`InputError` with what there is, where it is not there.
     """
@@ -43,12 +49,14 @@ def choose_network(recorded: RecordView, asked: str, number: int | None) -> Chos
     if number is not None and number >= len(parts):
         known = "only part 0" if len(parts) == 1 else f"parts 0 to {len(parts) - 1}"
         raise InputError.one("--part", f"there is no part {number}; {recorded.source} has {known}")
-    if asked.startswith(OF):
+    if asked is None or asked == ROUND:
+        found = _of_round(recorded, parts[number or 0], asked)
+    elif asked.startswith(OF):
         found = _of_task(recorded, asked.removeprefix(OF), number)
     elif asked.startswith(PASS):
         found = _of_pass(recorded, parts[number or 0], asked.removeprefix(PASS))
-    elif asked in (FIRST, LAST):
-        found = _named(recorded, parts[number or 0], asked)
+    elif asked == FIRST:
+        found = _first(recorded, parts[number or 0])
     else:
         raise InputError.one(OPTION, f"'{asked}' is not {FORMS}")
     try:
@@ -59,16 +67,22 @@ def choose_network(recorded: RecordView, asked: str, number: int | None) -> Chos
     return found
 
 
-def _named(recorded: RecordView, part: Part, name: str) -> ChosenNetwork:
-    graph = part.graphs.get(name)
-    if graph is None:
-        if part.kind != SEARCH:
-            why = "one network decided it"
-        else:
-            why = "the solver refused it" if part.decided_by else "its policy has none"
-        raise InputError.one(OPTION, f"part {part.index} of {recorded.source} has no {name} network: {why}")
-    drawn = next((one["number"] for one in part.passes if one["drawn"]), None) if name == FIRST else None
-    return ChosenNetwork(part, graph, f"{name} network", drawn)
+def _of_round(recorded: RecordView, part: Part, asked: str | None) -> ChosenNetwork:
+    try:
+        made = round_network(recorded, part)
+    except RestoreError as error:
+        if asked is None:
+            return _first(recorded, part)
+        message = f"part {part.index} of {recorded.source} has no network of the round: {error}"
+        raise InputError.one(OPTION, message, f"{FIRST} is the network that the record has") from None
+    return ChosenNetwork(part, made.graph, "network of the round", None, tuple(made.sentences()))
+
+
+def _first(recorded: RecordView, part: Part) -> ChosenNetwork:
+    if part.kind != SEARCH:
+        return _of_round(recorded, part, ROUND)
+    drawn = next((one["number"] for one in part.passes if one["drawn"]), None)
+    return ChosenNetwork(part, part.first, "first network", drawn)
 
 
 def _of_pass(recorded: RecordView, part: Part, text: str) -> ChosenNetwork:
@@ -97,7 +111,7 @@ def _of_task(recorded: RecordView, task: str, number: int | None) -> ChosenNetwo
         raise InputError.one(OPTION, f"there is no task '{task}' in {where}{recorded.source}", name_help(task, known))
     part, name = found
     if part.kind != SEARCH:
-        return _named(recorded, part, FIRST)
+        return _first(recorded, part)
     entry = part.decided_by.get(name)
     if entry is not None and entry["stage"] == NETWORK_STAGE:
         return _of_pass(recorded, part, str(entry["pass"]))

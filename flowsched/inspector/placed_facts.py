@@ -8,7 +8,7 @@ from flowsched.cluster.snapshot import Task
 from flowsched.inspector.comparison import plain_terms
 from flowsched.inspector.flow_task import FlowTask
 from flowsched.inspector.gpu_facts import gpu_facts
-from flowsched.inspector.moves import by_machine, cheapest, here, moves_of, waiting_move
+from flowsched.inspector.moves import by_machine, cheapest, moves_of, waiting_move
 from flowsched.inspector.record_view import Part
 from flowsched.inspector.restored_round import RestoredRound
 from flowsched.inspector.sharing import shared_services
@@ -20,7 +20,7 @@ def placed_facts(task: FlowTask) -> dict[str, Any]:
     placed = task.placed
     assert placed is not None, "it is placed"
     moves = moves_of(task)
-    cost, terms = here(task)
+    cost, terms = placed.cost, placed.terms
     elsewhere = [m for m in moves if m.machine is not None and m.machine != placed.machine]
     same = [m for m in moves if m.machine == placed.machine]
     waiting = waiting_move(task)

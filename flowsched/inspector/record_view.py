@@ -136,16 +136,10 @@ class Part:
         """The network that decided, with its flow: of a round of flow the pass of which most tasks stand."""
         return read_graph(self.plain["first_network"])
 
-    @cached_property
-    def last(self) -> Graph | None:
-        """The network of single moves around the final plan; None for network parts."""
-        plain = self.plain.get("last_network")
-        return None if plain is None else read_graph(plain)
-
     @property
     def graphs(self) -> Mapping[str, Graph]:
-        """The networks by name: ``first`` and, for a round of flow, ``last``."""
-        return {"first": self.first} if self.last is None else {"first": self.first, "last": self.last}
+        """The networks that a record always has, by name."""
+        return {"first": self.first}
 
     @cached_property
     def machines(self) -> tuple[str, ...]:

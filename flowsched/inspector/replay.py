@@ -16,7 +16,7 @@ from flowsched_models.document import InputError
 
 _SEARCH_KEYS = (
     "placements", "postponements", "plan", "passes", "decided_by", "reservations", "task_groups", "repairs", "goal_s",
-    "machine_costs", "certificate", "classes", "groups", "first_network", "last_network", "counts", "preemptions",
+    "machine_costs", "certificate", "classes", "groups", "first_network", "counts", "preemptions",
     "taken_back", "moves",
 )  # fmt: skip
 _NETWORK_KEYS = (

@@ -114,7 +114,7 @@ class RestoredRound:
     @contextmanager
     def states_without(self, task: int) -> Iterator[MachineStates]:
         """All machines with what starts there or is planned, one task left out."""
-        option, states = self.decided.options[task], self._states
+        option, states = self.decided.options[task], self.states
         if option is not None:
             states.plan(option.machine, self.decided.colocation(option.machine, without=task))
         try:
@@ -124,7 +124,8 @@ class RestoredRound:
                 states.plan(option.machine, self.decided.colocation(option.machine))
 
     @cached_property
-    def _states(self) -> MachineStates:
+    def states(self) -> MachineStates:
+        """All machines with what starts there or is planned; not to be changed."""
         states = MachineStates(self.model.prices)
         for m in self.decided.arrived():
             states.plan(m, self.decided.colocation(m))

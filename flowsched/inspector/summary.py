@@ -12,6 +12,7 @@ from flowsched.cluster.decision import NO_BOUND, gap_words, proves_nothing
 from flowsched.cluster.snapshot import MILLI
 from flowsched.inspector.graph import LAYERS, Graph
 from flowsched.inspector.record_view import SEARCH, Part, Placed, RecordView, Waits
+from flowsched.inspector.round_network import RoundNetwork, round_network_or_none
 from flowsched.records.record_types import NETWORK_STAGE, RecordedCertificate, RecordedChanges
 from flowsched.round.origin import PlanStage
 from flowsched_models.quantity import format_cores
@@ -121,7 +122,8 @@ def _part(recorded: RecordView, part: Part, everything: bool) -> Iterator[str]:
     tasks, machines = counted(len(part.tasks), "task"), counted(len(part.machines), "machine")
     classes, groups = counted(len(part.classes), "class", "classes"), counted(len(part.groups), "group")
     yield f"{tasks} in {classes}, {machines} in {groups}"
-    yield from _sizes(part)
+    made = round_network_or_none(recorded, part)
+    yield from _sizes(part, made)
     yield ""
     yield from _costs(part)
     yield ""
@@ -148,9 +150,8 @@ def _part(recorded: RecordView, part: Part, everything: bool) -> Iterator[str]:
         yield from text_table(rows, left=(0, 1))
     yield ""
     yield _certificate(part)
-    left = moves_left(part.last)
-    if left:
-        yield left
+    if made is not None:
+        yield from made.sentences()
     if part.timings:
         yield from _times("time", part.timings)
 
@@ -182,9 +183,11 @@ def _changes(recorded: RecordView, plain: RecordedChanges) -> Iterator[str]:
         yield from text_table(rows, left=(0, 1, 2))
 
 
-def _sizes(part: Part) -> Iterator[str]:
-    graphs = part.graphs
-    rows: list[Sequence[str]] = [("", *(h for name in graphs for h in (f"{name} network", "with flow")))]
+def _sizes(part: Part, made: RoundNetwork | None) -> Iterator[str]:
+    graphs = {} if made is None else {"the round": made.graph}
+    if part.kind == SEARCH or made is None:
+        graphs |= {"first network": part.first}
+    rows: list[Sequence[str]] = [("", *(h for name in graphs for h in (name, "with flow")))]
     nodes = {name: (Counter(g.kinds), Counter(g.kinds[i] for i in _passed(g))) for name, g in graphs.items()}
     kinds = sorted({k for counts, _ in nodes.values() for k in counts}, key=lambda k: (LAYERS.get(k, 9), k))
     arcs = {name: (g.arcs_by_kind(), g.arcs_by_kind(g.flow > 0)) for name, g in graphs.items()}
@@ -379,17 +382,6 @@ def _certificate(part: Part) -> str:
     machines = c.get("machines")
     among = "" if machines is None else f" among the {machines:,} machines looked at"
     return f"certificate ({c['method']}){among}: cost {c['primal']:.4f}, lower bound {c['bound']:.4f}, " + gap_words(c)
-
-
-def moves_left(graph: Graph | None) -> str:
-    """What to say about a last network that knows moves which it would make; empty if it knows none."""
-    saved = 0.0 if graph is None else -graph.in_cost(graph.optimum)
-    if saved < _SEEN:
-        return ""
-    return (
-        f"the last network has moves left that would save {saved:.3f}, each priced as if the others stayed: the improvement "
-        "ended before it had tried them all, or they do not go together"
-    )
 
 
 def _times(what: str, timings: Mapping[str, float]) -> Iterator[str]:

@@ -108,6 +108,10 @@ class NetworkBuilder:
             self._terms[arc] = terms
         return arc
 
+    def capacity(self, arc: int) -> int:
+        """Capacity of an arc that was added."""
+        return self._arcs[arc][2]
+
     def build(self, sink: int) -> Network:
         """The network, with the sink's supply set so that supplies add up to 0.
 

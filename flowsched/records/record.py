@@ -31,7 +31,6 @@ from flowsched.round.certificate import certify
 from flowsched.round.changes import ChangedDecisions
 from flowsched.round.gang import Gangs
 from flowsched.round.hold import Hold
-from flowsched.round.move_network import MoveNetwork
 from flowsched.round.origin import Origin, PlanStage
 from flowsched.round.pass_network import node_names
 from flowsched.round.passes import Deciding, Pass
@@ -129,11 +128,6 @@ def flow_part(trace: RoundTrace) -> dict[str, Any]:
     view = model.view
     plan = Assignment(list(trace.planned), view.class_of, len(view.machines))
     decided = Assignment(list(trace.deciding.plan.options), view.class_of, len(view.machines))
-    last = MoveNetwork(model, plan)
-    answer = trace.solver.solve(last.network)
-    solved = answer.status is Status.OPTIMAL
-    # Among flows that cost nothing, the one in which every task stays is the plan.
-    flow = last.resting_flow() if answer.cost == 0 else answer.flow
     bound_together: dict[str, Any] = {}
     if view.snapshot.relations or view.snapshot.task_groups:
         bound_together["task_groups"] = plain_task_groups(view, trace.gangs, changes.placements)
@@ -162,7 +156,6 @@ def flow_part(trace: RoundTrace) -> dict[str, Any]:
             for i, one in enumerate(passes)
         ],
         "decided_by": _decided(view, trace),
-        "last_network": last.to_plain(flow) if solved else None,
         "goal_s": trace.goal_s,
         "plan": plain_plan(view, plan.options),
         "machine_costs": {

@@ -34,9 +34,6 @@ def check_shape(record: Any) -> Record:
     for i, part in enumerate(found["parts"]):
         where = f"parts[{i}]"
         _check_network(part["first_network"], f"{where}.first_network")
-        last = part.get("last_network")
-        if last is not None:
-            _check_network(last, f"{where}.last_network")
         if part["kind"] == "search":
             _check_search_part(part, where)
         else:
@@ -126,11 +123,6 @@ def _check_network(network: RecordedNetwork, where: str) -> None:
         ends = np.asarray(column, dtype=np.int64)
         if arcs and not (int(ends.min()) >= 0 and int(ends.max()) < nodes):
             raise ShapeError(f"{where} has an arc to a node that is not there")
-    for label, members in network.get("members", {}).items():
-        if label not in network["nodes"]:
-            raise ShapeError(f"{where}.members has {shown(label)}, and no node is called so")
-        if label.partition(":")[2] not in members:
-            raise ShapeError(f"{where}.members.{label} lacks the member that the node is called by")
 
 
 # Parts that passes of min-cost flow decided

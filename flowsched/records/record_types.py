@@ -274,7 +274,6 @@ class RecordedNetwork(TypedDict):
     terms: dict[str, Numbers]
     cost_scale: Positive
     columns: NotRequired[dict[str, Wholes]]
-    members: NotRequired[dict[str, Texts]]
 
 
 class RecordedCertificate(TypedDict):
@@ -337,7 +336,6 @@ class _Part(TypedDict):
     counts: dict[str, Number]
     certificate: RecordedCertificate | None
     first_network: RecordedNetwork
-    last_network: NotRequired[RecordedNetwork | None]
     priority: NotRequired[Whole | None]
     timings: NotRequired[dict[str, Number]]
 

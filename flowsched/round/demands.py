@@ -101,6 +101,10 @@ class Levels:
             demands = self.settle(level, Assignment(above, plan.class_of, plan.machines), demands)
         return demands
 
+    def level_of(self, task: int) -> float:
+        """The level at which a task comes."""
+        return inf if task in self._due.get(inf, ()) else self._level_of(self.model.view, task)
+
     def _level_of(self, view: View, task: int) -> float:
         gang = self._gang_of.get(task)
         return view.tasks[task].priority if gang is None else priority_of(view, gang)

@@ -113,7 +113,6 @@ def baseline_record(
                 "first_network": plain_nothing(),
                 "passes": [],
                 "decided_by": [],
-                "last_network": None,
                 "goal_s": None,
                 "plan": plan,
                 "machine_costs": costs,

@@ -241,7 +241,7 @@ def test_parts_that_do_not_belong_together_are_refused() -> None:
         part["first_network"]["tails"].pop()
 
     def lead_nowhere(part: Any) -> None:
-        part["last_network"]["heads"][0] = 10_000
+        part["first_network"]["heads"][0] = 10_000
 
     def shorten_a_term(part: Any) -> None:
         next(iter(part["first_network"]["terms"].values())).pop()

@@ -30,6 +30,7 @@ from flowsched.inspector import flow_refusals
 from flowsched.inspector.explanation import Explanation, explain
 from flowsched.inspector.re_solve import snapshot_of
 from flowsched.inspector.record_view import RecordView
+from flowsched.inspector.round_network import round_network
 from flowsched.inspector.sentences import sentences
 from flowsched.inspector.source import LiveRecord
 from flowsched.inspector.task_sentences import stage_sentences
@@ -163,34 +164,28 @@ def rivals_in(plain: Mapping[str, Any]) -> list[dict[str, Any]]:
 # Searches
 
 
-def arcs_of(part: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """Every arc of a task in the last network, read from the plain arrays with no help of the reader."""
-    network = part["last_network"]
-    members, nodes = network.get("members", {}), network["nodes"]
-    (node,) = (
-        i for i, n in enumerate(nodes) if n == f"task:{name}" or (n[:5] == "task:" and name in members.get(n, ()))
-    )
-    (own,) = (f"arrive:{e['machine']}" for e in part["plan"] if e["task"] == name)
-
-    def heads(arc: int) -> list[str]:
-        head = nodes[network["heads"][arc]]
-        if "own" not in network["columns"] or not head.startswith("arrive:"):
-            return [head]
-        if network["columns"]["own"][arc]:
-            return [own]
-        return [m for name in members.get(head, [head.removeprefix("arrive:")]) if (m := f"arrive:{name}") != own]
-
+def arcs_of(recorded: RecordView, name: str) -> list[dict[str, Any]]:
+    """Every arc of a task in the network of the round but the one that was decided, with what it costs more than that."""
+    graph = round_network(recorded, recorded.parts[0]).graph
+    arcs = graph.leaving(graph.node("task", name) or 0).tolist()
+    (own,) = (k for k in arcs if graph.flow[k])
+    waits = graph.kinds[graph.heads[own]] == "unscheduled"
+    machine = None if waits else next(e["machine"] for e in recorded.parts[0].plain["decided_by"] if e["task"] == name)
     return [
         {
             "head": head,
-            "more": network["unit_costs"][k] * network["units"][k] / network["cost_scale"],
-            "terms": {t: values[k] for t, values in network["terms"].items() if values[k]},
-            "slot": network["columns"]["slot"][k],
-            "width_milli": network["columns"]["width_milli"][k],
+            "more": graph.true_cost(k) - graph.true_cost(own),
+            "terms": graph.terms_of(k),
+            "slot": graph.columns["slot"][k],
+            "width_milli": graph.columns["width_milli"][k],
         }
-        for k, tail in enumerate(network["tails"])
-        if tail == node
-        for head in heads(k)
+        for k in arcs
+        if k != own
+        for head in (
+            ["stay"]
+            if graph.kinds[graph.heads[k]] == "unscheduled"
+            else [f"arrive:{m}" for m in graph.machines_of(k, machine)]
+        )
     ]
 
 
@@ -218,9 +213,9 @@ def check_searched(recorded: RecordView, name: str) -> dict[str, Any]:
         planned = p["planned"] or {"machine": None, "slot": None, "width_milli": None}
         decided[p["task"]] = planned["machine"], planned["slot"], planned["width_milli"]
     as_planned = all(decided[e["task"]] == (e["machine"], e["slot"], e["width_milli"]) for e in part["plan"])
-    moves = [a for a in arcs_of(part, name) if a["head"].startswith("arrive:")]
+    moves = [a for a in arcs_of(recorded, name) if a["head"].startswith("arrive:")]
     # Costs of arcs are whole numbers: where waiting is dearer than any place, a unit of theirs is more than a millionth.
-    step = max(1e-6, 1.0 / part["last_network"]["cost_scale"])
+    step = max(1e-6, 1.0 / round_network(recorded, recorded.parts[0]).graph.cost_scale)
     if plain["fate"] == "placed":
         entry = next(p for p in part["placements"] if p["task"] == name)
         assert plain["place"]["machine"] == entry["machine"]
@@ -235,7 +230,7 @@ def check_searched(recorded: RecordView, name: str) -> dict[str, Any]:
             own = f"arrive:{entry['machine']}", 0, entry["width_milli"]
             moves = [a for a in moves if (a["head"], a["slot"], a["width_milli"]) != own]
             rivals = [a["more"] for a in moves] + ([] if plain["waiting"] is None else [plain["waiting"]["more"]])
-            waits = [a["more"] for a in arcs_of(part, name) if a["head"] == "stay" and a["terms"]]
+            waits = [a["more"] for a in arcs_of(recorded, name) if a["head"] == "stay" and a["terms"]]
             assert not waits or [plain["waiting"]["more"]] == pytest.approx(waits, abs=step)
             if plain["why_now"] in ("due", "group"):
                 # It has no arcs to later slots, which its explanation prices too.
@@ -1051,7 +1046,7 @@ def test_a_record_whose_numbers_this_version_cannot_reproduce_says_less() -> Non
     assert data["neighbours"] == []
     assert "predict other costs" in found.lines()[-1]
     waits = check_shape(explain(recorded, "ferret"))
-    assert (waits["refusals"], waits["bound"], waits["closest"]["kind"]) == (None, None, "place")
+    assert (waits["refusals"], waits["bound"], waits["closest"]) == (None, None, None)
 
 
 @settings(max_examples=150)

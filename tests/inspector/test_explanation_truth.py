@@ -17,9 +17,10 @@ from flowsched.cluster.snapshot import Snapshot
 from flowsched.inspector.explanation import explain
 from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.refusals import Check, shortage, tabulate
-from flowsched.inspector.restored_round import restore
+from flowsched.inspector.restored_round import RestoredRound, restore
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.relations.relation import TaskGroup
+from flowsched.round.assignment import PlacementOption
 from flowsched.scale.demand import Demand
 from inspector.test_explanation import (
     bulk,
@@ -42,12 +43,26 @@ def offers(recorded: RecordView, name: str) -> dict[tuple[str, int, int], float]
     """Price of every option that a task could have, asked of the engine, starts now and later ones alike."""
     found = restore(recorded, recorded.parts[0])
     model, t = replace(found.model, must_start=frozenset()), found.task_number[name]
+    level = found.levels.level_of
+    placed = [(u, o) for u, o in enumerate(found.decided.options) if o is not None and u != t]
+    # What a higher level has planned for later there, lower ones leave alone.
+    closed = {o.machine for u, o in placed if o.start_after and level(u) > level(t)}
+    own = found.decided.options[t]
     return {
         (here.name, option.start_after, option.width_milli): price
         for m, here in enumerate(model.view.machines)
         for price, option in model.offers(found.decided, t, m)
         if price < FORBIDDEN
+        and (m not in closed or (own is not None and m == own.machine))
+        and orderly(found, t, option)
     }
+
+
+def orderly(found: RestoredRound, t: int, option: PlacementOption) -> bool:
+    """Whether relations let a task come there."""
+    moved = found.decided.copy()
+    moved.move(t, option)
+    return found.model.orderly(moved)
 
 
 def at_once(recorded: RecordView, name: str, column: tuple[str, int, int]) -> bool:

@@ -29,6 +29,7 @@ from flowsched.inspector.graph import Graph, read_graph
 from flowsched.inspector.graphml import render_graphml
 from flowsched.inspector.layout import NOTE, Rect, lay_out
 from flowsched.inspector.record_view import RecordView
+from flowsched.inspector.round_network import round_network_or_none
 from flowsched.inspector.source import open_records
 from flowsched.network.network import Network, NetworkBuilder
 from flowsched.records.record_file import write_record
@@ -63,7 +64,11 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> list[RecordView]:
 
 
 def all_graphs(records: list[RecordView]) -> list[tuple[RecordView, Graph, str]]:
-    return [(a, g, name) for a in records for part in a.parts for name, g in part.graphs.items()]
+    found = [(a, g, name) for a in records for part in a.parts for name, g in part.graphs.items()]
+    made = [
+        (a, made.graph) for a in records for part in a.parts if (made := round_network_or_none(a, part)) is not None
+    ]
+    return [*found, *((a, graph, "network of the round") for a, graph in made)]
 
 
 def samples() -> list[tuple[RecordView, Graph, str]]:

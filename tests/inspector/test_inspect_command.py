@@ -17,6 +17,7 @@ from inspected import EXAMPLE, bulk, flowsched_says, on_kubernetes, searched
 import flowsched.commands.inspect
 from flowsched.commands.status_line import StepLine
 from flowsched.inspector.record_view import RecordView
+from flowsched.inspector.round_network import round_network
 from flowsched.records.record_file import load_record, record_json, write_record
 
 Say = Callable[..., tuple[int, str, str]]
@@ -81,8 +82,9 @@ def test_every_export_is_written_and_named(say: Say) -> None:
 def test_the_network_and_the_part_can_be_chosen(say: Say) -> None:
     recorded = RecordView(load_record("pods.json"))
     for options, graph in (
-        ((), recorded.parts[0].first),
-        (("--network", "last"), recorded.parts[0].last),
+        ((), round_network(recorded, recorded.parts[0]).graph),
+        (("--network", "round"), round_network(recorded, recorded.parts[0]).graph),
+        (("--network", "first"), recorded.parts[0].first),
         (("--part", "1", "--network", "first"), recorded.parts[1].first),
     ):
         net = nx.parse_graphml(say("pods.json", "--graphml", "-", *options)[1], force_multigraph=True)
@@ -92,7 +94,8 @@ def test_the_network_and_the_part_can_be_chosen(say: Say) -> None:
 
 def test_all_arcs_are_drawn_on_demand(say: Say) -> None:
     few, many = (say("one.json", "--dot", "-", *options)[1].count(" -> ") for options in ((), ("--all-arcs",)))
-    graph = RecordView(load_record("one.json")).parts[0].first
+    recorded = RecordView(load_record("one.json"))
+    graph = round_network(recorded, recorded.parts[0]).graph
     assert (few, many) == (int((graph.flow > 0).sum()), graph.arc_count)
 
 
@@ -142,7 +145,7 @@ def damaged(name: str) -> list[object]:
         case "empty":
             path.write_bytes(b"")
         case "truncated JSON":
-            path.write_bytes(Path("one.json").read_bytes()[:20_000])
+            path.write_bytes(Path("one.json").read_bytes()[:10_000])
         case "truncated archive":
             path = Path("bad.npz")
             path.write_bytes(Path("bulk.npz").read_bytes()[:9000])
@@ -209,7 +212,7 @@ def test_a_flow_that_is_not_optimal_is_not_exported(say: Say) -> None:
     network = record["parts"][0]["first_network"]
     network["unit_costs"][int(np.flatnonzero(network["flow"])[0])] += 10**12
     Path("bad.json").write_text(json.dumps(record))
-    code, _, err = say("bad.json", "--dimacs", "x.dimacs", "--svg", "x.svg")
+    code, _, err = say("bad.json", "--dimacs", "x.dimacs", "--svg", "x.svg", "--network", "first")
     assert code == 2
     assert "is damaged: the flow of the first network of part 0" in err
     assert not list(Path().glob("x.*"))
@@ -221,9 +224,9 @@ BAD: dict[str, tuple[tuple[object, ...], str]] = {
     "no record": ((), "RECORD: is missing; name a record"),
     "a record and --live": (("one.json", "--live"), "--live: is instead of a record"),
     "--config without --live": (("one.json", "--config", "x"), "--config: is for --live only"),
-    "no last network": (
+    "no such network": (
         ("bulk.npz", "--dot", "x", "--network", "last"),
-        "--network: part 0 of bulk.npz has no last network: one network decided it",
+        "--network: 'last' is not round, first, pass:N or of:TASK",
     ),
     "no such part": (
         ("pods.json", "--dot", "x.dot", "--part", "2"), "--part: there is no part 2; pods.json has parts 0 to 1",

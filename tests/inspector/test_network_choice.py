@@ -78,7 +78,7 @@ def test_all_passes_of_a_record_can_be_exported() -> None:
         assert f"network of pass {one['number']} of round" in render_dimacs(recorded, chosen.graph, chosen.title)
         if one["drawn"]:
             assert np.array_equal(chosen.graph.flow, part.first.flow)
-    assert choose_network(recorded, "last", None).title == "last network"
+    assert choose_network(recorded, "first", None).title == "first network"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_all_passes_of_a_record_can_be_exported() -> None:
         ("pass:x", None, "there is no pass x in part 0 of round.json, which has passes 1 to 3"),
         ("pass:0", None, "there is no pass 0 in part 0 of round.json, which has passes 1 to 3"),
         ("of:j9", None, "there is no task 'j9' in round.json"),
-        ("sixth", None, "'sixth' is not first, last, pass:N or of:TASK"),
+        ("sixth", None, "'sixth' is not round, first, pass:N or of:TASK"),
         ("first", 3, "there is no part 3; round.json has only part 0"),
     ],
 )
@@ -148,7 +148,7 @@ def test_the_example_opens_with_the_pass_that_stands() -> None:
 def test_of_a_bulk_round_the_one_network_decided_on_each_task() -> None:
     recorded = RecordView(bulk(), "bulk.json")  # type: ignore[arg-type]
     name = recorded.parts[0].tasks[0]
-    assert choose_network(recorded, f"of:{name}", None).title == "first network"
+    assert choose_network(recorded, f"of:{name}", None).title == "network of the round"
     with pytest.raises(InputError, match="which has one network, the first"):
         choose_network(recorded, "pass:1", None)
 

@@ -23,6 +23,7 @@ from flowsched.inspector.page import page_data as page_data_module
 from flowsched.inspector.page.page import SCRIPTS, render_page
 from flowsched.inspector.page.page_data import page_data
 from flowsched.inspector.record_view import RecordView
+from flowsched.inspector.round_network import round_network
 from flowsched_models.page_style import scroll_style
 from flowsched_simulator import Options, make_scenario, simulate
 from flowsched_simulator.policies import EngineOptions
@@ -172,7 +173,9 @@ def agrees(recorded: RecordView) -> None:
         for term, values in placed["terms"].items():
             assert dense(values, count) == pytest.approx([p.terms.get(term, 0.0) for p in part.placements], rel=1e-8)
         for name, graph in told["graphs"].items():
-            real = part.graphs[name]
+            made = round_network(recorded, part).graph
+            real = made if name == "round" else part.pass_graph(int(name.removeprefix("pass:")))
+            assert real is not None
             for key in ("tails", "heads", "capacities", "unit_costs", "flow", "units", "supplies"):
                 assert graph[key] == getattr(real, key).tolist()
             assert graph["potentials"] == real.potentials.tolist()
@@ -180,7 +183,7 @@ def agrees(recorded: RecordView) -> None:
             terms = [dense(values, real.arc_count) for values in graph["terms"].values()]
             assert np.sum(terms, axis=0) == pytest.approx([real.cost(k) for k in range(real.arc_count)], abs=1e-6)
             for node, group in enumerate(graph["group"]):
-                assert (group >= 0) == (real.kinds[node] in ("tier", "group", "arrive", "machine"))
+                assert (group >= 0) == (real.kinds[node] in ("tier", "group", "cores", "later", "machine"))
 
 
 def test_tasks_of_a_search_are_explained_and_one_for_every_class_and_reason_of_a_bulk_round() -> None:
@@ -260,7 +263,7 @@ def test_times_from_1970_keep_their_seconds() -> None:
 
 def test_a_record_without_networks_can_be_shown() -> None:
     record = copy.deepcopy(searched())
-    record["parts"][0] |= {"first_network": None, "last_network": None, "certificate": None}
+    record["parts"][0] |= {"first_network": None, "certificate": None}
     (data,) = blobs(render_page([RecordView(record, "fcfs-0000.json")]))
     assert data["parts"][0]["graphs"] == {}
     assert data["parts"][0]["certificate"] is None
@@ -271,7 +274,7 @@ def test_a_flow_that_is_not_optimal_has_no_prices() -> None:
     network = record["parts"][0]["first_network"]
     network["unit_costs"] = [-cost for cost in np.asarray(network["unit_costs"]).tolist()]
     (data,) = blobs(render_page([RecordView(record, "round.json")]))
-    assert data["parts"][0]["graphs"]["first"]["potentials"] is None
+    assert data["parts"][0]["graphs"]["pass:2"]["potentials"] is None
 
 
 def test_a_round_that_solved_nothing_can_be_shown() -> None:

@@ -20,6 +20,7 @@ from flowsched.inspector.device_facts import machine_devices
 from flowsched.inspector.link_layout import link_layout
 from flowsched.inspector.page.page import render_page
 from flowsched.inspector.record_view import RecordView
+from flowsched.inspector.round_network import round_network
 from flowsched_simulator import Options, make_scenario, simulate
 from flowsched_simulator.policies import EngineOptions
 
@@ -159,7 +160,7 @@ def of_epoch() -> dict[str, Any]:
 
 def without_networks() -> dict[str, Any]:
     record = copy.deepcopy(searched())
-    record["parts"][0] |= {"first_network": None, "last_network": None, "certificate": None}
+    record["parts"][0] |= {"first_network": None, "certificate": None}
     return record
 
 
@@ -212,8 +213,15 @@ def box(page: Page, name: str) -> Any:
 
 
 def decision(page: Page) -> None:
-    """The drawing of what was decided."""
-    page.click('[data-view="plan"]')
+    """The round as one network."""
+    page.click('[data-view="round"]')
+
+
+def passes(page: Page, number: int) -> None:
+    """The network of a pass."""
+    page.click('[data-view="passes"]')
+    for _ in range(number - 1):
+        page.click("#step-after")
 
 
 def line(page: Page, source: str, target: str) -> Any:
@@ -243,20 +251,17 @@ def search(page: Page, words: str) -> None:
     page.keyboard.press("Enter")
 
 
-def test_the_page_opens_with_what_was_decided_and_tells_what_was_undone(visit: Open) -> None:
+def test_the_page_opens_with_the_round_as_one_network_and_tells_what_was_undone(visit: Open) -> None:
     page = visit("run")
-    assert page.locator('[data-view="plan"]').get_attribute("aria-selected") == "true"
-    passes = searched()["parts"][0]["passes"]
-    undone = [entry["task"] for one in passes for entry in one["undone"]]
-    assert undone
+    assert page.locator('[data-view="round"]').get_attribute("aria-selected") == "true"
+    assert [tab.inner_text() for tab in page.locator("#views button").all()] == ["Round", "Passes", "Tables"]
     told = page.locator("#panel section", has_text="Undone after its pass").last.inner_text()
+    undone = [entry["task"] for one in searched()["parts"][0]["passes"] for entry in one["undone"]]
+    assert undone
     for task in undone:
         assert f"{task} of pass 1, by a swap" in told
-    first = page.locator('[data-view="first"]')
-    (drawn,) = (one for one in passes if one["drawn"])
-    assert first.inner_text() == f"Pass {drawn['number']} of {len(passes)}"
     assert "3\ntasks pending" in text(page, "#figures")
-    assert {b.get_attribute("data-id") for b in page.locator(".box.task").all()} == {
+    assert {b.get_attribute("data-id") for b in page.locator(".box.task:not(.running)").all()} == {
         "task:blackscholes",
         "task:canneal",
         "task:ferret",
@@ -264,11 +269,66 @@ def test_the_page_opens_with_what_was_decided_and_tells_what_was_undone(visit: O
     said = ("At most", "No plan is cheaper", "No bound says how far")
     assert any(words in text(page, "#panel") for words in said)
     assert "its own run time" in text(page, "#panel")
+    assert "Distance 0: the decision is an optimal flow, no single move gains." in text(page, "#panel")
+
+
+def test_the_first_picture_leads_from_each_task_over_a_place_to_the_sink(visit: Open) -> None:
+    page = visit("run")
+    for source, target in (
+        ("task:blackscholes", "machine:node-b-4core now"),
+        ("task:canneal", "machine:node-b-4core now"),
+        ("task:ferret", "machine:node-c-8core 1"),
+        ("running:node-c-8core", "machine:node-c-8core row 0"),
+        ("machine:node-b-4core", "sink"),
+        ("machine:node-c-8core", "sink"),
+    ):
+        assert line(page, source, target).count() == 1, (source, target)
+        assert "flow" in str(line(page, source, target).get_attribute("class"))
+    assert line(page, "waits", "sink").count() == 0
+    page.click("#zero")
+    assert line(page, "waits", "sink").count() == 1
+    for place in ("machine:node-c-8core now", "machine:node-b-4core 1", "waits"):
+        assert line(page, "task:canneal", place).count() == 1
+
+
+def test_choosing_a_task_shows_the_cost_of_each_of_its_arcs(visit: Open) -> None:
+    page = visit("run")
+    box(page, "task:canneal").click()
+    arcs = page.locator("#panel table.arcs")
+    first = arcs.locator("tbody tr").first
+    assert "decided" in str(first.get_attribute("class"))
+    assert first.inner_text().split("\t")[1:] == ["0.912", "decided"]
+    assert "its own run time 0.866" in first.inner_text()
+    rows = arcs.locator("tbody tr").count()
+    page.locator("#panel .rest button").first.click()
+    assert arcs.locator("tbody tr").count() > rows
+    told = arcs.inner_text()
+    assert "unscheduled" in told and "+0.419" in told
+    assert "node-c-8core, at once, 4 cores" in told
+
+
+def test_the_slider_of_passes_tells_what_each_saw_chose_and_what_became_of_it(visit: Open) -> None:
+    page = visit("run")
+    passes(page, 1)
+    found = searched()["parts"][0]["passes"]
+    assert "Pass 1 of 2: saw 2 tasks, placed 2, 0 of them stay" in text(page, "#steps")
+    panel = text(page, "#panel")
+    for entry in found[0]["undone"]:
+        assert re.search(rf"{entry['task']} → .*; undone by a swap: now", panel)
+    page.click("#step-after")
+    assert "Pass 2 of 2: saw 1 task, placed 1, all stay" in text(page, "#steps")
+    assert "blackscholes → node-b-4core at 0.598; stays" in text(page, "#panel")
+    assert page.locator("#step-after").is_disabled()
+    page.keyboard.press(",")
+    assert "Pass 1 of 2" in text(page, "#step-words")
+    page.locator("#step").focus()
+    page.keyboard.press("ArrowRight")
+    assert "Pass 2 of 2" in text(page, "#step-words")
 
 
 def test_pointing_at_an_arc_shows_its_flow_capacity_and_terms(visit: Open) -> None:
     page = visit("run")
-    page.click('[data-view="first"]')
+    passes(page, 2)
     hover(page, line(page, "class:blackscholes", "machine:node-b-4core"))
     shown = text(page, "#tip")
     for words in ("blackscholes → node-b-4core", "flow", "1 of 1", "cost of a task", "exact change", "reduced cost"):
@@ -279,7 +339,7 @@ def test_pointing_at_an_arc_shows_its_flow_capacity_and_terms(visit: Open) -> No
 
 def test_a_click_on_an_arc_keeps_its_exact_numbers(visit: Open) -> None:
     page = visit("run")
-    page.click('[data-view="first"]')
+    passes(page, 2)
     network = searched()["parts"][0]["first_network"]
     nodes = list(network["nodes"])
     ends = (nodes.index("class:blackscholes"), nodes.index("machine:node-b-4core"))
@@ -294,7 +354,7 @@ def test_a_click_on_an_arc_keeps_its_exact_numbers(visit: Open) -> None:
 
 def test_arcs_without_flow_are_drawn_on_demand(visit: Open) -> None:
     page = visit("run")
-    page.click('[data-view="first"]')
+    passes(page, 2)
     assert page.locator(".network .line.zero").count() == 0
     page.click("#zero")
     assert page.locator(".network .line.zero").count() > 3
@@ -306,7 +366,7 @@ def test_arcs_without_flow_are_drawn_on_demand(visit: Open) -> None:
 
 def test_colours_follow_the_switch(visit: Open) -> None:
     page = visit("run")
-    page.click('[data-view="first"]')
+    passes(page, 2)
     assert page.locator(".network .line.base").count() > 0
     page.select_option("#mode", "cost")
     assert page.locator('.network [class*="cost"].line').count() > 0
@@ -350,28 +410,26 @@ def test_what_waits_is_explained(visit: Open) -> None:
     box(page, "task:ferret").click()
     panel = text(page, "#panel")
     assert "Waits for" in panel and "Why" in panel and "ferret waits for" in panel
-    assert "Other places" in panel
+    assert "Its arcs" in panel
     assert page.locator(".network .line.zero.lit").count() >= 1
-    page.locator("#panel section", has_text="Other places").locator("button").first.click()
-    assert "Change of the total" in text(page, "#panel")
+    page.locator("#panel table.arcs button").nth(1).click()
+    assert "Dearer by" in text(page, "#panel")
 
 
-def test_equal_tasks_have_their_own_other_places(visit: Open) -> None:
+def test_equal_tasks_have_their_own_arcs(visit: Open) -> None:
     (part,) = of_equals()[0].parts
-    assert part.last is not None
-    placed = part.placements[-1]
-    node = part.last.node("task", placed.task)
-    assert node is not None and part.last.names[node] != placed.task, "another task names its node"
+    graph = round_network(of_equals()[0], part).graph
+    placed = next(p for p in reversed(part.placements) if graph.names[graph.node("task", p.task) or 0] != p.task)
     page = visit("equals")
     page.fill("#search", placed.task)
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    places = page.locator("#panel section", has_text="Other places")
-    told = [row for row in places.locator("button").all_inner_texts() if row.startswith("m-")]
-    assert any("and 1 alike" in row for row in told)
-    assert not any(row.startswith(f"{placed.machine} and") for row in told)
-    places.locator("button").first.click()
-    assert "Change of the total" in text(page, "#panel")
+    rows = page.locator("#panel table.arcs tbody tr")
+    assert rows.first.inner_text().startswith(f"{placed.machine}, at once") or rows.count() > 1
+    decided = page.locator("#panel table.arcs tr.decided")
+    assert decided.inner_text().startswith(f"{placed.machine}, at once")
+    decided.locator("button").click()
+    assert "nothing: it was decided" in text(page, "#panel")
 
 
 def test_groups_without_flow_are_one_box_until_asked_for(visit: Open) -> None:
@@ -486,7 +544,7 @@ def test_the_address_opens_the_same_view(visit: Open) -> None:
     page.click("#zero")
     named = address(page)
     assert named["round"] == ["4"]
-    assert named["view"] == ["plan"]
+    assert named["view"] == ["round"]
     assert named["choose"][0].startswith("task:")
     assert named["zero"] == ["1"]
     assert named["zoom"][0].startswith("network ")
@@ -506,16 +564,16 @@ def test_back_and_forward_go_from_view_to_view(visit: Open) -> None:
     opened = page.url
     page.keyboard.press("n")
     expect(page.locator("#position")).to_have_text("2 of 3")
-    page.click('[data-view="last"]')
+    page.click('[data-view="passes"]')
     decision(page)
     page.locator(".box.task").first.click()
     chosen = page.url
     page.go_back()
     expect(page.locator(".box.task.chosen")).to_have_count(0)
     page.go_back()
-    expect(page.locator('[data-view="last"]')).to_have_attribute("aria-selected", "true")
+    expect(page.locator('[data-view="passes"]')).to_have_attribute("aria-selected", "true")
     page.go_back()
-    expect(page.locator('[data-view="plan"]')).to_have_attribute("aria-selected", "true")
+    expect(page.locator('[data-view="round"]')).to_have_attribute("aria-selected", "true")
     page.go_back()
     expect(page.locator("#position")).to_have_text("1 of 3")
     assert page.url == opened
@@ -862,10 +920,10 @@ def test_the_focus_is_never_lost(visit: Open) -> None:
     page.click('[data-table="Machines"]')
     assert page.evaluate("document.activeElement.dataset.table") == "Machines"
     page.keyboard.press("1")
-    assert page.evaluate(FOCUS) == "first"
+    assert page.evaluate(FOCUS) == "round"
     page.keyboard.press("/")
     page.keyboard.press("Escape")
-    assert page.evaluate(FOCUS) == "first"
+    assert page.evaluate(FOCUS) == "round"
     page.keyboard.press("2")
     assert page.evaluate(FOCUS) == "tables"
 
@@ -890,7 +948,7 @@ def test_names_that_look_like_markup_are_names(visit: Open) -> None:
     assert text(page, "#panel h2") == HOSTILE
     search(page, "<img")
     assert text(page, "#panel h2") == HOSTILE
-    for view in ("first", "last", "tables"):
+    for view in ("round", "passes", "tables"):
         page.click(f'[data-view="{view}"]')
     assert page.locator("img").count() == 0
 
@@ -914,7 +972,7 @@ def test_on_paper_the_whole_drawing_is_there(visit: Open) -> None:
 
 def test_without_colour_the_kinds_of_lines_differ(visit: Open) -> None:
     page = visit("run")
-    page.click('[data-view="first"]')
+    passes(page, 2)
     page.click("#zero")
 
     def dashes(selector: str) -> str:
@@ -923,7 +981,7 @@ def test_without_colour_the_kinds_of_lines_differ(visit: Open) -> None:
 
     assert dashes(".line.flow") == "none"
     assert dashes(".line.zero") != "none"
-    page.click('[data-view="plan"]')
+    decision(page)
     assert dashes(".line.later") not in ("none", dashes(".line.zero"))
 
 
@@ -948,7 +1006,7 @@ def test_the_panel_never_covers_the_drawing(visit: Open, tab: Page, width: int, 
 
 
 def test_the_help_leaves_colours_to_the_legend(visit: Open) -> None:
-    """A dashed line's colour says another thing under each colouring, and a line's width another one under Decision."""
+    """A dashed line's colour says another thing under each colouring, and a line's width another one under Round."""
     page = visit("run")
     page.keyboard.press("?")
     told = page.locator("#help .sheet").inner_text()
@@ -957,9 +1015,9 @@ def test_the_help_leaves_colours_to_the_legend(visit: Open) -> None:
     assert "its colour says" not in told and "legend below the drawing says what colours mean" in told
     modes = page.locator("#mode option").all_inner_texts()
     assert [mode for mode in modes if mode.split()[0].capitalize() not in told] == []
-    page.get_by_role("tab", name="Decision").click()
+    page.get_by_role("tab", name="Round").click()
     assert "width: cores it gets" in page.locator("#legend").inner_text()
-    assert "under Decision as the cores that a task gets" in told
+    assert "under Round as the cores that a task gets" in told
     assert "search ended with" not in told, "rounds are decided by passes"
 
 

@@ -11,6 +11,7 @@ import pytest
 from inspected import bulk, on_kubernetes, searched
 
 from flowsched.inspector.record_view import RecordView
+from flowsched.inspector.round_network import round_network
 from flowsched.inspector.summary import LISTED, STAGE_WORDS, decide_ms, render_overview, render_summary
 from flowsched.round.origin import PlanStage
 from flowsched_models.quantity import format_cores
@@ -43,8 +44,9 @@ def test_the_first_lines_say_what_round_it_was_and_what_came_of_it() -> None:
 def test_sizes_are_those_of_the_networks(record: dict[str, Any]) -> None:
     opened = recorded(record)
     part = opened.parts[0]
-    rows = table(render_summary(opened), "first network")
-    for column, graph in enumerate(part.graphs.values()):
+    rows = table(render_summary(opened), "the round")
+    graphs = [round_network(opened, part).graph, *([part.first] if part.kind == "search" else [])]
+    for column, graph in enumerate(graphs):
         carrying = graph.flow > 0
         expected = {
             "nodes": (graph.node_count, len(np.union1d(graph.tails[carrying], graph.heads[carrying]))),

@@ -1,7 +1,7 @@
 // The address names the view: round, parts of the page, what is chosen and where the drawing is, so that a link opens it again.
 
 /** A change of one of these is a place to come back to; the others change the address in place. */
-const PLACES = ["round", "run", "beside", "part", "view", "choose"];
+const PLACES = ["round", "run", "beside", "part", "view", "pass", "choose"];
 
 class Address {
   constructor(app) {
@@ -22,6 +22,7 @@ class Address {
     if (state.part !== null) words.set("part", String(state.part + 1));
     if (state.view) words.set("view", state.view);
     if (state.view === "tables") words.set("table", state.table);
+    if (state.view === "passes") words.set("pass", String(state.pass));
     if (state.mode !== "reduced") words.set("colour", state.mode);
     if (state.zero) words.set("zero", "1");
     if (state.choice) words.set("choose", this.choiceWords(state.choice));
@@ -70,6 +71,7 @@ class Address {
       compare: known ? words.get("beside") : words.has("round") ? "" : app.state.compare,
       part: Number.isInteger(part) && part > 0 ? part - 1 : null,
       view: words.get("view"),
+      pass: Math.max(1, Number(words.get("pass")) || 1),
       table: words.get("table") || "Placements",
       mode: MODES[words.get("colour")] ? words.get("colour") : "reduced",
       zero: words.get("zero") === "1",

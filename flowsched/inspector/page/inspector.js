@@ -1,7 +1,7 @@
 // The page itself: which rounds are shown, how, and what is chosen. Everything else is told from here.
 
 const MODES = { reduced: "reduced cost", price: "price", cost: "cost of a task" };
-const VIEWS = { plan: "Decision", last: "Last network", tables: "Tables" };
+const VIEWS = { round: "Round", passes: "Passes", tables: "Tables" };
 /** What else than a network may have given a task its place. */
 const STAGES = {
   greedy: "the greedy rule",
@@ -15,11 +15,6 @@ const STAGES = {
   preemption: "a preemption",
 };
 
-/** The network that decided: of a round of passes the one of which most tasks are still where it placed them. */
-function firstTitle(part) {
-  const drawn = part.passes.find((one) => one.drawn);
-  return drawn ? `Pass ${drawn.number} of ${part.passes.length}` : "Network";
-}
 /** Arcs without flow that show for what is chosen, the closest first. */
 const CLOSE = 12;
 const KEPT_ROUNDS = 8;
@@ -28,18 +23,18 @@ const WIDE_ENOUGH = 800;
 
 const at = (id) => document.getElementById(id);
 
-/** Nodes and arcs that a task takes, or that its class took, through a network. */
+/** Nodes and arcs that a task takes, or that its class took, through the network of a pass, or the one of all. */
 function taskPath(part, graph, task) {
   const cls = part.classOf[task];
-  const name = graph.isLast ? part.tasks[task] : cls >= 0 ? part.classes[cls].name : "";
-  const start = graph.node(graph.isLast ? "task" : "class", name);
+  if (graph.isRound) return roundPath(part, graph, task);
+  const start = graph.node("class", cls >= 0 ? part.classes[cls].name : "");
   if (start === undefined) return { nodes: [], arcs: [], note: "" };
   const arcs = [];
   let node = start;
   let note = "";
   const stand = standOf(part, task);
   const most = (list) => d3.least(list, (a, b) => graph.flow[b] - graph.flow[a] || a - b);
-  if (part.oneNetwork && stand.state === "placed" && !graph.isLast) {
+  if (part.oneNetwork && stand.state === "placed") {
     const group = part.groupOf[stand.machine];
     const direct = graph.leaving[start].filter((arc) => graph.group[graph.heads[arc]] === group);
     const around = graph.leaving[start]
@@ -60,7 +55,7 @@ function taskPath(part, graph, task) {
       note =
         "The first network's flow went elsewhere: it was placed here by a later stage: " +
         "packing, further networks or improvement.";
-  } else if (part.oneNetwork && stand.state !== "placed" && !graph.isLast) {
+  } else if (part.oneNetwork && stand.state !== "placed") {
     const waits = graph.leaving[start].find((arc) => graph.kindOf(graph.heads[arc]) === "unscheduled");
     if (waits !== undefined) {
       arcs.push(waits);
@@ -68,9 +63,9 @@ function taskPath(part, graph, task) {
       if (!graph.flow[waits]) note = "The first network had a place for its class; packing whole tasks found none.";
     }
   }
-  if (!part.oneNetwork && !graph.isLast) {
+  if (!part.oneNetwork) {
     const [stage, pass] = part.decided_by[task] || [];
-    const drawn = part.passes.find((one) => one.drawn);
+    const drawn = part.passes.find((one) => one.number === graph.pass);
     const undone = drawn && drawn.undone.find(([number]) => number === task);
     if (undone) {
       const by = undone[1] ? ` by ${undone[1]}` : "";
@@ -97,8 +92,21 @@ function taskPath(part, graph, task) {
     arcs.push(arc);
     node = graph.heads[arc];
   }
-  if (graph.isLast) note = "The last network prices every move around the final plan: a task that stays has nothing better.";
   return { nodes: [start, ...arcs.map((arc) => graph.heads[arc])], arcs, note };
+}
+
+/** The same through the network of the round. */
+function roundPath(part, graph, task) {
+  const decided = part.optionsOf(task).find((option) => option.decided);
+  if (!decided) return { nodes: [], arcs: [], note: "" };
+  const arcs = [decided.arc];
+  let node = graph.heads[decided.arc];
+  while (graph.leaving[node].length) {
+    const [onward] = graph.leaving[node];
+    arcs.push(onward);
+    node = graph.heads[onward];
+  }
+  return { nodes: [graph.tails[decided.arc], ...arcs.map((arc) => graph.heads[arc])], arcs, note: "" };
 }
 
 class Inspector {
@@ -113,6 +121,8 @@ class Inspector {
       /** Null for the first one in which something waits. */
       part: null,
       view: null,
+      /** Number of the pass that is shown. */
+      pass: 1,
       table: "Placements",
       mode: "reduced",
       zero: false,
@@ -227,11 +237,18 @@ class Inspector {
   }
 
   views(part) {
-    // What was decided comes first: the plan, as moves may have undone what a pass chose, or the one network.
-    const views = part.oneNetwork ? [] : ["plan"];
-    if (part.graphs.first) views.push("first");
-    if (part.graphs.last) views.push("last");
-    return [...views, "tables"];
+    return ["round", ...(this.passesOf(part).length ? ["passes"] : []), "tables"];
+  }
+
+  /** Passes whose network the page has. */
+  passesOf(part) {
+    return part.passes.filter((one) => part.graphs[`pass:${one.number}`]);
+  }
+
+  /** The pass that is shown of a part. */
+  passOf(part) {
+    const those = this.passesOf(part);
+    return d3.least(those, (one) => Math.abs(one.number - this.state.pass));
   }
 
   nothing() {
@@ -296,11 +313,12 @@ class Inspector {
     at("tables").hidden = !tables;
     at("legend").hidden = tables;
     for (const side of this.sides) {
-      const view = tables ? (side.part.graphs.first ? "first" : "plan") : this.state.view;
-      side.graph =
-        view === "plan" ? side.part.graphs.first || null : side.part.graphs[view] || side.part.graphs.first || null;
-      side.view = view === "plan" || !side.graph ? "plan" : view;
+      const pass = this.state.view === "passes" ? this.passOf(side.part) : undefined;
+      side.pass = pass;
+      side.graph = (pass && side.part.graphs[`pass:${pass.number}`]) || side.part.graphs.round || null;
+      side.view = pass ? "passes" : "round";
     }
+    this.fillSteps();
     this.fillTabs();
     if (tables) this.drawTables();
     else this.drawScenes(fit);
@@ -310,13 +328,13 @@ class Inspector {
 
   drawScenes(fit) {
     // Two networks need more width than half of a screen; two decisions do not.
-    const network = this.sides.every((side) => side.view !== "plan");
+    const network = this.sides.every((side) => side.view === "passes" || side.part.oneNetwork);
     const narrow = at("stages").clientWidth / 2 < WIDE_ENOUGH;
     at("stages").classList.toggle("stacked", this.sides.length > 1 && network && narrow);
     const scenes = this.sides.map((side) => {
       const options = { ...this.options(side), room: side.drawing.size[0], share: this.sides.length };
-      return side.view === "plan" && !side.part.oneNetwork
-        ? planScene(side.part, options)
+      return side.view === "round" && !side.part.oneNetwork
+        ? roundScene(side.part, options)
         : networkScene(side.part, side.graph, options);
     });
     const { zero } = this.state;
@@ -345,7 +363,6 @@ class Inspector {
       if (number === undefined || number < 0) return;
       chosenMachines.add(number);
       shown.add(`machine:${part.machines[number]}`);
-      shown.add(`arrive:${part.machines[number]}`);
       if (part.groupOf[number] >= 0) shown.add(`group:${part.groups[part.groupOf[number]].name}`);
     };
     if (choice && choice.name !== undefined) {
@@ -376,7 +393,7 @@ class Inspector {
       chosen.has(root(link.source)) ||
       chosen.has(root(link.target));
     const path = new Set();
-    if (choice && choice.type === "task" && graph && scene.what !== "plan" && part.taskNumber.has(choice.name))
+    if (choice && choice.type === "task" && graph && scene.what !== "round" && part.taskNumber.has(choice.name))
       taskPath(part, graph, part.taskNumber.get(choice.name)).arcs.forEach((arc) => path.add(arc));
     const pathBoxes = new Set();
     const near = new Set();
@@ -389,9 +406,9 @@ class Inspector {
     const linkChosen = choice && choice.type === "link" ? choice.id : null;
     const arcChosen = choice && choice.type === "arc" && graph && choice.graph === graph.id ? choice.arc : null;
     for (const link of scene.links.values()) {
-      link.onPath = link.arcs.some((arc) => path.has(arc)) && scene.what !== "plan";
+      link.onPath = link.arcs.some((arc) => path.has(arc)) && scene.what !== "round";
       if (
-        scene.what === "plan" &&
+        scene.what === "round" &&
         choice &&
         choice.type === "task" &&
         link.source === `task:${choice.name}` &&
@@ -399,14 +416,14 @@ class Inspector {
       )
         link.onPath = true;
       const single =
-        link.id === linkChosen || (arcChosen !== null && link.arcs.includes(arcChosen) && scene.what !== "plan");
+        link.id === linkChosen || (arcChosen !== null && link.arcs.includes(arcChosen) && scene.what !== "round");
       link.drawn = link.flow > 0 || zero || near.has(link.id) || link.onPath || single;
       link.lit = single || (chosen.size > 0 && touches(link)) || link.onPath;
       link.dim = false;
       if (link.onPath) pathBoxes.add(link.source).add(link.target);
-      if (!link.flow && scene.what !== "plan")
+      if (!link.flow && scene.what !== "round")
         link.label = link.lit && link.reduced !== null ? `${signed(link.reduced)}` : "";
-      if (scene.what === "plan" && link.alternative) link.label = link.lit ? signed(link.reduced) : "";
+      if (scene.what === "round" && link.alternative) link.label = link.lit ? signed(link.reduced) : "";
     }
     const picked = chosen.size > 0 || linkChosen !== null || arcChosen !== null;
     const strong = [...scene.links.values()].some((link) => link.lit);
@@ -431,7 +448,7 @@ class Inspector {
     if (choice.type === "box") has(choice.id);
     if (choice.type === "move") has(`task:${choice.task}`);
     if (choice.name === undefined) return ids;
-    if (choice.type === "node" && scene.what !== "plan") {
+    if (choice.type === "node" && scene.what !== "round") {
       const node = side.graph.labelled(choice.name);
       for (const box of scene.boxes.values())
         if (box.nodes.length && box.nodes.includes(node) && !(box.framed && scene.boxes.has(`node:${choice.name}`)))
@@ -445,15 +462,16 @@ class Inspector {
     }
     if (choice.type === "task" && part.taskNumber.has(choice.name)) {
       const task = part.taskNumber.get(choice.name);
-      if (scene.what === "plan") for (const box of scene.boxes.values()) if (box.task === task) ids.add(box.id);
+      if (scene.what === "round")
+        for (const box of scene.boxes.values()) if (box.tasks && box.tasks.includes(task)) ids.add(box.id);
       const cls = part.classOf[task];
       if (!ids.size && cls >= 0) has(`class:${part.classes[cls].name}`);
       // The machine's chip, where its group is unfolded.
       const { machine } = standOf(part, task);
-      if (machine >= 0 && scene.what !== "plan" && scene.boxes.get(`machine:${part.machines[machine]}`)?.parent)
+      if (machine >= 0 && scene.what !== "round" && scene.boxes.get(`machine:${part.machines[machine]}`)?.parent)
         has(`machine:${part.machines[machine]}`);
     }
-    if (choice.type === "class" && scene.what !== "first" && part.classNumber.has(choice.name))
+    if (choice.type === "class" && scene.what !== "network" && part.classNumber.has(choice.name))
       for (const task of part.classes[part.classNumber.get(choice.name)].members) has(`task:${part.tasks[task]}`);
     if (choice.type === "group" && !ids.size && part.groupNumber.has(choice.name))
       for (const machine of part.groups[part.groupNumber.get(choice.name)].members)
@@ -487,7 +505,7 @@ class Inspector {
         }
       }
       for (const link of scene.links.values()) {
-        if (scene.what === "plan")
+        if (scene.what === "round")
           link.changed = link.chosen && changed.has(side.round.title(scene.boxes.get(link.source).choice.name));
         else {
           const differs = (flows[0].get(link.id) || 0) !== (flows[1].get(link.id) || 0);
@@ -503,7 +521,7 @@ class Inspector {
   drawLegend() {
     const [side] = this.sides;
     const { mode } = this.state;
-    const plan = side.scene.what === "plan";
+    const plan = side.scene.what === "round";
     const line = (kind, thick, core) => {
       const svg = d3
         .create("svg")
@@ -555,7 +573,7 @@ class Inspector {
       items.push(entry(plan ? "cost of the placement:" : "cost of a task:", number(low), ramp("cost"), number(high)));
     if (mode !== "reduced")
       items.push(entry(line(`zero ${mode === "cost" ? "cost2" : "plain"}`, 1.5), plan ? "another place" : "no flow"));
-    if (side.scene.what === "first") {
+    if (side.scene.what === "network") {
       const bar = (kind) => element("span", { class: `gauge-sample ${kind}`, "aria-hidden": "true" });
       const boxes = [...side.scene.boxes.values()];
       const any = (kind) => boxes.some((box) => box.kind === kind && box.fill !== null && box.fill !== undefined);
@@ -574,15 +592,13 @@ class Inspector {
 
   drawTables() {
     const side = this.sides[this.rounds.indexOf(this.focusRound)];
-    const graphs = side.part.graphs;
+    const { graphs } = side.part;
     const all = {};
     if (this.changes) all.Differences = () => differenceTable(this.changes, this);
-    const first = tablesOf(side.part, graphs.first || null, this);
-    Object.assign(all, first);
-    if (graphs.last) {
-      const last = tablesOf(side.part, graphs.last, this);
-      all["Nodes, last network"] = last.Nodes;
-      all["Arcs, last network"] = last.Arcs;
+    Object.assign(all, tablesOf(side.part, graphs.round || null, this));
+    for (const one of this.passesOf(side.part)) {
+      const own = tablesOf(side.part, graphs[`pass:${one.number}`], this);
+      all[`Arcs, pass ${one.number}`] = own.Arcs;
     }
     if (!all[this.state.table]) this.state.table = this.changes ? "Differences" : "Placements";
     const tabs = Object.keys(all).map((name) =>
@@ -616,6 +632,7 @@ class Inspector {
     const many = this.sides.length > 1;
     if (!choice) {
       if (many) content.push(this.panel.ofDifference(this.sides[0], this.sides[1], this.changes));
+      const tell = (side) => (side.pass ? this.panel.ofPass(side) : this.panel.ofRound(side));
       for (const side of this.sides)
         content.push(
           many
@@ -623,9 +640,9 @@ class Inspector {
                 "details",
                 null,
                 element("summary", null, `Round ${side.name}: ${this.sideName(side)}`),
-                this.panel.ofRound(side).flat().filter(Boolean),
+                tell(side).flat().filter(Boolean),
               )
-            : this.panel.ofRound(side),
+            : tell(side),
         );
     } else {
       const those = choice.side && many ? this.sides.filter((side) => side.name === choice.side) : this.sides;
@@ -681,7 +698,7 @@ class Inspector {
   }
 
   expandButton(id, what) {
-    if (this.state.view !== "first") return null;
+    if (!this.sides.some((side) => side.scene && side.scene.boxes.get(id)?.expandable)) return null;
     const open = this.expanded.has(id);
     return button(`${open ? "Fold" : "Unfold"} ${what}`, () => this.toggle(id));
   }
@@ -757,7 +774,8 @@ class Inspector {
     const kind = graph.kindOf(node);
     const name = graph.name[node];
     if (kind === "class" || kind === "task") this.choose({ type: kind, name });
-    else if (kind === "arrive" || kind === "machine") this.choose({ type: "machine", name });
+    else if (kind === "machine" || kind === "cores" || kind === "later")
+      this.choose({ type: "machine", name: graph.members[node] ? graph.members[node][0] : name });
     else this.choose({ type: "node", name: graph.label(node) });
   }
 
@@ -823,7 +841,7 @@ class Inspector {
   follow() {
     const { choice } = this.state;
     if (!choice || choice.type !== "task") return;
-    if (this.state.view === "tables") this.setView("first");
+    if (this.state.view === "tables") this.setView("round");
     for (const side of this.sides) {
       const { part } = side;
       const task = part.taskNumber.get(choice.name);
@@ -865,10 +883,17 @@ class Inspector {
     const kind = graph.kindOf(node);
     const name = graph.name[node];
     const round = this.focusRound;
+    if (kind === "cores" || kind === "later") {
+      const at = name.slice(name.lastIndexOf("/") + 1);
+      const where = namesOf(graph.members[node]);
+      if (kind === "later") return `${where}, ${slotTag(Number(at))}`;
+      return `${where}, cores for ${cores(Number(at.slice(0, -1)))} or more`;
+    }
     if (graph.members[node]) return namesOf(graph.members[node].map((one) => round.title(one)));
     if (kind === "class" || kind === "task") return round.title(name);
     if (kind === "unscheduled") return `${round.title(name)} unscheduled`;
-    if (kind === "arrive" || kind === "machine") return name;
+    if (kind === "machine") return name;
+    if (kind === "running") return `runs: ${round.title(name)}`;
     if (kind === "group") return short ? "all cores" : `${name}, all cores`;
     if (kind === "tier") {
       const width = /^(.*)\/(\d+)m$/s.exec(name);
@@ -918,6 +943,9 @@ class Inspector {
     for (const [value, text] of Object.entries(MODES)) mode.append(option(value, text));
     mode.addEventListener("change", () => ((this.state.mode = mode.value), this.draw(false)));
     at("zero").addEventListener("change", () => ((this.state.zero = at("zero").checked), this.draw(false)));
+    at("step").addEventListener("input", () => this.goToPass(() => Number(at("step").value)));
+    at("step-before").addEventListener("click", () => this.goToPass((place) => place - 1));
+    at("step-after").addEventListener("click", () => this.goToPass((place) => place + 1));
     at("fit").addEventListener("click", () => this.sides.forEach((side) => side.drawing.fit()));
     at("larger").addEventListener("click", () => this.sides.forEach((side) => side.drawing.zoomBy(1.3)));
     at("smaller").addEventListener("click", () => this.sides.forEach((side) => side.drawing.zoomBy(1 / 1.3)));
@@ -998,7 +1026,7 @@ class Inspector {
 
   fillTabs() {
     const part = this.focusRound.parts[this.shownPart];
-    const name = (view) => (view === "first" ? firstTitle(part) : VIEWS[view]);
+    const name = (view) => (view === "round" && part.oneNetwork ? "Network" : VIEWS[view]);
     at("views").replaceChildren(
       ...this.views(part).map((view) =>
         button(name(view), () => this.setView(view), {
@@ -1010,6 +1038,37 @@ class Inspector {
     );
     const tables = this.state.view === "tables";
     for (const id of ["zero-field", "mode-field", "zoom"]) at(id).hidden = tables;
+  }
+
+  /** The slider over the passes: what each saw, chose, and what became of it. */
+  fillSteps() {
+    const side = this.sides[this.rounds.indexOf(this.focusRound)];
+    const pass = side && side.pass;
+    at("steps").hidden = !pass;
+    if (!pass) return;
+    const those = this.passesOf(side.part);
+    const place = those.indexOf(pass);
+    const slider = at("step");
+    slider.max = String(those.length - 1);
+    slider.value = String(place);
+    const stay = pass.booked.length - pass.undone.length;
+    const chose = `saw ${counted(pass.batch.length, "task")}, placed ${whole(pass.booked.length)}`;
+    const fate = pass.undone.length ? `${whole(stay)} of them stay` : pass.booked.length ? "all stay" : "";
+    const words = `Pass ${pass.number} of ${side.part.passes.length}: ${[chose, fate].filter(Boolean).join(", ")}`;
+    slider.setAttribute("aria-valuetext", words);
+    at("step-words").textContent = words;
+    at("step-before").disabled = place === 0;
+    at("step-after").disabled = place === those.length - 1;
+  }
+
+  /** Show another pass. */
+  goToPass(by) {
+    const side = this.sides[this.rounds.indexOf(this.focusRound)];
+    if (!side || !side.pass) return;
+    const those = this.passesOf(side.part);
+    const place = by(those.indexOf(side.pass));
+    this.state.pass = those[Math.max(0, Math.min(those.length - 1, place))].number;
+    this.draw(true);
   }
 
   setView(view) {
@@ -1078,6 +1137,8 @@ class Inspector {
       "[": () => this.step(-1),
       ArrowRight: free && (() => this.step(1)),
       ArrowLeft: free && (() => this.step(-1)),
+      ",": () => this.goToPass((place) => place - 1),
+      ".": () => this.goToPass((place) => place + 1),
       z: () => at("zero").click(),
       c: () => {
         const names = Object.keys(MODES);

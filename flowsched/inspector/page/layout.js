@@ -37,7 +37,7 @@ function arrange(scene, room, height) {
   const widths = columns.map((column) => d3.max(column, (box) => box.w) || 0);
   const used = d3.range(4).filter((c) => widths[c]);
   const gaps = Math.max(1, used.length - 1);
-  const gap = Math.max(96, Math.min(420, (room - d3.sum(widths) - 24) / gaps));
+  const gap = Math.max(scene.narrow ? 40 : 96, Math.min(420, (room - d3.sum(widths) - 24) / gaps));
   scene.gap = gap;
   let x = 12;
   for (const c of used) {
@@ -75,7 +75,7 @@ function scaleLines(scene, columns, links) {
   const scale = Math.min(
     MOST_HEIGHT / (total || 1),
     MOST_LINE / widest,
-    scene.what === "plan" ? MOST_OF_A_CORE : Infinity,
+    scene.what === "round" ? MOST_OF_A_CORE : Infinity,
   );
   for (const link of links) {
     link.thick = link.flow ? Math.max(LEAST_LINE, link.flow * scale) : 1.2;

@@ -12,7 +12,7 @@ const CHIPS = 48;
 const STEP = 48;
 const FONT_SIZE = 12.5;
 const NOTE_SIZE = 11;
-const COLUMN_OF = { class: 0, task: 0, domain: 1, tier: 2, group: 2, machine: 2, arrive: 2, unscheduled: -1, stay: -1, sink: 3 };
+const COLUMN_OF = { class: 0, domain: 1, tier: 2, group: 2, machine: 2, unscheduled: -1, sink: 3 };
 
 /** options: expanded (ids of boxes), more (how many of a box's members), shown (ids that must not be gathered). */
 function networkScene(part, graph, options) {
@@ -34,28 +34,30 @@ class NetworkScene {
     this.connect();
     const { part, graph } = this;
     const classes = part.classes.length;
-    const heads = graph.isLast
-      ? ["Tasks", "", "Machines, one arrival each", "Sink"]
-      : ["Classes of tasks", "Domains", part.oneNetwork ? "Groups of machines" : "Machines, one arrival each", "Sink"];
-    const counts = graph.isLast
-      ? [whole(part.tasks.length), "", whole(part.machines.length), ""]
-      : [
-          `${whole(classes)} · ${counted(part.tasks.length, "task")}`,
-          whole(graph.kind.filter((k) => graph.kinds[k] === "domain").length),
-          part.oneNetwork
-            ? `${whole(part.groups.length)} · ${counted(part.machines.length, "machine")}`
-            : whole(part.machines.length),
-          "",
-        ];
+    const heads = [
+      "Classes of tasks",
+      "Domains",
+      part.oneNetwork ? "Groups of machines" : "Machines, one arrival each",
+      "Sink",
+    ];
+    const sent = d3.sum(graph.supplies, (supply) => Math.max(0, supply));
+    const counts = [
+      part.oneNetwork
+        ? `${whole(classes)} · ${counted(part.tasks.length, "task")}`
+        : `${whole(graph.kind.filter((k) => graph.kinds[k] === "class").length)} · ${counted(sent, "task")}`,
+      whole(graph.kind.filter((k) => graph.kinds[k] === "domain").length),
+      part.oneNetwork
+        ? `${whole(part.groups.length)} · ${counted(part.machines.length, "machine")}`
+        : whole(part.machines.length),
+      "",
+    ];
     const used = new Set([...this.boxes.values()].map((box) => box.column));
     return {
       boxes: this.boxes,
       links: this.links,
       columns: heads.map((text, i) => ({ text, count: counts[i], used: used.has(i) })),
-      lane: graph.isLast
-        ? ["Stays where the plan has it, or waits", "Stays, or waits", "Stays"]
-        : ["Unscheduled: left waiting, at a price", "Unscheduled", "Waits"],
-      what: graph.isLast ? "last" : "first",
+      lane: ["Unscheduled: left waiting, at a price", "Unscheduled", "Waits"],
+      what: "network",
     };
   }
 
@@ -63,7 +65,7 @@ class NetworkScene {
   place() {
     const { graph, options } = this;
     const byGroup = new Map();
-    const single = { class: [], task: [], domain: [], unscheduled: [], arrive: [], machine: [] };
+    const single = { class: [], domain: [], unscheduled: [], machine: [] };
     for (let node = 0; node < graph.nodeCount; node += 1) {
       const kind = graph.kindOf(node);
       if ((kind === "tier" || kind === "group") && graph.group[node] >= 0) listed(byGroup, graph.group[node], node);
@@ -71,10 +73,8 @@ class NetworkScene {
       else this.other(node, kind);
     }
     this.some("class", single.class, KEPT_CLASSES, "classes", (node) => this.classBox(node));
-    this.some("task", single.task, KEPT_CLASSES * 2, "tasks", (node) => this.taskBox(node));
     this.some("domain", single.domain, KEPT_CLASSES, "domains", (node) => this.domainBox(node));
-    this.some("arrive", single.arrive, KEPT_GROUPS, "machines", (node) => this.arriveBox(node));
-    this.some("machine", single.machine, KEPT_GROUPS, "machines", (node) => this.arriveBox(node));
+    this.some("machine", single.machine, KEPT_GROUPS, "machines", (node) => this.machineBox(node));
     const idle = 1;
     this.some("unscheduled", single.unscheduled, KEPT_WAITS, "unscheduled nodes", (node) => this.waitBox(node), idle);
     const groups = [...byGroup.entries()].map(([group, nodes]) => ({ group, nodes, flow: this.groupFlow(nodes) }));
@@ -205,7 +205,7 @@ class NetworkScene {
 
   /** What undid the placements of the drawn pass among some tasks. */
   undoneText(members) {
-    const drawn = this.graph.isLast ? undefined : this.part.passes.find((one) => one.drawn);
+    const drawn = this.part.passes.find((one) => one.number === this.graph.pass);
     const found = drawn ? drawn.undone.filter(([task]) => members.includes(task)) : [];
     if (!found.length) return "";
     const by = [...new Set(found.map(([, stage]) => stage).filter(Boolean))].join(", ");
@@ -215,23 +215,6 @@ class NetworkScene {
   /** The chosen ones first, so that they are among those shown. */
   ordered(members, isChosen) {
     return [...members.filter(isChosen), ...members.filter((member) => !isChosen(member))];
-  }
-
-  taskBox(node) {
-    const { graph, part } = this;
-    const name = graph.name[node];
-    const stand = part.taskNumber.has(name) ? standOf(part, part.taskNumber.get(name)) : null;
-    this.add({
-      id: graph.label(node),
-      kind: "task",
-      column: 0,
-      label: part.round.title(name),
-      note: stand ? standText(stand) : "",
-      nodes: [node],
-      choice: { type: "task", name },
-      price: this.priceOf(node),
-      flow: graph.through[node],
-    });
   }
 
   domainBox(node) {
@@ -250,7 +233,7 @@ class NetworkScene {
     });
   }
 
-  arriveBox(node) {
+  machineBox(node) {
     const { graph, part } = this;
     const name = graph.name[node];
     const machine = part.machineNumber.get(name);
@@ -275,7 +258,7 @@ class NetworkScene {
       id: graph.label(node),
       kind: "unscheduled",
       column: -1,
-      label: part.round.title(graph.name[node]),
+      label: part.round.title(graph.name[node]) || "unscheduled",
       note: graph.through[node]
         ? counted(
             d3.sum(graph.entering[node], (arc) => graph.tasks(arc)),
@@ -295,7 +278,7 @@ class NetworkScene {
       id: graph.label(node),
       kind,
       column: COLUMN_OF[kind] ?? 2,
-      label: kind === "stay" ? "stays" : kind,
+      label: kind,
       note: kind === "sink" ? this.flowText(graph.through[node]) : "",
       nodes: [node],
       choice: { type: "node", name: graph.label(node) },
@@ -519,15 +502,15 @@ class NetworkScene {
   labelOf(link) {
     const source = this.boxes.get(link.source);
     const { kind } = this.boxes.get(link.target);
-    if (!link.flow || link.upright || kind === "sink" || kind === "stay") return "";
+    if (!link.flow || link.upright || kind === "sink") return "";
     const one = source.kind === "class" && source.cls >= 0 && this.part.classes[source.cls].members.length === 1;
-    return one || source.kind === "task" ? `cost ${number(link.cost)}` : link.amount;
+    return one ? `cost ${number(link.cost)}` : link.amount;
   }
 
   amountOf(link) {
     const { graph } = this;
     const kind = graph.kindOf(graph.tails[link.arcs[0]]);
-    if (kind === "class" || kind === "domain" || kind === "task")
+    if (kind === "class" || kind === "domain")
       return counted(
         d3.sum(link.arcs, (arc) => graph.tasks(arc)),
         "task",

@@ -19,7 +19,7 @@ SCRIPTS = (
     "record.js",
     "difference.js",
     "network_scene.js",
-    "plan_scene.js",
+    "round_scene.js",
     "layout.js",
     "drawing.js",
     "gpu_links.js",
@@ -32,7 +32,6 @@ SCRIPTS = (
 )
 """In the order in which they need each other."""
 OTHER_TERMS = {
-    "place_left": "the place it would leave",
     "price": "the exact change of the total",
     "tie_break": "the order of equally cheap options",
     "crowding": "arriving tasks beside each other",

@@ -21,6 +21,7 @@ from flowsched.inspector.gpu_facts import link_words
 from flowsched.inspector.graph import LAYERS, Graph
 from flowsched.inspector.link_layout import link_layout
 from flowsched.inspector.record_view import BY_STAGE, SEARCH, Part, RecordView, Waits, option_of
+from flowsched.inspector.round_network import RoundNetwork, round_network_or_none
 from flowsched.support.arrays import IntArray
 from flowsched_models.document import InputError
 from flowsched_models.gpu_topology import GpuTopology
@@ -28,6 +29,8 @@ from flowsched_models.gpu_topology import GpuTopology
 DIGITS = 9
 EXPLAINED = 200
 """Every task of a round of flow is explained unless there are more; of others one that waits for every reason and class."""
+PASS_ARCS = 20_000
+"""Networks of all passes are in the page if they have no more arcs together."""
 _FURTHER = 200
 """Explanations of one part at most, where not every task has one."""
 _CLASSES = 30
@@ -77,6 +80,7 @@ def _part(recorded: RecordView, part: Part) -> dict[str, Any]:
     machine = {name: i for i, name in enumerate(part.machines)}
     certificate = part.certificate
     explained = _explained(recorded, part)
+    made = None if part.plain.get("first_network") is None else round_network_or_none(recorded, part)
     return {
         "kind": part.kind,
         "priority": part.priority,
@@ -92,9 +96,10 @@ def _part(recorded: RecordView, part: Part) -> dict[str, Any]:
         "passes": [
             {
                 "number": p["number"],
-                "batch": len(p["batch"]),
-                "booked": len(p["booked"]),
+                "batch": [task.get(name, -1) for name in p["batch"]],
+                "booked": [task.get(name, -1) for name in p["booked"]],
                 "drawn": p["drawn"],
+                "arcs": p["arcs"],
                 "undone": [[task.get(u["task"], -1), BY_STAGE[u["by"]] if u["by"] else ""] for u in p["undone"]],
             }
             for p in part.passes
@@ -110,7 +115,9 @@ def _part(recorded: RecordView, part: Part) -> dict[str, Any]:
         "goal_s": _number(part.search.get("goal_s")),
         "task_groups": _task_groups(part),
         "repairs": [dict(r) for r in part.search.get("repairs", ())],
-        "graphs": _graphs(part),
+        "graphs": _graphs(part, made),
+        "round_notes": [] if made is None else made.sentences(),
+        "gaining": [] if made is None else [task.get(name, -1) for name in made.gaining],
         "certificate": None
         if certificate is None
         else {k: v if isinstance(v, str) else _number(v) for k, v in certificate.items() if k != "prices"},
@@ -155,9 +162,11 @@ def _fleet(part: Part) -> dict[str, Any]:
 def _snapshot(recorded: RecordView, part: Part, explained: Mapping[str, Explanation]) -> dict[str, Any]:
     snapshot = part.search["snapshot"]
     by_name = {m["name"]: m for m in snapshot["machines"]}
+    free_of = {name: int(g["free_milli"]) for g in part.search["groups"] for name in g["members"]}
     return {
         "type": [by_name[name].get("type") for name in part.machines],
         "cpu_milli": [_milli(by_name[name].get("cpu")) for name in part.machines],
+        "free_milli": [free_of.get(name) for name in part.machines],
         "running": [
             {
                 "task": r["task"]["name"],
@@ -302,11 +311,18 @@ def _decided_by(part: Part, task: Mapping[str, int]) -> dict[str, list[Any]]:
     }
 
 
-def _graphs(part: Part) -> dict[str, Any]:
-    """Records of baselines have none; the page has no place for the kinds of nodes that jobs with GPUs elsewhere have."""
-    found = {"first": part.first} if part.plain.get("first_network") is not None else {}
-    if part.plain.get("last_network") is not None and part.last is not None:
-        found["last"] = part.last
+def _graphs(part: Part, made: RoundNetwork | None) -> dict[str, Any]:
+    """That of the round, and those of its passes: of many arcs only the one of which most stands.
+
+    Records of baselines have none; the page has no place for the kinds of nodes that jobs with GPUs elsewhere have.
+    """
+    found = {} if made is None else {"round": made.graph}
+    several = sum(p["arcs"] for p in part.passes) <= PASS_ARCS
+    for p in part.passes:
+        there = part.plain.get("first_network") is not None and (several or p["drawn"])
+        graph = part.pass_graph(p["number"]) if there else None
+        if graph is not None:
+            found[f"pass:{p['number']}"] = graph
     return {
         name: _graph(part, graph)
         for name, graph in found.items()
@@ -352,7 +368,9 @@ def _owners(part: Part, graph: Graph) -> tuple[list[int], list[int]]:
             group = group_of.get(stem, -1)
         elif kind == "group":
             group = group_of.get(name, -1)
-        elif kind in ("arrive", "machine"):
+        elif kind in ("cores", "later"):
+            group = group_of.get(part.group_of.get(stem, ""), -1)
+        elif kind == "machine":
             group = group_of.get(part.group_of.get(name, ""), -1)
         elif kind in ("class", "unscheduled"):
             cls = class_of.get(name, -1)

@@ -1,6 +1,8 @@
 // What is said about the thing that is chosen: numbers, terms, members, sentences; and the short form for the pointer.
 
 const LISTED = 50;
+/** Arcs of a task that are listed at once. */
+const ARCS = 8;
 /** Names that are told of those who wait for the same reason. */
 const NAMED = 12;
 
@@ -142,6 +144,7 @@ class Panel {
       element("p", { class: `verdict ${stand.state}` }, decision),
       stand.reason && !lines && element("p", { class: "reason" }, spoken(stand.reason, side.round.now_s)),
       told && element("p", { class: "reason" }, told.message),
+      this.moves(side, task),
       lines &&
         section(
           "Why",
@@ -172,7 +175,6 @@ class Panel {
         ),
       stand.state === "placed" && this.linksOf(side, name, part.machines[stand.machine]),
       this.path(side, task),
-      this.moves(side, task),
       section(
         "Class",
         facts([
@@ -253,60 +255,131 @@ class Panel {
       ),
     );
     return section(
-      graph.isLast ? "Path in the last network" : side.part.oneNetwork ? "Path" : "Path in the pass",
+      graph.isRound || side.part.oneNetwork ? "Path" : "Path in the pass",
       element("ol", { class: "path" }, steps),
       note && element("p", { class: "soft" }, note),
     );
   }
 
-  /** What every other place would have cost, from the last network. */
+  /** The arcs of a task in the network of the round: what each costs, by terms, and by how much it is dearer. */
   moves(side, task) {
-    const last = side.part.graphs.last;
-    const node = last && last.node("task", side.part.tasks[task]);
-    if (node === undefined || node === false || !last) return null;
-    const here = standOf(side.part, task);
-    const own = plannedMachine(side.part, task);
-    const rows = last.leaving[node]
-      .filter((arc) => last.termsOf(arc).length)
-      .map((arc) => ({
-        arc,
-        machine: last.kindOf(last.heads[arc]) === "stay" ? "waiting" : namesOf(last.machinesOf(arc, own)),
-        more: last.cost(arc),
-        column: last.column(arc),
-      }))
-      .sort((a, b) => a.more - b.more);
-    if (!rows.length) return null;
-    const make = (row) => [
-      element("span", { class: "amount" }, signed(row.more)),
-      button(
-        `${row.machine}${row.column ? `, ${slotTag(row.column.slot)}, ${cores(row.column.width)}` : ""}`,
-        () => this.app.choose({ type: "move", task: side.part.tasks[task], arc: row.arc, side: side.name }),
-        { class: "link" },
-      ),
-    ];
-    return section(`Other places, against ${standText(here)}`, longList(rows, make));
+    const options = side.part.optionsOf(task);
+    if (!options.length) return null;
+    const { app } = this;
+    const body = element("tbody");
+    let shown = 0;
+    const row = (option) =>
+      element(
+        "tr",
+        { class: option.decided ? "decided" : null },
+        element(
+          "th",
+          { scope: "row" },
+          button(
+            optionText(option),
+            () => app.choose({ type: "move", task: side.part.tasks[task], arc: option.arc, side: side.name }),
+            { class: "link" },
+          ),
+          element("span", { class: "terms" }, this.termWords(side.part.graphs.round.termsOf(option.arc))),
+        ),
+        element("td", { class: "number" }, number(option.cost)),
+        element("td", { class: "number" }, option.decided ? "decided" : signed(option.more)),
+      );
+    const more = button("", () => grow());
+    const rest = element("p", { class: "rest" }, more);
+    const grow = () => {
+      body.append(...options.slice(shown, shown + ARCS).map(row));
+      shown = Math.min(options.length, shown + ARCS);
+      more.textContent = `${whole(Math.min(ARCS, options.length - shown))} of ${whole(options.length - shown)} more`;
+      rest.hidden = shown >= options.length;
+    };
+    grow();
+    const head = ["Place", "Cost", "Dearer by"].map((text, i) =>
+      element("th", { scope: "col", class: i ? "number" : null }, text),
+    );
+    return section(
+      `Its arcs: ${whole(options.length)}`,
+      element("table", { class: "arcs" }, element("thead", null, element("tr", null, head)), body),
+      rest,
+    );
+  }
+
+  /** Terms of an arc in a line. */
+  termWords(terms) {
+    return terms
+      .filter(([, value]) => Math.abs(value) >= 5e-4)
+      .map(([term, value]) => `${this.app.term(term)} ${number(value)}`)
+      .join(", ");
   }
 
   ofMove(side, choice) {
-    const last = side.part.graphs.last;
-    const { arc } = choice;
-    if (!last || arc >= last.arcCount) return this.ofRound(side);
-    const column = last.column(arc);
-    const own = plannedMachine(side.part, side.part.taskNumber.get(choice.task));
+    const task = side.part.taskNumber.get(choice.task);
+    const option = task === undefined ? undefined : side.part.optionsOf(task).find(({ arc }) => arc === choice.arc);
+    if (!option) return this.ofRound(side);
+    const graph = side.part.graphs.round;
     return [
       this.head(
-        "move",
-        `${side.round.title(choice.task)} to ${namesOf(last.machinesOf(arc, own)) || "waiting"}`,
+        "arc",
+        `${side.round.title(choice.task)} to ${option.machine === null ? "unscheduled" : namesOf(option.machines)}`,
         button("Back to the task", () => this.app.choose({ type: "task", name: choice.task })),
       ),
       facts([
-        ["When", column && slotTag(column.slot)],
-        ["Width", column && cores(column.width)],
-        ["Change of the total", signed(last.cost(arc))],
-        ["Reduced cost", number(last.reduced(arc))],
-        ["Flow", `${whole(last.flow[arc])} of ${whole(last.capacities[arc])}`],
+        ["When", option.slot === null ? null : slotTag(option.slot)],
+        ["Width", option.width === null ? null : cores(option.width)],
+        ["Dearer by", option.decided ? "nothing: it was decided" : signed(option.more)],
+        ["Reduced cost", number(graph.reduced(option.arc))],
+        ["Flow", `${whole(graph.flow[option.arc])} of ${whole(graph.capacities[option.arc])}`],
       ]),
-      section("Terms of the change", this.terms(last.termsOf(arc))),
+      section(`Cost ${number(option.cost)}`, this.terms(graph.termsOf(option.arc))),
+      option.decided
+        ? null
+        : element(
+            "p",
+            { class: "soft" },
+            "If it were cheaper by more than its reduced cost, an optimal flow would take it.",
+          ),
+    ];
+  }
+
+  /** A pass: what it saw, what it chose, and what became of that. */
+  ofPass(side) {
+    const { part, pass } = side;
+    const undone = new Map(pass.undone);
+    const graph = part.graphs[`pass:${pass.number}`];
+    const chosen = new Set(pass.booked);
+    const rows = [...pass.booked, ...pass.batch.filter((task) => !chosen.has(task))].filter((task) => task >= 0);
+    const make = (task) => {
+      const stand = standOf(part, task);
+      const took = graph ? takenBy(part, graph, task) : null;
+      const fate = !chosen.has(task)
+        ? `left for later: now ${standText(stand)}`
+        : undone.has(task)
+          ? `undone${undone.get(task) ? ` by ${undone.get(task)}` : ""}: now ${standText(stand)}`
+          : "stays";
+      return [
+        this.task(part, task),
+        element(
+          "span",
+          { class: "soft" },
+          chosen.has(task) && took ? ` → ${took.machine} at ${number(took.cost)}; ${fate}` : `; ${fate}`,
+        ),
+      ];
+    };
+    return [
+      this.head("pass", `Pass ${pass.number} of ${part.passes.length}`),
+      element(
+        "p",
+        { class: "soft" },
+        "A pass prices a batch of tasks on the machines as planned so far; its flow places at most one on each machine.",
+      ),
+      facts([
+        ["Saw", counted(pass.batch.length, "task")],
+        ["Placed", whole(pass.booked.length)],
+        ["Undone later", whole(pass.undone.length)],
+        ["Arcs", whole(pass.arcs)],
+      ]),
+      section("What it chose, and what became of it", longList(rows, make)),
+      this.arcKinds(side),
     ];
   }
 
@@ -342,7 +415,7 @@ class Panel {
     for (const task of placed)
       for (const [term, value] of standOf(part, task).terms) sums.set(term, (sums.get(term) || 0) + value);
     const explained = waiting.find((task) => part.explanations[task]);
-    const node = side.graph && !side.graph.isLast ? side.graph.node("class", name) : undefined;
+    const node = side.graph && !side.graph.isRound ? side.graph.node("class", name) : undefined;
     return [
       this.head("class of tasks", part.className(cls), app.expandButton(`class:${name}`, "its tasks")),
       facts([
@@ -698,10 +771,13 @@ class Panel {
     const { app } = this;
     const ends = [link.source, link.target].map((id) => scene.boxes.get(id));
     const title = `${ends[0].label} → ${ends[1].label}`;
-    if (scene.what === "plan")
-      return link.chosen
-        ? this.ofTask(side, ends[0].choice.name)
-        : this.ofMove(side, { task: ends[0].choice.name, arc: link.best });
+    if (scene.what === "round") {
+      if (link.fixed) return app.about(side, link.fixed);
+      const [from] = ends;
+      if (!from.choice) return this.ofBundle(side, from);
+      if (link.chosen || from.choice.type !== "task") return app.about(side, from.choice);
+      return this.ofMove(side, { task: from.choice.name, arc: link.best });
+    }
     const { graph } = side;
     if (link.arcs.length === 1) return this.ofArc(side, graph, link.arcs[0]);
     const list = [...link.arcs].sort((a, b) => graph.flow[b] - graph.flow[a] || graph.cost(a) - graph.cost(b) || a - b);
@@ -793,6 +869,7 @@ class Panel {
         ["File", round.source],
         ["Written by", round.writer === "unknown" ? null : round.writer],
       ]),
+      this.asNetwork(side),
       round.parts.length > 1 &&
         element("p", { class: "soft" }, `Part ${part.index + 1} of ${round.parts.length}: ${partTitle(part)}`),
       section(
@@ -802,10 +879,12 @@ class Panel {
           ["Machines", `${whole(part.machines.length)} in ${counted(part.groups.length, "group")}`],
           ["Placed", whole(part.placements.task.length)],
           ["Waiting", whole(part.waiting.task.length)],
-          ...Object.values(part.graphs).map((graph) => [
-            graph.isLast ? "Last network" : firstTitle(part),
-            `${counted(graph.nodeCount, "node")}, ${counted(graph.arcCount, "arc")}`,
-          ]),
+          [
+            "Network",
+            part.graphs.round &&
+              `${counted(part.graphs.round.nodeCount, "node")}, ${counted(part.graphs.round.arcCount, "arc")}`,
+          ],
+          ["Passes", part.passes.length ? whole(part.passes.length) : null],
         ]),
       ),
       this.certificate(part),
@@ -850,6 +929,26 @@ class Panel {
         facts(Object.entries(round.settings).map(([name, value]) => [name, String(value)])),
       ),
     ];
+  }
+
+  /** How far what was decided is from an optimal flow of the network of the round. */
+  asNetwork(side) {
+    const { part } = side;
+    const [first, ...more] = part.round_notes;
+    if (!first) return null;
+    return section(
+      "The round as one network",
+      element("p", { class: "verdict" }, sentence(first)),
+      more.map((words) => element("p", { class: "soft" }, sentence(words))),
+      part.gaining.length > 0 &&
+        longList(part.gaining, (task) => {
+          const best = part.optionsOf(task)[0];
+          return [
+            this.task(part, task),
+            element("span", { class: "soft" }, best ? ` to ${optionText(best)}: ${signed(best.more)}` : ""),
+          ];
+        }),
+    );
   }
 
   certificate(part) {
@@ -958,7 +1057,7 @@ class Panel {
       element("th", { scope: "col", class: i ? "number" : null }, text),
     );
     return section(
-      graph.isLast ? "Arcs of the last network" : "Arcs of the network that decided",
+      graph.isRound ? "Arcs of the network" : "Arcs of the network that decided",
       element(
         "table",
         { class: "small" },
@@ -1101,6 +1200,30 @@ function arcFacts(graph, arc) {
   ]);
 }
 
+/** A place of a task in words. */
+function optionText(option) {
+  if (option.machine === null) return "unscheduled";
+  return `${namesOf(option.machines)}, ${slotTag(option.slot)}, ${cores(option.width)}`;
+}
+
+/** Where a line ends: a machine, with when a task starts there. */
+function placeText(scene, id) {
+  const box = scene.boxes.get(id);
+  return box.parent ? `${scene.boxes.get(box.parent).label}, ${box.tag}` : box.label;
+}
+
+/** The machine that a pass gave a task, at which cost; null where its flow does not tell one task of a class from another. */
+function takenBy(part, graph, task) {
+  const node = graph.node("class", part.classes[part.classOf[task]].name);
+  if (node === undefined) return null;
+  const arcs = graph.leaving[node].filter((arc) => graph.flow[arc] && graph.kindOf(graph.heads[arc]) === "machine");
+  return arcs.length === 1 ? { machine: graph.name[graph.heads[arcs[0]]], cost: graph.cost(arcs[0]) } : null;
+}
+
+function sentence(words) {
+  return `${words[0].toUpperCase()}${words.slice(1)}.`;
+}
+
 /** The short form for the pointer: a title and rows of text. */
 function brief(app, side, scene, thing) {
   const rows = [];
@@ -1108,26 +1231,20 @@ function brief(app, side, scene, thing) {
     const { link } = thing;
     const ends = [link.source, link.target].map((id) => scene.boxes.get(id));
     const title = `${ends[0].label} → ${scene.boxes.get(ends[1].parent || ends[1].id).label}`;
-    if (scene.what === "plan") {
-      if (link.chosen) {
-        rows.push(
-          ["", link.amount],
-          ["cost", number(link.stand.cost)],
-          ...link.stand.terms.filter(([, v]) => v).map(([t, v]) => [app.term(t), number(v)]),
-        );
-        const alternatives = [...scene.links.values()].filter(
-          (other) => other.alternative && other.source === link.source,
-        );
-        const second = d3.least(alternatives, (a, b) => a.reduced - b.reduced);
-        if (second) rows.push(["next best", `${scene.boxes.get(second.target).label} ${signed(second.reduced)}`]);
+    if (scene.what === "round") {
+      const { part } = side;
+      if (link.fixed) rows.push(["flow", cores(link.flow * 1000)], ["that is", link.words || counted(link.tasks, "task")]);
+      else if (link.chosen) {
+        rows.push(["", link.amount], [link.tasks > 1 ? "cost of a task" : "cost", number(link.cost)]);
+        if (link.tasks === 1) rows.push(...link.stand.terms.filter(([, v]) => v).map(([t, v]) => [`  ${app.term(t)}`, number(v)]));
+        const others = [...scene.links.values()].filter((other) => other.alternative && other.source === link.source);
+        const second = d3.least(others, (a, b) => a.reduced - b.reduced);
+        if (second) rows.push(["next best", `${placeText(scene, second.target)} ${signed(second.reduced)}`]);
       } else {
-        const last = side.part.graphs.last;
-        rows.push(
-          ["change of the total", signed(link.reduced)],
-          ...last.termsOf(link.best).map(([t, v]) => [app.term(t), signed(v)]),
-        );
+        rows.push(["dearer by", signed(link.reduced)], ["cost", number(link.cost)]);
+        rows.push(...part.graphs.round.termsOf(link.best).map(([t, v]) => [`  ${app.term(t)}`, number(v)]));
       }
-      return { title, rows };
+      return { title: `${ends[0].label} → ${placeText(scene, link.target)}`, rows };
     }
     const { graph } = side;
     const several = link.arcs.length > 1;
@@ -1193,7 +1310,7 @@ function brief(app, side, scene, thing) {
         .map((id) => app.idTitle(id))
         .join(", ")}${box.members.length > 4 ? ", …" : ""}`,
     ]);
-  if (graph && scene.what !== "plan" && box.nodes.length === 1) {
+  if (graph && scene.what !== "round" && box.nodes.length === 1) {
     rows.push(["flow through", whole(graph.through[box.nodes[0]])]);
     if (graph.potentials)
       rows.push(

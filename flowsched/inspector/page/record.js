@@ -7,7 +7,8 @@ class Graph {
     this.id = name;
     this.nodeCount = this.kind.length;
     this.arcCount = this.tails.length;
-    this.isLast = name === "last";
+    this.isRound = name === "round" && "own" in this.columns;
+    this.pass = name.startsWith("pass:") ? Number(name.slice(5)) : null;
     this.numbers = new Map(this.name.map((text, node) => [`${this.kinds[this.kind[node]]}:${text}`, node]));
     for (const [node, names] of Object.entries(this.members))
       for (const text of names) this.numbers.set(`${this.kindOf(node)}:${text}`, Number(node));
@@ -88,12 +89,30 @@ class Graph {
     return (this.potentials[sink] - this.potentials[node]) / this.cost_scale;
   }
 
-  /** Machines that a move leads to, each at the same price; `own`: the one that its task is on, or planned for. */
+  /** Machines that an option is on, each at the same price; `own`: the one that its task is on, or planned for. */
   machinesOf(arc, own) {
     const head = this.heads[arc];
     const machines = this.members[head] || [this.name[head]];
     if (!this.columns.own || own === undefined) return machines;
     return this.columns.own[arc] ? [own] : machines.filter((machine) => machine !== own);
+  }
+
+  /** Whether tasks could start now on a machine, and after how many completions later. */
+  placesOf(machine) {
+    if (!this.places) {
+      this.places = new Map();
+      for (let node = 0; node < this.nodeCount; node += 1) {
+        const kind = this.kindOf(node);
+        if (kind !== "cores" && kind !== "later") continue;
+        for (const name of this.members[node]) {
+          if (!this.places.has(name)) this.places.set(name, { now: false, later: [] });
+          const found = this.places.get(name);
+          if (kind === "cores") found.now = true;
+          else found.later.push(Number(this.name[node].slice(this.name[node].lastIndexOf("/") + 1)));
+        }
+      }
+    }
+    return this.places.get(machine) || { now: false, later: [] };
   }
 
   termsOf(arc) {
@@ -206,6 +225,49 @@ class Part {
       terms: this.waitingTerms(row),
       planned: w.planned[row],
     };
+  }
+
+  /** Every arc of a task in the network of the round, the cheapest first, with what it is dearer than the decided one. */
+  optionsOf(task) {
+    this.options ||= new Map();
+    if (this.options.has(task)) return this.options.get(task);
+    const graph = this.graphs.round;
+    const node = graph && graph.isRound ? graph.node("task", this.tasks[task]) : undefined;
+    const found = [];
+    if (node !== undefined) {
+      const arcs = graph.leaving[node];
+      const decided = arcs.find((arc) => graph.flow[arc]);
+      const { machine } = standOf(this, task);
+      const own = machine >= 0 ? this.machines[machine] : undefined;
+      for (const arc of arcs) {
+        const column = graph.column(arc);
+        const more = graph.cost(arc) - graph.cost(decided);
+        const base = { arc, decided: arc === decided, cost: graph.cost(arc), more };
+        if (!column) found.push({ ...base, machine: null, machines: [], number: -1, slot: null, width: null });
+        else {
+          // The machine that is chosen stands for others that are equal to it.
+          const machines = arc === decided ? [own] : graph.machinesOf(arc, own);
+          found.push({ ...base, ...column, machine: machines[0], machines, number: this.machineNumber.get(machines[0]) });
+        }
+      }
+      found.sort((a, b) => a.cost - b.cost || b.decided - a.decided || a.arc - b.arc);
+    }
+    this.options.set(task, found);
+    return found;
+  }
+
+  /** Milli-CPU that a task has where it starts or is planned, or the least that it asks for. */
+  coresOf(task) {
+    const { width } = standOf(this, task);
+    if (width > 0) return width;
+    const asked = this.class_facts[this.classOf[task]];
+    return (asked && asked.widths_milli && asked.widths_milli[0]) || 1000;
+  }
+
+  /** Milli-CPU that is free on a machine before the round; null where it is not known. */
+  freeNow(machine) {
+    const { free_milli: free } = this.machine_facts;
+    return free ? free[machine] : null;
   }
 
   /** Milli-CPU of one task of a class; null where it may have several widths. */

@@ -387,11 +387,15 @@ class Inspector {
     const { choice } = this.state;
     const chosen = this.chosenBoxes(side);
     const root = (id) => scene.boxes.get(id).parent || id;
+    // Of a task its own arcs, not those of others to the place that it has.
+    const own = scene.what === "round" && choice && choice.type === "task" ? `task:${choice.name}` : "";
     const touches = (link) =>
-      chosen.has(link.source) ||
-      chosen.has(link.target) ||
-      chosen.has(root(link.source)) ||
-      chosen.has(root(link.target));
+      scene.boxes.has(own)
+        ? link.source === own
+        : chosen.has(link.source) ||
+          chosen.has(link.target) ||
+          chosen.has(root(link.source)) ||
+          chosen.has(root(link.target));
     const path = new Set();
     if (choice && choice.type === "task" && graph && scene.what !== "round" && part.taskNumber.has(choice.name))
       taskPath(part, graph, part.taskNumber.get(choice.name)).arcs.forEach((arc) => path.add(arc));

@@ -9,7 +9,7 @@ const ROW = 23;
 const HEAD = 30;
 /** More machines than these are a line each, and those where nothing starts are gathered. */
 const CARDS = 9;
-/** On more machines than these all later starts are one row. */
+/** On more machines than these all later starts are one row, where one is planned, and services have none. */
 const ROOMY = 4;
 const LINES = 18;
 /** More tasks than these are drawn by class. */
@@ -243,7 +243,9 @@ class RoundScene {
     this.boxOfMachine.set(machine, id);
     const full = !this.narrow && this.wide === CARD;
     const rows = [];
-    for (const service of part.servicesOn.get(name) || [])
+    const together = part.machines.length > ROOMY;
+    const services = part.servicesOn.get(name) || [];
+    for (const service of together ? [] : services)
       rows.push({
         tag: "service",
         text: service.name,
@@ -268,14 +270,18 @@ class RoundScene {
         place: "now",
         tag: "now",
         text: placed.length ? names(placed) : "",
-        note: free === null ? cores(given) : `${amount(given / 1000)} of ${cores(free)}`,
+        note:
+          free === null
+            ? cores(given)
+            : this.narrow
+              ? `${amount(given / 1000)}/${amount(free / 1000)}`
+              : `${amount(given / 1000)} of ${cores(free)}`,
         state: placed.length ? "now" : open.now ? "place" : "place shut",
         tasks: placed,
       });
     const planned = part.plannedOn.get(machine) || [];
     const slots = [...new Set([...open.later, ...planned.map((task) => part.plan[task][1])])].sort((a, b) => a - b);
-    const together = part.machines.length > ROOMY;
-    for (const slot of together ? slots.slice(0, 1) : slots) {
+    for (const slot of together ? slots.slice(0, planned.length ? 1 : 0) : slots) {
       const here = together ? planned : planned.filter((task) => part.plan[task][1] === slot);
       rows.push({
         place: together ? "later" : String(slot),
@@ -301,7 +307,13 @@ class RoundScene {
       kind: "card",
       column: 2,
       label: name,
-      note: [full && type && type !== name ? type : null, size === null ? null : cores(size)].filter(Boolean).join(" · "),
+      note: [
+        together && services.length ? services.map((service) => service.name).join(", ") : null,
+        full && type && type !== name ? type : null,
+        size === null ? null : cores(size),
+      ]
+        .filter(Boolean)
+        .join(" · "),
       aria: `${name}: ${rows.map((row) => `${row.text} ${row.tag}`).join(", ") || "none"}`,
       choice: { type: "machine", name },
       framed: true,

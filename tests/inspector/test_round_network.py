@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from round_snapshots import SNAPSHOTS, crowd, recorded, solved
+from test_running_changes import crowded, rigid
 
-from builders import SERIAL, bound_rounds, machine, machines, rounds, snapshot, task
+from builders import SERIAL, bound_rounds, machine, machines, rounds, running, snapshot, snapshots, task
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Snapshot
 from flowsched.inspector.graph import Graph
@@ -232,3 +233,50 @@ def test_tasks_that_are_kept_apart_have_arcs_only_where_relations_let_them() -> 
         rack = {"m0", "m1"} if other in ("m0", "m1") else {"m2", "m3"}
         heads = graph.heads[graph.leaving(i)].tolist()
         assert {graph.members_of(h)[0] for h in heads if graph.kinds[h] == "cores"} == {"m0", "m1", "m2", "m3"} - rack
+
+
+CHANGES = Settings(preemption="lower-priority", migration_moves=2, exact_limit=0, pricings=2000)
+
+
+def flows_to(graph: Graph, kind: str, name: str) -> set[str]:
+    """Labels of the nodes to which flow of a task leads at once."""
+    node = graph.node(kind, name)
+    assert node is not None
+    return {graph.label(int(graph.heads[k])) for k in graph.leaving(node).tolist() if graph.flow[k]}
+
+
+@settings(max_examples=40)
+@given(found=snapshots(max_pending=6, max_running=6), levels=st.lists(st.integers(0, 3), min_size=6, max_size=6))
+def test_what_was_preempted_moved_and_let_in_flows_where_it_went(found: Snapshot, levels: list[int]) -> None:
+    raised = tuple(replace(t, priority=p) for t, p in zip(found.pending, levels, strict=False))
+    check_flow(solved(replace(found, pending=raised), CHANGES))
+
+
+def test_a_round_that_preempts_moves_and_lets_in_is_one_network() -> None:
+    part = check_flow(solved(crowded(), CHANGES))
+    assert part.search["moves"] and part.search["preemptions"]
+    pending = [rigid("wide", 4, priority=3), rigid("narrow", 2, priority=1)]
+    there = [running(rigid("low", 2), "m1", (0, 1, 2, 3))]
+    part = check_flow(solved(snapshot(pending, running=there), replace(CHANGES, slots=1, migration_moves=0)))
+    assert part.search["taken_back"]
+
+
+def check_flow(view: RecordView) -> Part:
+    """The flow against what the record says of each task."""
+    part, network = of(view)
+    graph = network.graph
+    assert list(graph.faults()) == []
+    for placed in part.placements:
+        (head,) = flows_to(graph, "task", placed.task)
+        assert head == f"cores:{placed.machine}/{placed.width_milli}m"
+    for waits in part.waiting:
+        (head,) = flows_to(graph, "task", waits.task)
+        planned = waits.planned
+        assert head == ("unscheduled" if planned is None else f"later:{planned['machine']}/{planned['slot']}")
+    moved = {change["task"]: change["machine"] for change in part.search.get("moves", ())}
+    gone = {change["task"] for change in part.search["preemptions"]}
+    for runs in part.search["snapshot"]["running"]:
+        name = runs["task"]["name"]
+        expected = "unscheduled" if name in gone else f"machine:{moved.get(name, runs['machine'])}"
+        assert flows_to(graph, "running", name) == {expected}
+    return part

@@ -212,7 +212,7 @@ class Deciding:
 
     def cheapest(self, task: int, options: ClassOptions) -> int:
         """The machine of a task's cheapest option; ties as in a network."""
-        return cheapest(options, self.places([task])[0])
+        return cheapest(self.options.states, self.model.view.class_of[task], options)
 
     def option(self, task: int, options: ClassOptions, machine: int) -> PlacementOption:
         """The option of a task that its class has on a machine."""

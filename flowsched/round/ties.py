@@ -11,8 +11,10 @@ lower machine number.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flowsched.cluster.settings import AUTO, PACK, Settings
 from flowsched.cluster.snapshot import MILLI, Task
@@ -46,38 +48,62 @@ def packs(settings: Settings, task: Task) -> bool:
 
 def places_in_order(states: MachineStates, classes: Sequence[int]) -> IntArray:
     """[classes, machines] the place of each machine in the order of ties, from 0, beside what starts now in this plan."""
-    prices, number = states.prices, np.arange(len(states.free_cores))
-    known = [prices.forecasts.view.classes[c].task for c in classes]
-    drained_s = _drained_s(states)
+    number = np.arange(len(states.free_cores))
+    drained_s = _drained_s(states, number)
     places = np.empty((len(classes), len(number)), np.int64)
-    for row, c, task in zip(places, classes, known, strict=True):
-        pack = packs(prices.settings, task)
-        sign = 1.0 if pack else -1.0
-        first = _idle_core_s(states, c, drained_s) if pack and not task.endless else np.zeros(len(number))
-        cores, memory = (np.rint(sign * each / _CLOSE) for each in (states.free_cores, states.free_memory))
-        row[np.lexsort((number, memory, cores, np.rint(first / _CLOSE), states.has_gpus))] = number
+    for row, c in zip(places, classes, strict=True):
+        row[np.lexsort(_keys(states, c, number, drained_s))] = number
     return places
+
+
+def cheapest(states: MachineStates, task_class: int, options: ClassOptions) -> int:
+    """The machine of a class's cheapest option; of equal ones the first in the order of ties."""
+    tied = _least(in_steps(options.price), np.arange(len(options.price)))
+    for column in (options.start_after, options.variant):
+        if len(tied) > 1:
+            tied = tied[_least(column[tied], np.arange(len(tied)))]
+    if len(tied) > 1:
+        tied = tied[np.lexsort(_keys(states, task_class, tied, _drained_s(states, tied)))]
+    return int(tied[0])
 
 
 def idle_core_s(states: MachineStates, task_class: int) -> FloatArray:
     """[machines] core-seconds that a class leaves idle: beside it while it runs, and its own cores after all others."""
-    return _idle_core_s(states, task_class, _drained_s(states))
+    number = np.arange(len(states.free_cores))
+    return _idle_core_s(states, task_class, number, _drained_s(states, number))
 
 
-def _idle_core_s(states: MachineStates, task_class: int, drained_s: FloatArray) -> FloatArray:
+def _least(values: NDArray[Any], numbers: IntArray) -> IntArray:
+    found: IntArray = numbers[values == values.min()]
+    return found
+
+
+def _keys(
+    states: MachineStates, task_class: int, machines: IntArray, drained_s: FloatArray
+) -> tuple[NDArray[Any], ...]:
+    """What some machines go by where a class finds them equal, the last key first: [machines] each."""
+    prices = states.prices
+    task = prices.forecasts.view.classes[task_class].task
+    pack = packs(prices.settings, task)
+    sign = 1.0 if pack else -1.0
+    first = np.zeros(len(machines))
+    if pack and not task.endless:
+        first = _idle_core_s(states, task_class, machines, drained_s)
+    cores, memory = (np.rint(sign * each[machines] / _CLOSE) for each in (states.free_cores, states.free_memory))
+    return machines, memory, cores, np.rint(first / _CLOSE), states.has_gpus[machines]
+
+
+def _idle_core_s(states: MachineStates, task_class: int, machines: IntArray, drained_s: FloatArray) -> FloatArray:
     prices = states.prices
     run_s = prices.goals.left_s(task_class)
     width = prices.forecasts.view.classes[task_class].task.widths_milli[0] / MILLI
-    return (states.free_cores - width) * run_s + width * np.maximum(0.0, run_s - drained_s)
+    found: FloatArray = (states.free_cores[machines] - width) * run_s + width * np.maximum(0.0, run_s - drained_s)
+    return found
 
 
-def _drained_s(states: MachineStates) -> FloatArray:
+def _drained_s(states: MachineStates, machines: IntArray) -> FloatArray:
     """[machines] when the last of all that runs or is planned there has ended, infinity where something has no end."""
-    there = np.arange(states.ends.shape[1]) < states.count[:, None]
-    stays = (there & (states.jobs[:, : states.ends.shape[1], LONG_RUNNING] != 0.0)).any(axis=1)
-    return np.where(stays, np.inf, np.where(there, states.ends, 0.0).max(axis=1, initial=0.0))
-
-
-def cheapest(options: ClassOptions, place: IntArray) -> int:
-    """The machine of the cheapest option; ``place`` [machines] as :func:`places_in_order` has it."""
-    return int(np.lexsort((place, options.variant, options.start_after, in_steps(options.price)))[0])
+    there = np.arange(states.ends.shape[1]) < states.count[machines, None]
+    lasting = states.jobs[machines, : states.ends.shape[1], LONG_RUNNING] != 0.0
+    stays = (there & lasting).any(axis=1)
+    return np.where(stays, np.inf, np.where(there, states.ends[machines], 0.0).max(axis=1, initial=0.0))

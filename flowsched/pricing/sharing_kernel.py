@@ -140,7 +140,7 @@ def sharing_prices(
                 begin = begun + settings[START_DELAY_S]
                 room += running[m, k - 1, WIDTH]
                 memory += running[m, k - 1, MEMORY_MIB]
-            if memory < task[NEEDED_MIB]:
+            if memory < task[NEEDED_MIB] or widths[0] > room + 1e-9:
                 continue
             # What each keeps busy while the arriving task runs: one core during its serial part.
             in_use = demand

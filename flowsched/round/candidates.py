@@ -61,6 +61,8 @@ class _Draw:
         self.settings = settings
         self.snapshot = cluster.snapshot
         self.domain_counts = DomainCounts.of(cluster.snapshot) if cluster.snapshot.relations else None
+        self._alone: dict[tuple[int, float], tuple[FloatArray, FloatArray]] = {}
+        """By profile and the share of its work that is done: see :meth:`ProfileArrays.alone`."""
 
     def candidates(self) -> Candidates:
         """The candidates of every kind of task, and the machines that are planned for it; reserved ones are in all."""
@@ -228,12 +230,10 @@ class _Draw:
         pressure = profiles.pressure[job], profiles.sensitivity[job]
         arrival = np.array([waited_s, goal_s, importance, delay_s, task.memory_mib, *pressure])
         numbers = np.array([settings.eps, settings.beta, 0.0, 0.0, 0.0, delay.after_waiting_s])
-        shapes = np.arange(profiles.alone_s.shape[1])
         work = self.snapshot.estimate(task, task.done)
-        jobs, left = np.full(len(shapes), job), np.full(len(shapes), 1.0 - work.done)
-        alone_s, _ = profiles.rest(jobs, shapes, left)
-        demand = profiles.demand(jobs, shapes, left, alone_s)
-        alone_s[np.isinf(profiles.alone_s[job])] = np.inf
+        if (job, work.done) not in self._alone:
+            self._alone[job, work.done] = profiles.alone(job, 1.0 - work.done)
+        alone_s, demand = self._alone[job, work.done]
         price, price_now = np.empty(len(rows)), np.empty(len(rows))
         sharing_prices(
             rows,

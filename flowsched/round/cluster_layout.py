@@ -41,6 +41,17 @@ class ProfileArrays:
         # Where all work is on one core, there is no other part.
         return serial_s + np.minimum(1.0, left / np.maximum(1.0 - serial, _TINY)) * parallel_s, serial_s
 
+    def alone(self, job: int, left: float) -> tuple[FloatArray, FloatArray]:
+        """[shapes] seconds at scale 1 that a part of the work takes alone, infinity where it cannot run, and the cores that
+        it keeps busy.
+        """
+        shapes = np.arange(self.alone_s.shape[1])
+        jobs, lefts = np.full(len(shapes), job), np.full(len(shapes), left)
+        alone_s, _ = self.rest(jobs, shapes, lefts)
+        demand = self.demand(jobs, shapes, lefts, alone_s)
+        alone_s[np.isinf(self.alone_s[job])] = np.inf
+        return alone_s, demand
+
     def demand(self, job: IntArray, shape: IntArray, left: FloatArray, seconds: FloatArray) -> FloatArray:
         """Cores that a part of the work keeps busy that takes so many seconds alone."""
         return left * self.one_core_s[job, shape] / np.maximum(seconds, 1e-9)

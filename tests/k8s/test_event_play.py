@@ -39,11 +39,11 @@ def go_on(running: ModelScheduler, seconds: float) -> None:
     running.state.queue.wake(Wake.ANY, running.now)
 
 
-@pytest.mark.parametrize("situation", SITUATIONS)
-def test_rounds_are_played_as_they_were(situation: str, tmp_path: Path) -> None:
+def some_rounds(situation: str, path: Path) -> Recorded:
+    """Measured and plain pods, of which one ends, and nodes that come and go; recorded."""
     things = SITUATIONS[situation]
     running = scheduler(*(t for t in things if isinstance(t, Node)))
-    recorded = Recorded(running, tmp_path / "events.jsonl.gz")
+    recorded = Recorded(running, path)
     running.create(
         *(t for t in things if not isinstance(t, Node)),
         *(pod(f"plain-{i}", cpu="250m", owner=("ReplicaSet", "web")) for i in range(4)),
@@ -62,7 +62,14 @@ def test_rounds_are_played_as_they_were(situation: str, tmp_path: Path) -> None:
     running.server.remove(running.server.nodes["another"])
     running.deliver()
     running.round()
-    path = recorded.done()
+    recorded.done()
+    return recorded
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_rounds_are_played_as_they_were(situation: str, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl.gz"
+    recorded = some_rounds(situation, path)
     assert not differences(played_inputs(path), recorded.inputs)
     played = play(path)
     assert played.same, played.verdict()

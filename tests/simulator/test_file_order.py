@@ -129,7 +129,7 @@ def test_the_number_stands_in_snapshot_files(tmp_path: Path) -> None:
     of = snapshot([task("a", number=2), task("b", number=1)])
     plain = dump_snapshot(of)
 
-    assert [t.get("number") for t in plain["pending"]] == [2, 1]
+    assert [(t["name"], t.get("number")) for t in plain["pending"]] == [("b", 1), ("a", 2)]
     assert [t.name for t in sorted(of.pending, key=lambda t: t.arrival)] == ["b", "a"]
     assert "number" not in dump_snapshot(snapshot([task("a")]))["pending"][0]
 

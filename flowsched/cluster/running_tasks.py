@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flowsched.cluster.change_log import ChangeLog, LogMark
 from flowsched.cluster.gpus import DevicesNow
@@ -21,8 +20,7 @@ from flowsched.support.arrays import FloatArray, IntArray
 from flowsched.support.late_sequence import LateSequence
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.estimated_executions import Progress
-
-_FIRST_ROWS = 64
+from flowsched_models.paged_columns import PagedColumns, SeenColumns
 
 
 class RunningColumns(NamedTuple):
@@ -53,7 +51,8 @@ def columns_of(snapshot: Snapshot) -> RunningColumns:
     machine = {m.name: i for i, m in enumerate(snapshot.machines)}
     profile = {name: i for i, name in enumerate(snapshot.catalogue.jobs)}
     rows = [(machine[r.machine], profile[r.task.profile], r.progress, *r.numbers) for r in running]
-    return _columns(np.array(rows, np.float64).reshape(len(rows), len(RunningColumns._fields)))
+    table = np.array(rows, np.float64).reshape(len(rows), len(RunningColumns._fields))
+    return _columns(np.ascontiguousarray(table.T))
 
 
 def lengths(snapshot: Snapshot, columns: RunningColumns) -> FloatArray:
@@ -91,9 +90,9 @@ class _Rows:
 
     def __init__(
         self,
-        entries: NDArray[np.object_],
-        table: FloatArray,
-        came: IntArray,
+        entries: SeenColumns[np.object_],
+        table: SeenColumns[np.float64],
+        came: SeenColumns[np.int64],
         there: Mapping[str, tuple[int, ...]],
         count: int,
     ) -> None:
@@ -105,29 +104,29 @@ class _Rows:
         """The tasks on some machines with their rows, those first that came first; of any progress."""
         rows = [row for name in machines for row in self._there.get(name, ())]
         if len(machines) > 1:
-            rows.sort(key=self._came.__getitem__)
-        return [(row, self._entries[row]) for row in rows]
+            rows.sort(key=self._came.row)
+        return [(row, self._entries.row(row)) for row in rows]
 
     @cached_property
     def used(self) -> IntArray:
         """Rows with tasks, ascending."""
-        return np.flatnonzero(self._came >= 0)
+        return np.flatnonzero(self._came.all >= 0)
 
     @cached_property
     def entries(self) -> list[Running]:
         """The tasks, of any progress."""
-        found: list[Running] = self._entries[self.used].tolist()
+        found: list[Running] = self._entries.all[self.used].tolist()
         return found
 
     @cached_property
     def came(self) -> IntArray:
         """[entries] Numbers that grow with the time at which they came."""
-        return self._came[self.used]
+        return self._came.all[self.used]
 
     @cached_property
     def columns(self) -> RunningColumns:
         """Their numbers, of any progress."""
-        return _columns(self._table[self.used])
+        return _columns(self._table.all[:, self.used])
 
 
 @dataclass(eq=False, repr=False)
@@ -181,10 +180,11 @@ class RunningTable:
         """Nothing runs."""
         self._catalogue = catalogue
         self._profile = {name: i for i, name in enumerate(catalogue.jobs)}
-        self._entries: NDArray[np.object_] = np.full(0, None, np.object_)
+        self._entries = PagedColumns(np.array(None, np.object_))
         """[rows] the tasks; None in rows that are free."""
-        self._table: FloatArray = np.zeros((0, len(RunningColumns._fields)))
-        self._came: IntArray = np.full(0, -1, np.int64)
+        self._table = PagedColumns(np.zeros(len(RunningColumns._fields)))
+        """[columns, rows]"""
+        self._came = PagedColumns(np.array(-1, np.int64))
         """[rows] when each task came, counted; -1 in rows that are free."""
         self._on: dict[str, tuple[int, ...]] = {}
         """Rows by machine, of those where tasks run; those first that came first."""
@@ -192,20 +192,18 @@ class RunningTable:
         """How many came in all."""
         self._there = 0
         self._shown: _Rows | None = None
-        """What snapshots show since the last change: with these very arrays, so that a change is made to copies."""
+        """What snapshots show since the last change."""
         self._log: ChangeLog[Running] = ChangeLog()
 
     def put(self, row: int, running: Running, machine: int) -> None:
         """A task starts to run; ``machine``: its position among the machines of the next snapshot."""
         self._part()
         while row >= len(self._entries):
-            more = max(_FIRST_ROWS, len(self._entries))
-            self._entries = np.concatenate([self._entries, np.full(more, None, np.object_)])
-            self._table = np.concatenate([self._table, np.zeros((more, self._table.shape[1]))])
-            self._came = np.concatenate([self._came, np.full(more, -1, np.int64)])
-        self._entries[row] = running
-        self._table[row] = (machine, self._profile[running.task.profile], 0.0, *running.numbers)
-        self._came[row] = self._count
+            for columns in (self._entries, self._table, self._came):
+                columns.widen()
+        self._entries.put(row, running)
+        self._table.put(row, (machine, self._profile[running.task.profile], 0.0, *running.numbers))
+        self._came.put(row, self._count)
         self._on[running.machine] = (*self._on.get(running.machine, ()), row)
         self._count += 1
         self._there += 1
@@ -215,37 +213,40 @@ class RunningTable:
         """The task of a row is gone."""
         self._part()
         self._there -= 1
-        name = self._entries[row].machine
+        running = self._entries.row(row)
+        name = running.machine
         self._on[name] = tuple([other for other in self._on[name] if other != row])
         if not self._on[name]:
             del self._on[name]
-        self._log.went(self._entries[row])
-        self._entries[row] = None
-        self._came[row] = -1
+        self._log.went(running)
+        self._entries.put(row, None)
+        self._came.put(row, -1)
 
     def number(self, machines: Mapping[str, int]) -> None:
         """Machines have new positions."""
         self._part()
-        for row, running in enumerate(self._entries):
-            if running is not None:
-                self._table[row, 0] = machines[running.machine]
+        for name, rows in self._on.items():
+            for row in rows:
+                numbers = self._table.row(row).copy()
+                numbers[0] = machines[name]
+                self._table.put(row, numbers)
 
     def at(
         self, progress: Progress, machines: tuple[Machine, ...], devices_now: Mapping[str, DevicesNow]
     ) -> RunningTasks:
         """The tasks as they are now, and the devices that they leave."""
         if self._shown is None:
-            self._shown = _Rows(self._entries, self._table, self._came, self._on, self._there)
+            columns = self._entries.look(), self._table.look(), self._came.look()
+            self._shown = _Rows(*columns, self._on, self._there)
         return RunningTasks(self._shown, progress, machines, self._catalogue, devices_now, self._log.mark())
 
     def _part(self) -> None:
         """Leave what snapshots show to them."""
         if self._shown is not None:
-            self._entries, self._table, self._came = self._entries.copy(), self._table.copy(), self._came.copy()
             self._on = self._on.copy()
             self._shown = None
 
 
 def _columns(table: FloatArray) -> RunningColumns:
-    machine, profile, *others = np.ascontiguousarray(table.T)
+    machine, profile, *others = table
     return RunningColumns(machine.astype(np.int64), profile.astype(np.int64), *others)

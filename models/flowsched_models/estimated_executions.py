@@ -7,7 +7,7 @@ something happened.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from functools import cached_property
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
@@ -16,30 +16,27 @@ import numpy as np
 
 from flowsched_models.cell import Floats
 from flowsched_models.execution import TICKS_PER_S, Execution
+from flowsched_models.paged_columns import PagedColumns, SeenColumns
 from flowsched_models.runtime import Host, Resident
 
 Key = TypeVar("Key", bound=Hashable)
 
-_DONE, _SINCE_S, _PACE, _MARK = range(4)
+_NO_JOB = np.array((0.0, 0.0, 0.0, np.inf))
 """A job has a progress at a time; from then on it has a pace, up to a mark."""
-_NO_JOB = (0.0, 0.0, 0.0, float("inf"))
-_FIRST_ROWS = 64
 _NEVER = float("inf")
 
 
 class Progress:
     """How far all jobs are at one moment, worked out when it is first asked for."""
 
-    def __init__(self, courses: Floats, now_s: float, apart: Mapping[int, float]) -> None:
-        """``courses``: [4, rows], which nothing changes any more. ``apart``: the progress of jobs, by row, for which they do
-        not hold.
-        """
+    def __init__(self, courses: SeenColumns[np.float64], now_s: float, apart: Mapping[int, float]) -> None:
+        """``courses``: [4, rows]. ``apart``: the progress of jobs, by row, for which they do not hold."""
         self._courses, self._now_s, self._apart = courses, now_s, apart
 
     @cached_property
     def by_row(self) -> Floats:
         """[rows] share of each job's work that is done; a row without a job has none."""
-        done, since_s, pace, mark = self._courses
+        done, since_s, pace, mark = self._courses.all
         step_s = np.rint(np.maximum(0.0, self._now_s - since_s) * TICKS_PER_S) / TICKS_PER_S
         found: Floats = np.minimum(mark, done + pace * step_s)
         for row, progress in self._apart.items():
@@ -64,11 +61,8 @@ class EstimatedExecutions(Generic[Key]):
         """Machines whose own execution is ahead of the arrays."""
         self._rows: dict[Key, int] = {}
         self._free: list[int] = []
-        self._courses: Floats = np.zeros((4, 0))
+        self._courses = PagedColumns(_NO_JOB)
         """[4, rows]"""
-        self._shown = False
-        """Whether a look has these very courses, so that a change is made to a copy."""
-        self._widen(_FIRST_ROWS)
 
     def add(self, name: str, host: Host, began: Iterable[tuple[float, Key, Resident]] = ()) -> None:
         """A machine. ``began``: jobs that are there already, with the seconds at which they started, of which none but the
@@ -121,8 +115,7 @@ class EstimatedExecutions(Generic[Key]):
             if self._next_s.get(name) == soonest:
                 self._apart_now(name)
         here = [self._machines[name].progresses() for name in self._apart]
-        self._shown = True
-        return Progress(self._courses, now_s, {self._rows[key]: done for jobs in here for key, done in jobs})
+        return Progress(self._courses.look(), now_s, {self._rows[key]: done for jobs in here for key, done in jobs})
 
     def _apart_now(self, name: str) -> Execution[Key]:
         """The execution of a machine, moved to the present."""
@@ -137,7 +130,9 @@ class EstimatedExecutions(Generic[Key]):
 
     def _take_row(self, key: Key) -> int:
         if not self._free:
-            self._widen(2 * self._courses.shape[1])
+            old = len(self._courses)
+            self._courses.widen()
+            self._free += range(len(self._courses) - 1, old - 1, -1)
         row = self._rows[key] = self._free.pop()
         return row
 
@@ -149,21 +144,10 @@ class EstimatedExecutions(Generic[Key]):
             if soonest < _NEVER:
                 heappush(self._changes, (soonest, name))
             for key, *course in execution.courses():
-                self._set(self._rows[key], course)
+                self._courses.put(self._rows[key], course)
         self._apart.clear()
-
-    def _set(self, row: int, course: Sequence[float]) -> None:
-        if self._shown:
-            self._courses, self._shown = self._courses.copy(), False
-        self._courses[:, row] = course
 
     def _release(self, key: Key) -> None:
         row = self._rows.pop(key)
-        self._set(row, _NO_JOB)
+        self._courses.put(row, _NO_JOB)
         self._free.append(row)
-
-    def _widen(self, rows: int) -> None:
-        old = self._courses.shape[1]
-        more = np.tile(np.array(_NO_JOB)[:, None], rows - old)
-        self._courses, self._shown = np.concatenate([self._courses, more], axis=1), False
-        self._free += range(rows - 1, old - 1, -1)

@@ -6,7 +6,7 @@ what it believes of them, and :func:`flowsched_models.forecast.forecast` looks a
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from flowsched_models.runtime import Host, Occupant, Resident
@@ -36,6 +36,7 @@ class _Entry:
     __slots__ = (
         "at_s",
         "done",
+        "fresh",
         "later",
         "mark",
         "now",
@@ -61,6 +62,8 @@ class _Entry:
         self.since_s = 0.0
         self.rate = self.pace = 0.0
         """Progress per second as work of scale 1, and as it is; 0 for a job that does not move."""
+        self.fresh = True
+        """Whether its course is another one than when :meth:`Execution.courses` last told it."""
         self.at_s = self.mark = _NEVER
         """When it reaches its next mark, and the progress that it has then: no rounding can make it miss it."""
 
@@ -74,6 +77,7 @@ class _Entry:
         self.done, self.since_s = done, now_s
         self.rate = self.pace = 0.0
         self.at_s = self.mark = _NEVER
+        self.fresh = True
 
     def go(self, now_s: float, rate: float, mark: float) -> None:
         """Make progress at a rate from now on, or still."""
@@ -82,6 +86,7 @@ class _Entry:
         self.done = self.progress(now_s)
         self.since_s = max(now_s, self.ready_s)
         self.rate, self.pace, self.mark = rate, rate / max(self.scale, _LEAST_SCALE), mark
+        self.fresh = True
         part = max(0.0, mark - self.done)
         self.at_s = self.since_s + (part * self.scale if self.done == 0.0 else what_is_left(part, self.scale)) / rate
 
@@ -99,6 +104,8 @@ class Execution(Generic[Key]):
         self.now_s = now_s
         self._ends = ends
         self._entries: dict[Key, _Entry] = {}
+        self._dependent = 0
+        """Jobs whose rates depend on their neighbours."""
         self._settled = False
         """Whether all jobs have the rates that they have beside each other."""
         self._p95: tuple[float, ...] = ()
@@ -106,13 +113,21 @@ class Execution(Generic[Key]):
 
     def start(self, key: Key, resident: Resident, slowdown: float = 1.0) -> None:
         """Put a job on the machine. ``slowdown`` multiplies its work beyond what its profile says."""
-        self._entries[key] = _Entry(self.host, resident, slowdown, self._ends)
-        self._settled = False
+        entry = self._entries[key] = _Entry(self.host, resident, slowdown, self._ends)
+        self._dependent += entry.own_rate is None
+        if self._stays_settled():
+            self._next_s = min(self._next_s, self._go_alone(entry))
+        else:
+            self._settled = False
 
     def stop(self, key: Key) -> None:
         """Take a job away."""
-        del self._entries[key]
-        self._settled = False
+        entry = self._entries.pop(key)
+        if not self._stays_settled():
+            self._settled = False
+        elif (entry.at_s if entry.rate > 0.0 else entry.ready_s) <= self._next_s < _NEVER:
+            self._next_s = min(map(self._go_alone, self._entries.values()), default=_NEVER)
+        self._dependent -= entry.own_rate is None
 
     def progress(self, key: Key) -> float:
         """Share of a job's work that is done."""
@@ -127,12 +142,14 @@ class Execution(Generic[Key]):
         return ((key, entry.progress(self.now_s)) for key, entry in self._entries.items())
 
     def courses(self) -> Iterator[tuple[Key, float, float, float, float]]:
-        """Each job with the progress that it had at a time, that time, its pace in 1/s since then, up to the next event, and
-        the progress that it cannot pass before.
+        """Each job whose course is another one than when this was last asked: the progress that it had at a time, that time,
+        its pace in 1/s since then, up to the next event, and the progress that it cannot pass before.
         """
         self._settle()
         for key, entry in self._entries.items():
-            yield key, entry.done, entry.since_s, entry.pace, entry.mark
+            if entry.fresh:
+                entry.fresh = False
+                yield key, entry.done, entry.since_s, entry.pace, entry.mark
 
     @property
     def p95_us(self) -> tuple[float, ...]:
@@ -165,30 +182,53 @@ class Execution(Generic[Key]):
             else:
                 finished.append(key)
         for key in finished:
-            del self._entries[key]
+            self._dependent -= self._entries.pop(key).own_rate is None
         return finished
 
     def _running(self) -> dict[Key, _Entry]:
         limit = self.now_s + _TINY
         return {key: entry for key, entry in self._entries.items() if entry.ready_s <= limit}
 
+    def _depends(self) -> bool:
+        """Whether rates depend on what is here together."""
+        return self._dependent > 0 or bool(self.host.services)
+
+    def _stays_settled(self) -> bool:
+        """Whether a job that comes or goes changes nothing for others, none of which is about to start."""
+        return self._settled and not self._depends() and self._next_s > self.now_s + _TINY
+
+    def _go_alone(self, entry: _Entry) -> float:
+        """Let a job whose rate is its own go on at it; when that changes, or its program starts."""
+        assert entry.own_rate is not None
+        if entry.rate == 0.0:
+            if entry.ready_s > self.now_s + _TINY:
+                return entry.ready_s
+            entry.go(self.now_s, entry.own_rate, self._mark(entry))
+        return entry.at_s
+
+    def _mark(self, entry: _Entry) -> float:
+        """The progress at which something about a job changes."""
+        if entry.now is not entry.later:
+            return entry.serial_until
+        return 1.0 if self._ends else _NEVER
+
     def _settle(self) -> None:
         """Rates and the next event for who is here now."""
         if self._settled:
             return
         self._settled = True
+        if not self._depends():
+            self._next_s = min(map(self._go_alone, self._entries.values()), default=_NEVER)
+            return
         running = self._running().values()
-        together: Mapping[Occupant, float] = {}
-        if self.host.services or any(e.own_rate is None for e in running):
-            rates = self.host.rates(_canonical([e.now for e in running]))
-            together, self._p95 = rates.progress, rates.p95_us
+        rates = self.host.rates(_canonical([e.now for e in running]))
+        self._p95 = rates.p95_us
         soonest = _NEVER
         if len(running) < len(self._entries):
             soonest = min(e.ready_s for e in self._entries.values() if e.ready_s > self.now_s + _TINY)
-        last = 1.0 if self._ends else _NEVER
         for entry in running:
-            rate = together[entry.now] if entry.own_rate is None else entry.own_rate
-            entry.go(self.now_s, rate, last if entry.now is entry.later else entry.serial_until)
+            rate = rates.progress[entry.now] if entry.own_rate is None else entry.own_rate
+            entry.go(self.now_s, rate, self._mark(entry))
             soonest = min(soonest, entry.at_s)
         self._next_s = soonest
 

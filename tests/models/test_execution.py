@@ -13,7 +13,7 @@ from builders import CATALOGUE, LARGE, SMALL, any_of, profiles
 from flowsched_models.estimated_executions import EstimatedExecutions
 from flowsched_models.execution import Execution
 from flowsched_models.forecast import Waiting, forecast
-from flowsched_models.profile import PhaseOrder
+from flowsched_models.profile import JobProfile, PhaseOrder
 from flowsched_models.runtime import Host, HostFactory, Resident, ServiceLoad
 
 HOSTS = HostFactory(CATALOGUE)
@@ -444,3 +444,68 @@ def test_a_machine_that_is_seen_late_is_where_it_would_be(
     together.add("m", host, began)
     progress = together.progress().by_row
     assert {key: progress[together.row(key)] for _, key, _ in began} == dict(alone.progresses())
+
+
+GIVEN = Host(
+    replace(
+        CATALOGUE,
+        jobs={
+            **CATALOGUE.jobs,
+            "given": JobProfile(
+                "given",
+                work_s=1.0,
+                serial_fraction=1.0,
+                phase_order=PhaseOrder.SERIAL_FIRST,
+                smt_gain=1.0,
+                sensitivity=0.0,
+                pressure=0.0,
+                oversubscription=0.0,
+                memory_mib=1,
+                speed={"small": 1.0},
+                error=0.0,
+            ),
+        },
+    ),
+    "small",
+)
+
+
+@st.composite
+def given_jobs(draw: st.DrawFn) -> list[tuple[int, int, int, int | None]]:
+    """Seconds at which each starts, after which its program does, which it runs for, and at which it is stopped."""
+    whole = st.integers(0, 20)
+    stops = st.none() | st.integers(1, 25)
+    jobs = draw(st.lists(st.tuples(whole, st.integers(0, 3), st.integers(1, 9), stops), max_size=6))
+    return [(start, wait, run, stop if stop is None else start + stop) for start, wait, run, stop in jobs]
+
+
+@settings(max_examples=60, deadline=None)
+@given(given_jobs(), st.booleans())
+def test_given_run_times_are_kept_whatever_comes_and_goes(
+    jobs: list[tuple[int, int, int, int | None]], disturbed: bool
+) -> None:
+    """A neighbour whose rate depends on others makes all rates be worked out together; these jobs' stay their own."""
+    machine: Execution[int] = Execution(GIVEN)
+    if disturbed:
+        machine.start(-1, Resident("scaling", 1e6, 1, (0,), 1.0, 1000))
+    ends: dict[int, float] = {}
+
+    def advance(to_s: float) -> None:
+        while (event_s := machine.next_event_s()) <= to_s:
+            ends.update((key, event_s) for key in machine.advance(event_s))
+        machine.advance(to_s)
+
+    moments = sorted({moment for start, _, _, stop in jobs for moment in (start, stop) if moment is not None})
+    for moment in moments:
+        advance(float(moment))
+        for key, (start, wait, run, stop) in enumerate(jobs):
+            if stop == moment and start + wait + run > stop:
+                machine.stop(key)
+            if start == moment:
+                machine.start(key, Resident("given", float(run), 1, (1,), 1.0, ready_s=float(start + wait)))
+    advance(100.0)
+    assert ends == {
+        key: start + wait + run
+        for key, (start, wait, run, stop) in enumerate(jobs)
+        if stop is None or start + wait + run <= stop
+    }

@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,7 +35,7 @@ from flowsched_simulator.baselines.greedy_round import Round, cores_text
 from flowsched_simulator.baselines.kube_default import KubeDefault, balanced_score
 from flowsched_simulator.baselines.most_allocated import MostAllocated
 from flowsched_simulator.baselines.registry import BASELINES, variants_of
-from flowsched_simulator.baselines.room import pick_cores
+from flowsched_simulator.baselines.room import RoomLayout, RoomsOfRows, pick_cores
 from flowsched_simulator.policies import describe
 
 OWN = Granting("declared", "own")
@@ -590,3 +591,13 @@ def test_an_idle_cluster_starts_a_task_that_can_start(chosen: Chosen, view: Snap
 
     if not decisions.placements:
         assert all("even when idle" in p.reason for p in decisions.postponements)
+
+
+def test_rooms_of_rows_are_a_sequence() -> None:
+    view = snapshot(machines=machines(5))
+    everything = RoomLayout(view, own_cores=True).rooms(view)
+    some = RoomsOfRows(everything, np.array([1, 3, 4]))
+    assert (len(some), list(some), some[-1]) == (3, [everything[1], everything[3], everything[4]], everything[4])
+    assert list(some[1:]) == [everything[3], everything[4]]
+    assert everything[3] in some
+    assert everything[2] not in some

@@ -65,7 +65,7 @@ class BackfillingRound(Round):
         self.reservations = 0
         """Reservations so far; that of a task group is one."""
 
-    def candidates(self, task: Task, width_milli: int) -> list[Room]:
+    def candidates(self, task: Task, width_milli: int) -> Sequence[Room]:
         """Machines where the task fits now and would, by the estimates, delay no reservation."""
         found = super().candidates(task, width_milli)
         if not found or (known := self._known()) is None:

@@ -193,7 +193,7 @@ class Baseline(ABC):
         return waiting
 
     @keeps_queue
-    def rooms_for(self, task: Task, width_milli: int, this: Round) -> list[Room]:
+    def rooms_for(self, task: Task, width_milli: int, this: Round) -> Sequence[Room]:
         """Machines, by name, where a task that is no gang's member may start now."""
         return this.candidates(task, width_milli)
 
@@ -222,7 +222,7 @@ class Baseline(ABC):
     def chosen(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:
         """What :meth:`choose` says, if it is one of the machines."""
         room = self.choose(task, width_milli, rooms, this)
-        if not any(room is one for one in rooms):
+        if room is not rooms[0] and not any(room is one for one in rooms):
             raise ValueError(
                 f"choose must return one of the machines that it is given for {task.name}, got {room!r:.80}"
             )
@@ -258,7 +258,7 @@ class _Start(Places):
     def free(self) -> IntArray:
         return self._this.layout.free
 
-    def options(self, member: int) -> list[Room]:
+    def options(self, member: int) -> Sequence[Room]:
         return self._this.candidates(self.tasks[member], self._widths[member])
 
     def put(self, member: int, options: Sequence[Room]) -> Room:

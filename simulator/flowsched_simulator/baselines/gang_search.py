@@ -49,7 +49,7 @@ class Places(ABC):
         """[machines, R] what is free, in the units of ``needs``."""
 
     @abstractmethod
-    def options(self, member: int) -> list[Room]:
+    def options(self, member: int) -> Sequence[Room]:
         """Machines where a member fits."""
 
     @abstractmethod

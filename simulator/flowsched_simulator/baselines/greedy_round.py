@@ -18,9 +18,11 @@ from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_simulator.baselines.expectation import OVERRUN, load_s, spread, told_s
 from flowsched_simulator.baselines.room import (
     NO_CPU_MILLI,
+    Holder,
     Kinds,
     Room,
     RoomLayout,
+    RoomsOfRows,
     copied,
     fullest_devices,
     has_gpus,
@@ -128,21 +130,23 @@ class Round:
 
     def has_given_run_time(self, task: Task) -> bool:
         """Whether the task takes as long on any cores."""
-        return self.snapshot.catalogue.jobs[task.profile].has_given_run_time
+        return task.profile in self.layout.given_run_times
 
     def demand_of(self, task: Task, width_milli: int) -> Demand:
         """The demand of a task that is granted so much CPU."""
         shares = self.own_cores and self.has_given_run_time(task)
         return Demand(shares, width_milli, task.memory_mib, task.resources, task.machines, task.gpus)
 
-    def allowed(self, task: Task) -> list[Room]:
+    def allowed(self, task: Task) -> Sequence[Room]:
         """Machines that the task may run on, by name."""
         return self._among(task, None)
 
-    def possible(self, task: Task, width_milli: int, among: BoolArray | None = None) -> list[Room]:
+    def possible(self, task: Task, width_milli: int, among: BoolArray | None = None) -> Sequence[Room]:
         """Machines where the task would fit if no other task were there; ``among``: [machines] only of these."""
         enough = self._enough(self.layout.capacity, task, width_milli)
         rooms = self._among(task, enough if among is None else enough & among)
+        if not task.resources and task.gpus is None:
+            return rooms
         return [r for r in rooms if covers(r.capacity_resources, task.resources) and _suits(r, task)]
 
     def kinds(self, task: Task, width_milli: int) -> Kinds:
@@ -161,7 +165,7 @@ class Round:
         """Whether the task would fit anywhere if no other task were there."""
         return width_milli <= self._widest_milli(task)
 
-    def candidates(self, task: Task, width_milli: int) -> list[Room]:
+    def candidates(self, task: Task, width_milli: int) -> Sequence[Room]:
         """Machines where the task fits now, by name."""
         demand = self.demand_of(task, width_milli)
         if demand in self.nowhere:
@@ -212,7 +216,7 @@ class Round:
         devices = (pick or self.pick_devices)(room, task)
         if self._before is not None:
             self._before.append((dict(vars(room)), self._loads_s.get(room.name)))
-        occupy(room, task, width_milli, cores, devices, given=given)
+        occupy(room, [Holder(task, width_milli, cores, devices, given)])
         self.layout.handed_out(room)
         self.version += 1
         self._shortages.clear()
@@ -466,11 +470,11 @@ class Round:
         cores = cores_for(width_milli)
         return width_milli, task.memory_mib, cores, cores * MILLI
 
-    def _among(self, task: Task, wanted: BoolArray | None) -> list[Room]:
+    def _among(self, task: Task, wanted: BoolArray | None) -> Sequence[Room]:
         """Those of the wanted machines, of all without any, that the task may run on, by name."""
-        rooms = self.rooms if wanted is None else [self.rooms[row] for row in np.flatnonzero(wanted).tolist()]
+        rooms = self.rooms if wanted is None else RoomsOfRows(self.rooms, wanted.nonzero()[0])
         if task.machines is None:
-            return list(rooms)
+            return rooms
         names = set(task.machines)
         return [r for r in rooms if r.name in names]
 

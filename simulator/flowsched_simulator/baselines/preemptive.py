@@ -61,7 +61,7 @@ class Preemptive(MostFreeFirst):
         return super()._keeps_its_queue() and getattr(type(self).urgency, "keeps_queue", False)
 
     @keeps_queue
-    def rooms_for(self, task: Task, width_milli: int, this: Round) -> list[Room]:
+    def rooms_for(self, task: Task, width_milli: int, this: Round) -> Sequence[Room]:
         """Machines where the task fits; if there is none, one where less urgent tasks were stopped for it."""
         found = this.candidates(task, width_milli)
         if found or not self.free_to_move(task, this):

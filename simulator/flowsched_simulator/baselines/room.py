@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from flowsched.cluster.resource import without
 from flowsched.cluster.running_tasks import RunningTasks, entries_of
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Service, Snapshot, Task, cores_beside
 from flowsched.support.arrays import BoolArray, IntArray
-from flowsched_models.catalogue import Catalogue
 from flowsched_models.machine import MachineType
 from flowsched_simulator.baselines.expectation import sibling_map
 
@@ -68,7 +67,11 @@ class Room:
     @property
     def open_milli(self) -> int:
         """CPU for tasks with a given run time on cores that no other task owns."""
-        return (len(self.unowned) + len(self.given)) * MILLI - self.given_milli
+        return self.open_beside(len(self.unowned))
+
+    def open_beside(self, unowned: int) -> int:
+        """The same, where so many cores are unowned."""
+        return (unowned + len(self.given)) * MILLI - self.given_milli
 
 
 def has_gpus(room: Room, wanted: TaskGpus | None) -> bool:
@@ -81,24 +84,36 @@ def fullest_devices(room: Room, task: Task) -> tuple[int, ...]:
     return () if task.gpus is None else fullest(room.devices, task.gpus)
 
 
-def occupy(
-    room: Room, task: Task, width_milli: int, cores: Collection[int], devices: tuple[int, ...], *, given: bool
-) -> None:
-    """Take from a machine what a task has there; ``given``: whether its run time is given."""
-    room.free_milli -= width_milli
-    room.free_memory_mib -= task.memory_mib
-    if task.resources:
-        room.free_resources = without(room.free_resources, task.resources)
-    if task.gpus is not None:
-        room.devices = taken(room.devices, task.gpus, devices)
-        room.gpu_jobs = tuple(sorted((*room.gpu_jobs, _gpu_job(task, devices))))
-    room.without_cpu += width_milli <= NO_CPU_MILLI
-    room.without_memory += not task.memory_mib
-    if not room.counts_owners:
-        return
-    room.busy = room.busy.union(cores)
-    if given:
-        _share_cores(room, width_milli, cores, 1)
+class Holder(NamedTuple):
+    """A task on a machine, and what it has there."""
+
+    task: Task
+    width_milli: int
+    cores: Collection[int]
+    devices: tuple[int, ...]
+    given: bool
+    """Whether its run time is given."""
+
+
+def occupy(room: Room, holders: Iterable[Holder]) -> None:
+    """Take from a machine what tasks have there."""
+    busy, given = set(room.busy), dict(room.given)
+    for task, width_milli, cores, devices, has_given_run_time in holders:
+        room.free_milli -= width_milli
+        room.free_memory_mib -= task.memory_mib
+        if task.resources:
+            room.free_resources = without(room.free_resources, task.resources)
+        if task.gpus is not None:
+            room.devices = taken(room.devices, task.gpus, devices)
+            room.gpu_jobs = tuple(sorted((*room.gpu_jobs, _gpu_job(task, devices))))
+        room.without_cpu += width_milli <= NO_CPU_MILLI
+        room.without_memory += not task.memory_mib
+        if room.counts_owners:
+            busy.update(cores)
+            if has_given_run_time:
+                _share_cores(given, width_milli, cores, 1)
+                room.given_milli += width_milli
+    room.busy, room.given = busy, given
 
 
 def vacate(room: Room, running: Running, *, given: bool) -> None:
@@ -116,19 +131,21 @@ def vacate(room: Room, running: Running, *, given: bool) -> None:
     room.without_cpu -= running.width_milli <= NO_CPU_MILLI
     room.without_memory -= not task.memory_mib
     if given and room.counts_owners:
-        _share_cores(room, running.width_milli, running.cores, -1)
+        left = dict(room.given)
+        _share_cores(left, running.width_milli, running.cores, -1)
+        room.given = left
+        room.given_milli -= running.width_milli
 
 
-def _share_cores(room: Room, width_milli: int, cores: Collection[int], sign: int) -> None:
+def _share_cores(given: dict[int, int], width_milli: int, cores: Collection[int], sign: int) -> None:
     """Count a task with a given run time on its cores, or no more."""
-    each = width_milli // len(cores)
-    given = dict(room.given)
+    each = sign * (width_milli // len(cores))
     for core in cores:
-        given[core] = given.get(core, 0) + sign * each
-        if given[core] <= 0:
-            del given[core]
-    room.given = given
-    room.given_milli += sign * width_milli
+        milli = given.get(core, 0) + each
+        if milli > 0:
+            given[core] = milli
+        else:
+            given.pop(core, None)
 
 
 def _gpu_job(task: Task, devices: Iterable[int]) -> GpuJob:
@@ -200,10 +217,8 @@ class RoomLayout:
         self._own_cores = own_cores
         self._idle = _idle_rooms(snapshot, own_cores)
         self._row = {room.name: row for row, room in enumerate(self._idle)}
-        self._kept = [copied(room) for room in self._idle]
-        """With what runs there."""
         self._rooms = [copied(room) for room in self._idle]
-        """The same, as rounds hand them out."""
+        """With what runs there, as rounds hand them out."""
         self._here: list[dict[int, Running]] = [{} for _ in self._idle]
         """[machines] what runs there, by identity."""
         self._mark: LogMark[Running] | None = None
@@ -221,10 +236,14 @@ class RoomLayout:
         """[machines] whether there are batch cores."""
         self.devices = np.zeros((count, max((len(room.devices) for room in self._idle), default=0)), np.int64)
         """[machines, most GPUs of any] what is left of each GPU, in thousandths; 0 where a machine has fewer."""
+        self.given_run_times = frozenset(
+            name for name, job in snapshot.catalogue.jobs.items() if job.has_given_run_time
+        )
+        """Names of the profiles of tasks that take as long on any cores."""
         for row, room in enumerate(self._idle):
-            self.capacity[row] = _left(room)
             self.has_cores[row] = bool(room.batch_cores)
-            self._note(row, room)
+        self._note(range(count))
+        self.capacity[:] = self.free
         self.resources = sorted({name for m in snapshot.machines for name, _ in m.resources})
         """Further resources that any machine has."""
         self.most_devices = max((m.gpus.count for m in snapshot.machines if m.gpus is not None), default=0)
@@ -251,28 +270,21 @@ class RoomLayout:
         mark = running.mark if isinstance(running, RunningTasks) else None
         changes = None if mark is None else mark.since(self._mark)
         if changes is None:
-            for row, idle in enumerate(self._idle):
-                self._here[row].clear()
-                self._kept[row] = copied(idle)
+            for here in self._here:
+                here.clear()
             self._handed.update(range(len(self._here)))
             changes = [(r, True) for r in entries_of(running)]
-        left: set[int] = set()
         for r, came in changes:
             row = self._row[r.machine]
             self._handed.add(row)
             if came:
                 self._here[row][id(r)] = r
-                _occupied_by(self._kept[row], r, snapshot.catalogue)
             else:
                 del self._here[row][id(r)]
-                left.add(row)
-        for row in left:
-            self._kept[row] = copied(self._idle[row])
-            for r in self._here[row].values():
-                _occupied_by(self._kept[row], r, snapshot.catalogue)
         for row in self._handed:
-            self._rooms[row] = room = copied(self._kept[row])
-            self._note(row, room)
+            room = self._rooms[row] = copied(self._idle[row])
+            occupy(room, map(self._holder, self._here[row].values()))
+        self._note(self._handed)
         self._mark = mark
         self.renewed = [self._rooms[row].name for row in self._handed]
         self._handed.clear()
@@ -286,21 +298,25 @@ class RoomLayout:
         """Take note that a round has changed a room, which is worked out again for the next one."""
         row = self._row[room.name]
         self._handed.add(row)
-        self._note(row, room)
+        self._note((row,))
 
-    def _note(self, row: int, room: Room) -> None:
-        self.free[row] = _left(room)
-        self.devices[row, : len(room.devices)] = room.devices
+    def _note(self, rows: Collection[int]) -> None:
+        """Note in the columns what rooms have left."""
+        if not rows:
+            return
+        rooms = [self._rooms[row] for row in rows]
+        self.free[[*rows]] = [_left(room) for room in rooms]
+        if self.devices.shape[1]:
+            for row, room in zip(rows, rooms, strict=True):
+                self.devices[row, : len(room.devices)] = room.devices
+
+    def _holder(self, r: Running) -> Holder:
+        return Holder(r.task, r.width_milli, r.cores, r.devices, r.task.profile in self.given_run_times)
 
 
 def _left(room: Room) -> tuple[int, int, int, int]:
-    return room.free_milli, room.free_memory_mib, len(room.unowned), room.open_milli
-
-
-def _occupied_by(room: Room, r: Running, catalogue: Catalogue) -> None:
-    """Take from a room what a running task has there."""
-    given = catalogue.jobs[r.task.profile].has_given_run_time
-    occupy(room, r.task, r.width_milli, r.cores, r.devices, given=given)
+    unowned = len(room.unowned)
+    return room.free_milli, room.free_memory_mib, unowned, room.open_beside(unowned)
 
 
 def _idle_rooms(snapshot: Snapshot, own_cores: bool) -> list[Room]:
@@ -332,6 +348,31 @@ def _idle_rooms(snapshot: Snapshot, own_cores: bool) -> list[Room]:
         )
         rooms.append(room)
     return rooms
+
+
+class RoomsOfRows(Sequence[Room]):
+    """Some of all machines, looked up when they are asked for: many rules look at the first one alone."""
+
+    def __init__(self, rooms: Sequence[Room], rows: IntArray) -> None:
+        """``rows``: which of them, in order."""
+        self._rooms, self._rows = rooms, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Room: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> RoomsOfRows: ...
+
+    def __getitem__(self, index: int | slice) -> Room | RoomsOfRows:
+        if isinstance(index, slice):
+            return RoomsOfRows(self._rooms, self._rows[index])
+        return self._rooms[int(self._rows[index])]
+
+    def __iter__(self) -> Iterator[Room]:
+        return map(self._rooms.__getitem__, self._rows.tolist())
 
 
 def copied(room: Room) -> Room:

@@ -71,7 +71,7 @@ class TopoBipartition(Baseline):
         return this
 
     @keeps_queue
-    def rooms_for(self, task: Task, width_milli: int, this: Round) -> list[Room]:
+    def rooms_for(self, task: Task, width_milli: int, this: Round) -> Sequence[Room]:
         """The best machine, if there is one."""
         if task.gpus is None:
             return super().rooms_for(task, width_milli, this)
@@ -150,7 +150,7 @@ class TopoBipartitionPostponing(TopoBipartition):
     description = "TOPO-AWARE-P: as topo-bipartition; a job waits while its utility would be below its min_utility"
 
     @keeps_queue
-    def rooms_for(self, task: Task, width_milli: int, this: Round) -> list[Room]:
+    def rooms_for(self, task: Task, width_milli: int, this: Round) -> Sequence[Room]:
         """The best machine, unless even that is not good enough."""
         rooms = super().rooms_for(task, width_milli, this)
         return [] if rooms and self._missed(task, width_milli, this) else rooms

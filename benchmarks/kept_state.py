@@ -1,8 +1,8 @@
 """Rounds of clusters of which little changes between two of them: what a round costs, and what it decides.
 
-`flow` on 12,500 machines; Kubernetes' state machine on 1,000 and 5,000 nodes, with pods that have profiles of their own and
-with pods that are all alike. With `--before` and a checkout of another commit a process for each measures every case, in
-turn, the first of the two alternating.
+`flow` on 60 and on 12,500 machines; Kubernetes' state machine on 1,000 and 5,000 nodes, with pods that have profiles of
+their own and with pods that are all alike. With `--before` and a checkout of another commit a process for each measures
+every case, in turn, the first of the two alternating.
 
     python -m benchmarks.kept_state
     python -m benchmarks.kept_state --before ../flowsched-before --times 3
@@ -26,6 +26,7 @@ from flowsched_models.text_table import text_table
 RESULTS = Path(__file__).parent / "results"
 WORKER = Path(__file__).resolve().with_name("kept_state_worker.py")
 CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "flow, 60 machines": ("flow", {"machines": 60, "running": 150, "waiting": 3, "kinds": 20}),
     "flow, 323 arrive": ("flow", {"machines": 12_500, "running": 32_000, "waiting": 323, "kinds": 150}),
     "flow, 1,500 arrive": ("flow", {"machines": 12_500, "running": 32_000, "waiting": 1500, "kinds": 150}),
     "measured pods, 1,000 nodes": ("kubernetes", {"nodes": 1000, "running": 3, "waiting": 200, "measured": True}),

@@ -36,7 +36,6 @@ from flowsched.cluster.snapshot import (
     StartDelay,
     Task,
     by_machine,
-    cpu_weight,
 )
 from flowsched.cluster.snapshot_checks import forbid_contradictions
 from flowsched.gpu.demand import LearntDemand
@@ -44,7 +43,8 @@ from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.estimated_executions import EstimatedExecutions
-from flowsched_models.runtime import HostFactory, Resident, ServiceLoad
+from flowsched_models.gpu_profile import NO_GPUS
+from flowsched_models.runtime import HostFactory, ServiceLoad
 
 
 def service_load(service: Service) -> ServiceLoad:
@@ -303,23 +303,11 @@ class ClusterState:
 
     def _start(self, node: _Node, running: Running, progress: float) -> None:
         task = running.task
-        row = self._estimates.start(
-            running.machine,
-            task.name,
-            Resident(
-                task.profile,
-                task.scale,
-                running.threads,
-                running.cores,
-                cpu_weight(running.width_milli),
-                task.memory_mib,
-                progress,
-                running.start_s,
-                gpus=use_of(
-                    self._catalogue, task.profile, node.machine.gpus, task.gpus, running.devices, running.remote
-                ),
-            ),
-        )
+        resident = running.resident.at(task.scale, progress, running.start_s)
+        place = node.machine.gpus, task.gpus, running.devices, running.remote
+        if (gpus := use_of(self._catalogue, task.profile, *place)) is not NO_GPUS:
+            resident = replace(resident, gpus=gpus)
+        row = self._estimates.start(running.machine, task.name, resident)
         if task.gpus is not None:
             now = self._devices[running.machine]
             self._devices[running.machine] = now.with_task(task.profile, task.gpus, running.devices)

@@ -18,9 +18,10 @@ from flowsched.cluster.cluster_state import service_load
 from flowsched.cluster.gpus import MachineGpus, TaskGpus, has_devices, left_beside, suits, use_of
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.running_tasks import running_on
-from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, by_machine, cores_beside, cpu_weight
+from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, by_machine, cores_beside
 from flowsched.relations.domain_counts import DomainCounts
 from flowsched.support.arrays import BoolArray, IntArray
+from flowsched_models.gpu_profile import NO_GPUS
 from flowsched_models.profile import PhaseOrder
 from flowsched_models.runtime import Host, HostFactory, Resident
 
@@ -425,17 +426,10 @@ def _running_order(r: Running, now_s: float) -> tuple[object, ...]:
 def _resident(r: Running, snapshot: Snapshot, machine: Machine) -> Resident:
     ready_s = max(0.0, round(r.start_s - snapshot.now_s, 6))
     estimate = snapshot.estimate(r.task, r.progress)
-    resident = Resident(
-        r.task.profile,
-        estimate.scale,
-        r.threads,
-        r.cores,
-        cpu_weight(r.width_milli),
-        r.task.memory_mib,
-        estimate.done,
-        ready_s,
-        gpus=use_of(snapshot.catalogue, r.task.profile, machine.gpus, r.task.gpus, r.devices, r.remote),
-    )
+    resident = r.resident.at(estimate.scale, estimate.done, ready_s)
+    gpus = use_of(snapshot.catalogue, r.task.profile, machine.gpus, r.task.gpus, r.devices, r.remote)
+    if gpus is not NO_GPUS:
+        resident = replace(resident, gpus=gpus)
     return long_running_resident(resident, snapshot) if r.task.endless else resident
 
 

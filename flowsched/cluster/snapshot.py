@@ -18,6 +18,7 @@ from flowsched_models.catalogue import Catalogue
 from flowsched_models.core_set import cores_but
 from flowsched_models.execution import INSTANT_S
 from flowsched_models.profile import JobProfile
+from flowsched_models.runtime import Resident
 from flowsched_models.short_repr import Overview, ShortRepr
 from flowsched_models.text_table import counted
 
@@ -250,9 +251,17 @@ class Running:
         size = self.width_milli, task.memory_mib, task.scale
         return (*size, goal_s, task.weight, task.submit_s, task.endless, task.priority)
 
+    @cached_property
+    def resident(self) -> Resident:
+        """It as the run-time model sees it before its work begins, without its GPUs."""
+        task = self.task
+        return Resident(
+            task.profile, task.scale, self.threads, self.cores, cpu_weight(self.width_milli), task.memory_mib
+        )
+
     def at(self, progress: float) -> Running:
         """The same with another progress. Quicker than ``replace``: of thousands of tasks each round has its own."""
-        _ = self.numbers  # so that the other one need not work them out
+        _ = self.numbers, self.resident  # so that the other one need not work them out
         other = object.__new__(Running)
         object.__setattr__(other, "__dict__", self.__dict__ | {"progress": progress})
         return other

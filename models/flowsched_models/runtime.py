@@ -115,6 +115,13 @@ class Resident:
     """CPU limit in cores, or None."""
     gpus: GpuUse = NO_GPUS
 
+    def at(self, scale: float, progress: float, ready_s: float) -> Resident:
+        """The same with other work, other progress and another start. Quicker than ``replace``: each round has its own."""
+        other = object.__new__(Resident)
+        other.__dict__.update(self.__dict__)
+        other.__dict__.update(scale=scale, progress=progress, ready_s=ready_s)
+        return other
+
 
 Course = tuple[Occupant, Occupant, float]
 """First stage, last stage, and the progress at which the first ends (0 for a job with one stage)."""

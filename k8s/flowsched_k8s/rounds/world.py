@@ -110,12 +110,7 @@ class ProgressEstimates:
 
 def _residents(view: NodeView) -> dict[str, Resident]:
     """What runs on a node by uid, as machines are put in motion with it; those first that started first."""
-    return {
-        r.task.name: Resident(
-            r.task.profile, r.task.scale, r.threads, r.cores, r.width_milli / MILLI, r.task.memory_mib
-        )
-        for r in sorted(view.running, key=lambda r: (r.start_s, r.task.name))
-    }
+    return {r.task.name: r.resident for r in sorted(view.running, key=lambda r: (r.start_s, r.task.name))}
 
 
 def task_of(entry: PodEntry, resize: bool, least_milli: int = 1) -> Task:

@@ -125,7 +125,7 @@ def any_rounds(draw: st.DrawFn) -> Snapshot:
     return now
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(any_rounds(), st.sampled_from(["completion", "makespan"]), st.sampled_from([0, 400]))
 def test_the_distance_is_what_single_moves_gain(now: Snapshot, objective: str, forecasts: int) -> None:
     """With an improvement and without one, of any round."""
@@ -245,7 +245,7 @@ def flows_to(graph: Graph, kind: str, name: str) -> set[str]:
     return {graph.label(int(graph.heads[k])) for k in graph.leaving(node).tolist() if graph.flow[k]}
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(found=snapshots(max_pending=6, max_running=6), levels=st.lists(st.integers(0, 3), min_size=6, max_size=6))
 def test_what_was_preempted_moved_and_let_in_flows_where_it_went(found: Snapshot, levels: list[int]) -> None:
     raised = tuple(replace(t, priority=p) for t, p in zip(found.pending, levels, strict=False))

@@ -65,6 +65,8 @@ class RoundNetwork:
     """Machines, task by task, that have no arc because there are too many."""
     cut_short: int = 0
     """Pricings of a class that the round's budget ended, so that some options were not forecast."""
+    untried: int = 0
+    """Moves and swaps that the improvement had not tried when its forecasts ended."""
 
     @property
     def distance(self) -> float:
@@ -86,6 +88,10 @@ class RoundNetwork:
                 found.append(self.why)
         else:
             found = ["distance 0: the decision is an optimal flow, no single move gains"]
+        if self.untried:
+            found.append(
+                f"forecasts left out: {self.untried:,} moves and swaps, as those of the improvement were used up"
+            )
         if self.cut_short:
             found.append(f"forecasts left out: the round's budget ended {self.cut_short:,} pricings of a class")
         if self.left_out:
@@ -188,6 +194,7 @@ class _Maker:
             why=self._why() if gaining else "",
             left_out=self.options.left_out,
             cut_short=int(self.plain["counts"].get("cut_short", 0)),
+            untried=int(self.plain["counts"].get("untried", 0)),
         )
 
     def _why(self) -> str:
@@ -198,7 +205,9 @@ class _Maker:
             return "a stage after the improvement changed its plan"
         if len(self.view.tasks) > settings.improved_tasks:
             return f"no improvement follows the passes of more than {settings.improved_tasks} waiting tasks"
-        return "the improvement ended with its forecasts, or these moves do not go together"
+        if self.plain["counts"].get("untried") or not self.plain["counts"].get("cut_short"):
+            return "the improvement ended before it had tried all moves, or these do not go together"
+        return "the passes did not forecast all options, and no improvement followed"
 
     def _node(self, kind: str, names: Sequence[str] = (), supply: int = 0, after: str = "") -> int:
         node = self.builder.node(f"{kind}:{names[0]}{after}" if names else kind, supply)

@@ -24,26 +24,36 @@ _Move = tuple[float, tuple[tuple[int, PlacementOption | None], ...]]
 
 
 def improve(deciding: Deciding, movable: Sequence[int], forecasts: int) -> int:
-    """Move and swap ``movable`` tasks until nothing pays or ``forecasts`` more are made; the number of changes."""
+    """Move and swap ``movable`` tasks until nothing pays or ``forecasts`` more are made; the number of changes.
+
+    What it then has not tried counts as ``deciding.untried``.
+    """
     model = deciding.model
     if not model.view.machines:
         return 0
     end = min(model.forecasts.made + forecasts, deciding.options.most_forecasts)
-    changes = 0
+    changes = untried = 0
     swapped = True
     # After passes a lone task is where it is cheapest.
     lone = 0 if model.prices.settings.assign == NONE else 1
     while swapped and len(movable) > lone:
+        untried = len(movable)
         while model.forecasts.made < end:
             applied = _apply(deciding, _moves(deciding, movable), PlanStage.MOVE)
             changes += applied
             if not applied:
+                untried = 0
                 break
         swapped = False
         if model.forecasts.made < end:
-            applied = _apply(deciding, _swaps(deciding, movable, end), PlanStage.SWAP)
+            found, left = _swaps(deciding, movable, end)
+            applied = _apply(deciding, found, PlanStage.SWAP)
             changes += applied
+            untried += left
             swapped = applied > 0
+        else:
+            untried += len(movable) * (len(movable) - 1)
+    deciding.untried += untried
     return changes
 
 
@@ -110,8 +120,9 @@ def _moves(deciding: Deciding, movable: Sequence[int]) -> list[_Move]:
     return found
 
 
-def _swaps(deciding: Deciding, movable: Sequence[int], end: int) -> list[_Move]:
-    """Pairs of tasks that gain by taking each other's machine, or where one takes a place and the other finds one elsewhere.
+def _swaps(deciding: Deciding, movable: Sequence[int], end: int) -> tuple[list[_Move], int]:
+    """Pairs of tasks that gain by taking each other's machine, or where one takes a place and the other finds one elsewhere;
+    and how many pairs were left.
 
     As long as forecasts last; pairs whose tasks cost most where they are come first.
     """
@@ -121,13 +132,17 @@ def _swaps(deciding: Deciding, movable: Sequence[int], end: int) -> list[_Move]:
     alone = {t: _cheapest_elsewhere(deciding, t) for t in movable}
     order = sorted((t for t in movable if np.isfinite(leaving[t])), key=lambda t: (alone[t][0] - leaving[t], t))
     found: list[_Move] = []
+    left = 0
     for t in order:
         for u in order:
             there = plan.options[u]
             here = plan.options[t]
             if there is None or t == u or (here is not None and here.machine == there.machine):
                 continue
-            if view.class_of[t] == view.class_of[u] or model.forecasts.made >= end:
+            if view.class_of[t] == view.class_of[u]:
+                continue
+            if model.forecasts.made >= end:
+                left += 1
                 continue
             taken = _in_place_of(deciding, t, u)
             if taken[1] is None:
@@ -144,7 +159,7 @@ def _swaps(deciding: Deciding, movable: Sequence[int], end: int) -> list[_Move]:
                     rehomed = swapped
             if spare - rehomed[0] > _GAIN:
                 found.append((spare - rehomed[0], ((u, rehomed[1]), (t, taken[1]))))
-    return found
+    return found, left
 
 
 def _cheapest_elsewhere(deciding: Deciding, task: int) -> tuple[float, PlacementOption | None]:

@@ -89,6 +89,8 @@ class Deciding:
     solves: int = 0
     improved: int = 0
     """Changes that the improvement made after the passes."""
+    untried: int = 0
+    """Moves and swaps that it had not tried when its forecasts ended."""
     closed: frozenset[int] = frozenset()
     """Machines on which a higher level has planned a later start: lower levels leave them alone."""
     contested: int = 0

@@ -102,6 +102,7 @@ class FlowScheduler:
         done = {
             **round_.work.counts,
             "passes": len(deciding.passes),
+            **({"untried": deciding.untried} if deciding.untried else {}),
             **stage_counts(deciding, changes),
             **changes.counts,
         }

@@ -152,13 +152,24 @@ def test_what_an_unfinished_improvement_leaves_is_stated() -> None:
     )
     _, network = of(view)
     assert network.gaining and network.cut_short
-    first, why, second = network.sentences()
+    first, why, tried, second = network.sentences()
+    assert network.untried and tried.startswith(f"forecasts left out: {network.untried:,} moves and swaps")
     assert first.startswith(f"distance {network.distance:.6g}: the decision costs")
-    assert why.startswith("the improvement ended with its forecasts")
+    assert why.startswith("the improvement ended before it had tried all moves")
     assert second == f"forecasts left out: the round's budget ended {network.cut_short} pricings of a class"
     assert network.distance == pytest.approx(
         network.graph.in_cost(network.graph.cost_of(network.graph.flow) - network.graph.optimum)
     )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_distance_is_0_wherever_the_improvement_ended_by_itself(seed: int) -> None:
+    machines = (3, 5, 8)[seed % 3]
+    now = crowd(machines, machines + 4, machines // 2, 100 + seed)
+    budget = 400 if seed % 2 else 10**6
+    _, network = of(solved(now, Settings(objective="completion", exact_limit=0, improvement_forecasts=budget)))
+    assert seed % 2 or not network.untried
+    assert network.untried or network.distance == 0
 
 
 def test_the_room_of_a_machine_is_in_the_network() -> None:

@@ -26,7 +26,6 @@ from flowsched_simulator.baselines.room import (
     copied,
     fullest_devices,
     has_gpus,
-    occupy,
     pick_cores,
     pick_shared_cores,
     vacate,
@@ -216,8 +215,7 @@ class Round:
         devices = (pick or self.pick_devices)(room, task)
         if self._before is not None:
             self._before.append((dict(vars(room)), self._loads_s.get(room.name)))
-        occupy(room, [Holder(task, width_milli, cores, devices, given)])
-        self.layout.handed_out(room)
+        self.layout.give_out(room, Holder(task, width_milli, cores, devices, given))
         self.version += 1
         self._shortages.clear()
         if room.name in self._loads_s:

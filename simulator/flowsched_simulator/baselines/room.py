@@ -224,6 +224,9 @@ class RoomLayout:
         self._mark: LogMark[Running] | None = None
         """What of all that came and went ``_here`` has."""
         self._handed: set[int] = set()
+        """Rows of rooms that are made again for the next round."""
+        self._given_out: dict[tuple[int, str], Holder] = {}
+        """By row and task, what the round gave; where that is carried out the room is as the round left it."""
         self.renewed: list[str] = []
         """Machines whose rooms are others than in the round before: a task came or went, or was to."""
         count = len(self._idle)
@@ -273,20 +276,28 @@ class RoomLayout:
             for here in self._here:
                 here.clear()
             self._handed.update(range(len(self._here)))
+            self._given_out.clear()
             changes = [(r, True) for r in entries_of(running)]
+        as_left: set[int] = set()
         for r, came in changes:
             row = self._row[r.machine]
-            self._handed.add(row)
             if came:
                 self._here[row][id(r)] = r
+                given = self._given_out.pop((row, r.task.name), None)
+                if given is not None and given[1:4] == (r.width_milli, r.cores, r.devices):
+                    as_left.add(row)
+                    continue
             else:
                 del self._here[row][id(r)]
+            self._handed.add(row)
+        self._handed.update(row for row, _ in self._given_out)
+        self._given_out.clear()
         for row in self._handed:
             room = self._rooms[row] = copied(self._idle[row])
             occupy(room, map(self._holder, self._here[row].values()))
         self._note(self._handed)
         self._mark = mark
-        self.renewed = [self._rooms[row].name for row in self._handed]
+        self.renewed = [self._rooms[row].name for row in self._handed | as_left]
         self._handed.clear()
         return tuple(self._rooms)
 
@@ -294,8 +305,17 @@ class RoomLayout:
         """The row of a machine."""
         return self._row[name]
 
+    def give_out(self, room: Room, holder: Holder) -> None:
+        """Give a task its share of a room."""
+        row = self._row[room.name]
+        occupy(room, (holder,))
+        self._given_out[row, holder.task.name] = holder
+        self.free[row] = _left(room)
+        if room.devices:
+            self.devices[row, : len(room.devices)] = room.devices
+
     def handed_out(self, room: Room) -> None:
-        """Take note that a round has changed a room, which is worked out again for the next one."""
+        """Take note that a round has changed a room otherwise; it is worked out again for the next one."""
         row = self._row[room.name]
         self._handed.add(row)
         self._note((row,))

@@ -12,9 +12,20 @@ from pathlib import Path
 import numpy as np
 
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
-from flowsched_models.cell import JOB_COLUMNS, MEMORY, MIXED, PARALLEL, PHI, PROGRESS, READY, SERIAL, SERIAL_FIRST
+from flowsched_models.cell import (
+    JOB_COLUMNS,
+    MEMORY,
+    MIXED,
+    PARALLEL,
+    PHI,
+    PROGRESS,
+    READY,
+    SERIAL,
+    SERIAL_FIRST,
+    Cells,
+)
 from flowsched_models.compiled import compiler
-from flowsched_models.kernel import run_once
+from flowsched_models.kernel import RunResult, StartingJobs, StartLimits, run_once
 from flowsched_models.pace import PaceMemory, recall
 
 compiled = compiler([Path(__file__)])
@@ -119,9 +130,15 @@ def machine_cost(
     services = memory.services[host, : memory.service_count[host]]
     peak[:] = 0.0
     run_once(
-        rows, start_after, at_a_completion, factor, services, memory.can[:0], factor[:0], kinds[:0], factor[:0],
-        kinds, memory, host, free_cores, free_memory, settings[START_DELAY_S], ends, bound, peak,
-    )  # fmt: skip
+        StartingJobs(rows, kinds, start_after, at_a_completion),
+        factor,
+        services,
+        Cells(memory.can[:0], factor[:0], kinds[:0], factor[:0]),
+        memory,
+        host,
+        StartLimits(free_cores, free_memory, settings[START_DELAY_S]),
+        RunResult(ends, bound, peak),
+    )
     total = 0.0
     for k in range(services.shape[0]):
         used = min(MOST_USED, peak[k] / slo_us[k])

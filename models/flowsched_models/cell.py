@@ -7,6 +7,8 @@ whose siblings are alike, behave alike: they form a *cell*, and all arithmetic r
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,8 +17,20 @@ from flowsched_models.compiled import borrowing, compiled
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-Cells = tuple[Bools, Floats, Ints, Floats]
-"""What :func:`cells_of` answers."""
+
+
+class Cells(NamedTuple):
+    """The virtual CPUs of one machine by cell, as :func:`cells_of` finds them. n occupants: jobs first, then services."""
+
+    members: Bools
+    """[n, cells] whether an occupant may use the virtual CPUs of a cell."""
+    size: Floats
+    """[cells] virtual CPUs of each."""
+    sibling: Ints
+    """[cells] the cell of its virtual CPUs' siblings; -1: they have none."""
+    own: Floats
+    """[n] virtual CPUs that each occupant may use."""
+
 
 TINY = 1e-12
 
@@ -36,9 +50,9 @@ BUSY, SERVICE_WEIGHT, SERVICE_PRESSURE, SERVERS, CURVE = range(5)
 
 @compiled
 def cells_of(can: Bools, sibling: Ints) -> Cells:
-    """Members [n, cells], size [cells], sibling cell [cells] (-1: none), virtual CPUs of each occupant [n].
+    """The cells of a machine with C virtual CPUs.
 
-    ``can`` [n, C]: who may use which virtual CPU; ``sibling`` [C]: the other virtual CPU of the same core, or -1.
+    ``can`` [n, C]: which occupant may use which virtual CPU; ``sibling`` [C]: the other virtual CPU of the same core, or -1.
     """
     n, cpus = can.shape
     cell = np.full(cpus, -1, np.int64)
@@ -98,7 +112,7 @@ def cells_of(can: Bools, sibling: Ints) -> Cells:
             if can[i, first[c]]:
                 members[i, c] = True
                 own[i] += size[c]
-    return members, size, sibling_cell, own
+    return Cells(members, size, sibling_cell, own)
 
 
 @borrowing

@@ -6,6 +6,8 @@ and for many draws at once.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from flowsched_models.cell import (
@@ -19,6 +21,7 @@ from flowsched_models.cell import (
     SERIAL_FIRST,
     WEIGHT,
     Bools,
+    Cells,
     Floats,
     Ints,
     cells_of,
@@ -31,37 +34,67 @@ _AT_ONCE = 1e-9
 _WAITS, _RUNS, _DONE = 0, 1, 2
 
 
+class StartingJobs(NamedTuple):
+    """The jobs of one run, and when each is bound.
+
+    A job with ``slot`` 0 and ``after`` -1 is there from the start and holds its request already.
+    """
+
+    rows: Floats
+    """[jobs, JOB_COLUMNS]"""
+    kinds: Ints
+    """[jobs] kind of each in the memory of paces; not read where that keeps nothing."""
+    slot: Ints
+    """[jobs] k > 0: bound at the first completion, the k-th or a later one, at which it fits."""
+    after: Ints
+    """[jobs] j >= 0: bound when job j ends; -1: after no job."""
+
+
+class StartLimits(NamedTuple):
+    """What the jobs that are bound later find on the machine."""
+
+    cores: float
+    """Left beside the jobs that are there from the start."""
+    memory_mib: float
+    """The same of memory."""
+    delay_s: float
+    """From binding a job to its program's start."""
+
+
+class RunResult(NamedTuple):
+    """Where a run writes what comes of it; with one more axis in front for many runs."""
+
+    ends: Floats
+    """[jobs] completions, seconds from now; infinity: never."""
+    bound: Floats
+    """[jobs] bindings, seconds from now; infinity: never."""
+    peak: Floats
+    """[services] highest p95 so far, microseconds: never lowered."""
+
+
 @compiled
 def run_once(
-    jobs: Floats,
-    slot: Ints,
-    after: Ints,
+    jobs: StartingJobs,
     factor: Floats,
     services: Floats,
-    members: Bools,
-    size: Floats,
-    sibling_cell: Ints,
-    own: Floats,
-    kinds: Ints,
+    cells: Cells,
     memory: PaceMemory,
     host: int,
-    free_cores: float,
-    free_memory: float,
-    start_delay: float,
-    ends: Floats,
-    bound: Floats,
-    peak: Floats,
+    limits: StartLimits,
+    result: RunResult,
 ) -> bool:
-    """One run. Into ``ends`` and ``bound`` [jobs] seconds (infinity: never), ``peak`` [services]; whether all that starts
-    after another found its room at once.
+    """One run, into ``result``; whether all that starts after another found its room at once.
 
-    A job with ``slot`` 0 and ``after`` -1 is there from the start and holds its request already. One with a slot k > 0 is
-    bound at the first completion, the k-th or a later one, at which it fits. One with ``after`` j is bound when job j ends.
+    Where the ``memory`` has heads, paces are looked up in it by the kinds of jobs on its ``host``; else they follow from the
+    ``cells``. A job's work is its row's times its ``factor`` [jobs].
 
-    Where the ``memory`` has heads, paces are looked up in it by ``kinds`` [jobs] on its ``host``; else they follow from the
-    cells. A job's work is its row's times its ``factor``.
+    Every turn of the outer loop is one moment: the jobs whose turn has come are bound, the jobs that run get their stages
+    and paces, and time moves on to the first of these that ends or changes its stage.
     """
-    count = jobs.shape[0]
+    rows, slot, after = jobs.rows, jobs.slot, jobs.after
+    ends, bound, peak = result.ends, result.bound, result.peak
+    free_cores, free_memory, start_delay = limits.cores, limits.memory_mib, limits.delay_s
+    count = rows.shape[0]
     n = count + services.shape[0]
     looks_up = memory.heads.shape[0] > 0
     # Few and large: to make an array costs as much as a step of a short run.
@@ -74,10 +107,10 @@ def run_once(
     for i in range(count):
         ends[i] = np.inf
         bound[i] = np.inf
-        progress[i] = jobs[i, PROGRESS]
+        progress[i] = rows[i, PROGRESS]
         if slot[i] == 0 and after[i] < 0:
             state[i] = _RUNS
-            ready[i] = jobs[i, READY]
+            ready[i] = rows[i, READY]
             bound[i] = 0.0
             running += 1
         else:
@@ -87,7 +120,7 @@ def run_once(
     fits = True
     seen = False
     while running > 0 or waiting > 0 or not seen:
-        # Those whose turn has come: at a completion, or at once where nothing runs that could complete.
+        # Bind the jobs whose turn has come: at a completion, or at once where nothing runs that could complete.
         while waiting > 0:
             floor = completions
             if running == 0:
@@ -101,15 +134,15 @@ def run_once(
                 for i in range(count):
                     if state[i] != _WAITS or after[i] >= 0 or slot[i] != turn:
                         continue
-                    if jobs[i, WEIGHT] <= free_cores + _AT_ONCE and jobs[i, MEMORY] <= free_memory + _AT_ONCE:
+                    if rows[i, WEIGHT] <= free_cores + _AT_ONCE and rows[i, MEMORY] <= free_memory + _AT_ONCE:
                         state[i] = _RUNS
-                        free_cores -= jobs[i, WEIGHT]
-                        free_memory -= jobs[i, MEMORY]
+                        free_cores -= rows[i, WEIGHT]
+                        free_memory -= rows[i, MEMORY]
             for i in range(count):
                 if state[i] == _WAITS and after[i] >= 0 and state[after[i]] == _DONE:
                     state[i] = _RUNS
-                    free_cores -= jobs[i, WEIGHT]
-                    free_memory -= jobs[i, MEMORY]
+                    free_cores -= rows[i, WEIGHT]
+                    free_memory -= rows[i, MEMORY]
                     fits = fits and free_cores >= -_AT_ONCE and free_memory >= -_AT_ONCE
                 if state[i] == _RUNS and bound[i] == np.inf:
                     bound[i] = now
@@ -125,6 +158,7 @@ def run_once(
             if later == np.inf:
                 return False  # what is left is larger than the whole machine
             completions = int(later)
+        # The jobs whose programs run, in their stages; the first start of another one ends this moment.
         there = 0
         following = np.inf
         for i in range(count):
@@ -135,33 +169,35 @@ def run_once(
                 continue
             users[there] = i
             there += 1
-            if jobs[i, SERIAL_FIRST] > 0.0:
-                stage[i] = SERIAL if progress[i] < jobs[i, PHI] - _AT_ONCE else PARALLEL
+            if rows[i, SERIAL_FIRST] > 0.0:
+                stage[i] = SERIAL if progress[i] < rows[i, PHI] - _AT_ONCE else PARALLEL
             else:
-                stage[i] = MIXED if jobs[i, PHI] > 0.0 else PARALLEL
+                stage[i] = MIXED if rows[i, PHI] > 0.0 else PARALLEL
+        # Their paces while nothing changes, and the p95 of the services.
         active = there
         if looks_up:
-            recall(memory, host, kinds, stage, users[:active], items, pace, p95)
+            recall(memory, host, jobs.kinds, stage, users[:active], items, pace, p95)
         else:
             for k in range(services.shape[0]):
                 users[there] = count + k
                 there += 1
-            paces(users[:there], stage, jobs, services, members, size, sibling_cell, own, busy, pace, p95)
+            paces(users[:there], stage, rows, services, cells, busy, pace, p95)
         seen = True
         for k in range(services.shape[0]):
             peak[k] = max(peak[k], p95[k])
         if running == 0:
             break
+        # Move on to the next change, and end what is done by then.
         for a in range(active):
             i = users[a]
-            mark = jobs[i, PHI] if stage[i] == SERIAL else 1.0
+            mark = rows[i, PHI] if stage[i] == SERIAL else 1.0
             at[i] = now + max(0.0, mark - progress[i]) / pace[i] * factor[i]
             following = min(following, at[i])
         step = following - now
         now = following
         for a in range(active):
             i = users[a]
-            mark = jobs[i, PHI] if stage[i] == SERIAL else 1.0
+            mark = rows[i, PHI] if stage[i] == SERIAL else 1.0
             if at[i] > now + _AT_ONCE:
                 progress[i] = min(mark, progress[i] + pace[i] * step / factor[i])
                 continue
@@ -169,8 +205,8 @@ def run_once(
             if stage[i] != SERIAL:
                 state[i] = _DONE
                 ends[i] = now
-                free_cores += jobs[i, WEIGHT]
-                free_memory += jobs[i, MEMORY]
+                free_cores += rows[i, WEIGHT]
+                free_memory += rows[i, MEMORY]
                 running -= 1
                 completions += 1
     return fits
@@ -178,49 +214,24 @@ def run_once(
 
 @compiled
 def run_draws(
-    jobs: Floats,
-    slot: Ints,
-    after: Ints,
+    jobs: StartingJobs,
     factors: Floats,
     services: Floats,
     can: Bools,
     sibling: Ints,
-    free_cores: float,
-    free_memory: float,
-    start_delay: float,
-    ends: Floats,
-    bound: Floats,
-    peak: Floats,
+    limits: StartLimits,
+    results: RunResult,
 ) -> bool:
-    """A run for every row of ``factors`` [R, jobs], run-time factors; into ``ends`` and ``bound`` [R, jobs], ``peak``
-    [R, services]. ``can`` [jobs + services, C] and ``sibling`` [C] as for ``cells_of``.
+    """A run for every row of ``factors`` [R, jobs], run-time factors, into ``results`` [R, ...]; whether all that starts
+    after another found its room at once in every run. ``can`` [jobs + services, C] and ``sibling`` [C] as for ``cells_of``.
     """
-    members, size, sibling_cell, own = cells_of(can, sibling)
-    kinds = np.zeros(jobs.shape[0], np.int64)
+    cells = cells_of(can, sibling)
     # The sets of one plan are few: looking them up would cost what it saves.
     memory = no_memory()
     host = int(np.int64(0))  # a plain 0 is a type of its own, for which all that is called would be compiled once more
     fits = True
     for r in range(factors.shape[0]):
-        one = run_once(
-            jobs,
-            slot,
-            after,
-            factors[r],
-            services,
-            members,
-            size,
-            sibling_cell,
-            own,
-            kinds,
-            memory,
-            host,
-            free_cores,
-            free_memory,
-            start_delay,
-            ends[r],
-            bound[r],
-            peak[r],
-        )
+        result = RunResult(results.ends[r], results.bound[r], results.peak[r])
+        one = run_once(jobs, factors[r], services, cells, memory, host, limits, result)
         fits = fits and one
     return fits

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flowsched_models.cell import JOB_COLUMNS, MEMORY, PROGRESS, READY, Floats, Ints
-from flowsched_models.kernel import run_draws
+from flowsched_models.kernel import RunResult, StartingJobs, StartLimits, run_draws
 from flowsched_models.runtime import Host, Resident
 
 
@@ -76,8 +76,8 @@ def play(
         row[:] = host.row(host.occupant(job), job.scale)
         row[PROGRESS], row[READY], row[MEMORY] = job.progress, job.ready_s, job.memory_mib
     services, can = host.service_rows, host.may_use(tuple(job.cores for job in jobs))
-    ends, starts = np.empty(factors.shape), np.empty(factors.shape)
-    peak, sibling = np.zeros((len(factors), len(services))), host.siblings(can.shape[1])
-    room = (float(cpu), float(memory_mib), float(start_delay_s))
-    fits = run_draws(rows, slot, after, factors, services, can, sibling, *room, ends, starts, peak)
-    return LookaheadResult(ends, starts, peak, fits)
+    starting = StartingJobs(rows, np.zeros(len(jobs), np.int64), slot, after)
+    limits = StartLimits(float(cpu), float(memory_mib), float(start_delay_s))
+    results = RunResult(np.empty(factors.shape), np.empty(factors.shape), np.zeros((len(factors), len(services))))
+    fits = run_draws(starting, factors, services, can, host.siblings(can.shape[1]), limits, results)
+    return LookaheadResult(*results, fits)

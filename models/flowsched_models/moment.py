@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from flowsched_models.cell import (
     GAIN,
     MIXED,
     THREADS,
     TINY,
     WEIGHT,
-    Bools,
+    Cells,
     Floats,
     Ints,
     granted,
@@ -16,6 +18,17 @@ from flowsched_models.cell import (
     water_fill,
 )
 from flowsched_models.compiled import borrowing
+
+
+class Grants(NamedTuple):
+    """What the n occupants of one machine ask of the virtual CPUs of its cells, and what they get."""
+
+    wanted: Floats
+    """[n, cells] CPU that an occupant wants of one virtual CPU of a cell."""
+    weight: Floats
+    """[n, cells] CPU weight of its threads there."""
+    granted: Floats
+    """[n, cells] CPU that it gets of one."""
 
 
 @borrowing
@@ -33,42 +46,39 @@ def speed_in_moment(
     threads: float,
     users: Ints,
     jobs: Floats,
-    members: Bools,
-    size: Floats,
-    sibling_cell: Ints,
-    wanted: Floats,
-    thread_weight: Floats,
-    grants: Floats,
+    cells: Cells,
+    grants: Grants,
     room: Floats,
 ) -> float:
-    """CPU speed of job i in a moment in which it runs so many threads, the others as ``wanted`` has them.
+    """CPU speed of job i in a moment in which it runs so many threads, the others as ``grants.wanted`` has them.
 
-    ``room`` [7, cells]: to work in.
+    ``room`` [7, cells]: to work in. ``grants`` are as they were once this returns.
     """
-    cells = size.shape[0]
+    size, wanted, weight = cells.size, grants.wanted, grants.weight
+    count = size.shape[0]
     others, given, mine, got, kept_wanted, kept_weight = room[0], room[1], room[2], room[3], room[4], room[5]
-    for c in range(cells):
+    for c in range(count):
         others[c], given[c], got[c] = 0.0, 0.0, 0.0
-        kept_wanted[c], kept_weight[c] = wanted[i, c], thread_weight[i, c]
+        kept_wanted[c], kept_weight[c] = wanted[i, c], weight[i, c]
     for j in users:
         if j != i:
-            for c in range(cells):
+            for c in range(count):
                 others[c] += wanted[j, c]
-                given[c] += grants[j, c]
-    water_fill(threads, others, size, members[i], mine)
-    for c in range(cells):
+                given[c] += grants.granted[j, c]
+    water_fill(threads, others, size, cells.members[i], mine)
+    for c in range(count):
         wanted[i, c] = mine[c]
-        thread_weight[i, c] = jobs[i, WEIGHT] / threads * mine[c]
+        weight[i, c] = jobs[i, WEIGHT] / threads * mine[c]
         if mine[c] > TINY:
-            got[c] = granted(i, c, users, wanted, thread_weight)
+            got[c] = granted(i, c, users, wanted, weight)
         given[c] = min(1.0, given[c] + got[c])  # the others give way to what i takes
     speed = 0.0
-    for c in range(cells):
+    for c in range(count):
         if got[c] > 0.0:
-            speed += got[c] * size[c] * (1.0 - sibling_loss(given, c, sibling_cell, jobs[i, GAIN]))
-    for c in range(cells):
+            speed += got[c] * size[c] * (1.0 - sibling_loss(given, c, cells.sibling, jobs[i, GAIN]))
+    for c in range(count):
         wanted[i, c] = kept_wanted[c]
-        thread_weight[i, c] = kept_weight[c]
+        weight[i, c] = kept_weight[c]
     return speed
 
 
@@ -79,12 +89,8 @@ def speed_beside_mixed(
     stage: Ints,
     demand: Floats,
     jobs: Floats,
-    members: Bools,
-    size: Floats,
-    sibling_cell: Ints,
-    wanted: Floats,
-    thread_weight: Floats,
-    grants: Floats,
+    cells: Cells,
+    grants: Grants,
     room: Floats,
 ) -> float:
     """Speed of mixed job i in its parallel moments, averaged over the moments of its mixed neighbours, one at a time.
@@ -92,9 +98,10 @@ def speed_beside_mixed(
     A neighbour that is serial just then leaves more than it does on average than it takes away when it is parallel: the
     speed is convex in what the others want. The neighbours' moments are taken as independent of each other and of i's.
     """
-    count = jobs.shape[0]
+    members, wanted = cells.members, grants.wanted
+    count, cell_count = jobs.shape[0], cells.size.shape[0]
     threads = jobs[i, THREADS]
-    base = speed_in_moment(i, threads, users, jobs, members, size, sibling_cell, wanted, thread_weight, grants, room)
+    base = speed_in_moment(i, threads, users, jobs, cells, grants, room)
     total = base
     at = 0
     for k in range(users.shape[0]):
@@ -104,28 +111,24 @@ def speed_beside_mixed(
         if j == i or j >= count or stage[j] != MIXED or jobs[j, THREADS] <= 1.0:
             continue
         meets = False
-        for c in range(size.shape[0]):
+        for c in range(cell_count):
             meets = meets or (members[i, c] and members[j, c])
         if not meets:
             continue
         kept = room[6]
-        for c in range(size.shape[0]):
+        for c in range(cell_count):
             kept[c] = wanted[j, c]
         serial = (jobs[j, THREADS] - demand[j]) / (jobs[j, THREADS] - 1.0)
         for moment in range(2):
             times = (1.0 if moment == 0 else jobs[j, THREADS]) / demand[j]
-            for c in range(size.shape[0]):
+            for c in range(cell_count):
                 wanted[j, c] = min(1.0, kept[c] * times)
-            speed = speed_in_moment(
-                i, threads, users, jobs, members, size, sibling_cell, wanted, thread_weight, grants, room
-            )
+            speed = speed_in_moment(i, threads, users, jobs, cells, grants, room)
             total += (serial if moment == 0 else 1.0 - serial) * (speed - base)
-        for c in range(size.shape[0]):
+        for c in range(cell_count):
             wanted[j, c] = kept[c]
     if total <= base:
         return base
     # One at a time, several neighbours could seem to leave more than there is.
-    alone = speed_in_moment(
-        i, threads, users[at : at + 1], jobs, members, size, sibling_cell, wanted, thread_weight, grants, room
-    )
+    alone = speed_in_moment(i, threads, users[at : at + 1], jobs, cells, grants, room)
     return min(total, alone)

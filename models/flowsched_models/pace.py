@@ -21,6 +21,7 @@ from flowsched_models.cell import (
     THREADING,
     WORK,
     Bools,
+    Cells,
     Floats,
     Ints,
     cells_of,
@@ -86,19 +87,16 @@ def paces(
     stage: Ints,
     jobs: Floats,
     services: Floats,
-    members: Bools,
-    size: Floats,
-    sibling_cell: Ints,
-    own: Floats,
+    cells: Cells,
     busy: Floats,
     pace: Floats,
     p95: Floats,
 ) -> None:
     """Into ``pace`` [jobs] progress per second, ``busy`` [n] CPUs used, ``p95`` [services] microseconds."""
     count = jobs.shape[0]
-    speed = np.zeros(own.shape[0])
+    speed = np.zeros(cells.own.shape[0])
     weight_share = np.zeros(services.shape[0])
-    share(users, stage, jobs, services, members, size, sibling_cell, own, busy, speed, weight_share)
+    share(users, stage, jobs, services, cells, busy, speed, weight_share)
     pressure = 0.0
     for i in users:
         pressure += (jobs[i, PRESSURE] if i < count else services[i - count, SERVICE_PRESSURE]) * busy[i]
@@ -208,16 +206,17 @@ def recall(
     for k in range(here):
         can[different + k] = memory.service_can[host, k]
         row[count + k] = different + k
-    members_of, size, sibling_cell, own_of = cells_of(can, memory.sibling[host])
-    members = np.empty((count + here, size.shape[0]), np.bool_)
+    of_set = cells_of(can, memory.sibling[host])
+    members = np.empty((count + here, of_set.size.shape[0]), np.bool_)
     own = np.empty(count + here)
     for a in range(count + here):
-        members[a] = members_of[row[a]]
-        own[a] = own_of[row[a]]
+        members[a] = of_set.members[row[a]]
+        own[a] = of_set.own[row[a]]
     busy = np.zeros(count + here)
     ordered = np.zeros(count)
     users = np.arange(count + here)
-    paces(users, stages, jobs, memory.services[host, :here], members, size, sibling_cell, own, busy, ordered, p95)
+    cells = Cells(members, of_set.size, of_set.sibling, own)
+    paces(users, stages, jobs, memory.services[host, :here], cells, busy, ordered, p95)
     found = np.zeros(count)
     for a in range(count):
         found[order[a]] = ordered[a]

@@ -269,9 +269,8 @@ class Host:
             found = self._cells[distinct] = cells_of(can, self.siblings(can.shape[1]))
         if len(distinct) == len(cores):
             return found
-        members, size, sibling_cell, own = found
-        at = np.array([*(rows[mine] for mine in cores), *range(len(rows), len(own))], np.int64)
-        return members[at], size, sibling_cell, own[at]
+        at = np.array([*(rows[mine] for mine in cores), *range(len(rows), len(found.own))], np.int64)
+        return found._replace(members=found.members[at], own=found.own[at])
 
     @cached_property
     def _service_models(self) -> tuple[tuple[ServiceProfile, LatencyCurve], ...]:
@@ -365,7 +364,7 @@ class Host:
         busy, speed = np.zeros(count + len(self.services)), np.zeros(count + len(self.services))
         held = np.zeros(len(self.services))
         services = self.service_rows
-        share(np.arange(len(busy)), stage, rows, services, *cells, busy, speed, held)
+        share(np.arange(len(busy)), stage, rows, services, cells, busy, speed, held)
         caused = busy * np.concatenate([rows[:, PRESSURE], services[:, SERVICE_PRESSURE]])
         return tuple(
             (max(0.0, float(caused.sum() - caused[count + k])), float(held[k])) for k in range(len(self.services))
@@ -384,7 +383,7 @@ class Host:
         pace = np.zeros(count)
         p95 = np.zeros(len(self.services))
         cells = self.cells(tuple([o.cores for o in occupants]))
-        paces(np.arange(len(busy)), stage, rows, self.service_rows, *cells, busy, pace, p95)
+        paces(np.arange(len(busy)), stage, rows, self.service_rows, cells, busy, pace, p95)
         progress: dict[Occupant, list[float]] = {}
         busy_by: dict[Occupant, list[float]] = {}
         for occupant, rate, used in zip(occupants, pace.tolist(), busy.tolist(), strict=False):

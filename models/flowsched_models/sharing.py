@@ -20,6 +20,7 @@ from flowsched_models.cell import (
     TINY,
     WEIGHT,
     Bools,
+    Cells,
     Floats,
     Ints,
     granted,
@@ -28,7 +29,7 @@ from flowsched_models.cell import (
 )
 from flowsched_models.compiled import borrowing, compiled
 from flowsched_models.held_share import held_share
-from flowsched_models.moment import mean_threads, speed_beside_mixed, speed_in_moment
+from flowsched_models.moment import Grants, mean_threads, speed_beside_mixed, speed_in_moment
 
 SWEEPS = 16
 """Most rounds of water-filling; core sets that overlap in part settle long before."""
@@ -89,10 +90,7 @@ def share(
     stage: Ints,
     jobs: Floats,
     services: Floats,
-    members: Bools,
-    size: Floats,
-    sibling_cell: Ints,
-    own: Floats,
+    cells: Cells,
     busy: Floats,
     speed: Floats,
     weight_share: Floats,
@@ -103,14 +101,15 @@ def share(
     ``weight_share`` [services] the share of CPU weight that jobs hold on the cores that each service's threads run on.
     """
     count = jobs.shape[0]
+    members, size, own = cells.members, cells.size, cells.own
     n = own.shape[0]
-    cells = size.shape[0]
+    cell_count = size.shape[0]
     demand = np.zeros(n)
     steps = 1
     simple = True
     for i in users:
         cells_used = 0
-        for c in range(cells):
+        for c in range(cell_count):
             if members[i, c]:
                 cells_used += 1
         simple = simple and cells_used <= 1
@@ -125,26 +124,27 @@ def share(
             demand[i] = mean_threads(jobs[i, PHI], jobs[i, THREADS], min(1.0, jobs[i, THREADS]), jobs[i, THREADS])
     if not simple:
         users = in_order(users, stage, jobs, members)
-    wanted = np.zeros((n, cells))
-    thread_weight = np.zeros((n, cells))
-    grants = np.zeros((n, cells))
-    load = np.zeros(cells)
-    others = np.zeros(cells)
-    trial = np.zeros(cells)
-    room = np.zeros((7, cells))
+    wanted = np.zeros((n, cell_count))
+    thread_weight = np.zeros((n, cell_count))
+    got = np.zeros((n, cell_count))
+    grants = Grants(wanted, thread_weight, got)
+    load = np.zeros(cell_count)
+    others = np.zeros(cell_count)
+    trial = np.zeros(cell_count)
+    room = np.zeros((7, cell_count))
     for step in range(steps):
         load[:] = 0.0
         for i in users:
-            for c in range(cells):
+            for c in range(cell_count):
                 wanted[i, c] = min(1.0, demand[i] / own[i]) if members[i, c] else 0.0
                 load[c] += wanted[i, c]
         for _ in range(0 if simple else SWEEPS):
             moved = 0.0
             for i in users:
-                for c in range(cells):
+                for c in range(cell_count):
                     others[c] = load[c] - wanted[i, c]
                 water_fill(demand[i], others, size, members[i], trial)
-                for c in range(cells):
+                for c in range(cell_count):
                     if members[i, c]:
                         moved = max(moved, abs(trial[c] - wanted[i, c]))
                         wanted[i, c] = trial[c]
@@ -152,7 +152,7 @@ def share(
             if moved < SETTLED:
                 break
         for i in users:
-            for c in range(cells):
+            for c in range(cell_count):
                 if not members[i, c]:
                     continue
                 if i >= count:
@@ -162,9 +162,9 @@ def share(
                     thread_weight[i, c] = first * jobs[i, WEIGHT] / max(demand[i], TINY) * wanted[i, c]
         load[:] = 0.0
         for i in users:
-            for c in range(cells):
-                grants[i, c] = granted(i, c, users, wanted, thread_weight) if wanted[i, c] > TINY else 0.0
-                load[c] += grants[i, c]
+            for c in range(cell_count):
+                got[i, c] = granted(i, c, users, wanted, thread_weight) if wanted[i, c] > TINY else 0.0
+                load[c] += got[i, c]
         if steps == 1:
             break
         # What a mixed job does in its moments is measured against the others' means; then its own mean follows.
@@ -173,12 +173,8 @@ def share(
             if i >= count or stage[i] != MIXED:
                 continue
             threads = jobs[i, THREADS]
-            in_serial = speed_in_moment(
-                i, min(1.0, threads), users, jobs, members, size, sibling_cell, wanted, thread_weight, grants, room
-            )
-            in_parallel = speed_beside_mixed(
-                i, users, stage, demand, jobs, members, size, sibling_cell, wanted, thread_weight, grants, room
-            )
+            in_serial = speed_in_moment(i, min(1.0, threads), users, jobs, cells, grants, room)
+            in_parallel = speed_beside_mixed(i, users, stage, demand, jobs, cells, grants, room)
             phi = jobs[i, PHI]
             settled[i] = mean_threads(phi, threads, in_serial, in_parallel)
             speed[i] = 1.0 / (phi / in_serial + (1.0 - phi) / in_parallel)
@@ -187,13 +183,13 @@ def share(
     for i in users:
         used = 0.0
         pace = 0.0
-        for c in range(cells):
-            grant = grants[i, c]
+        for c in range(cell_count):
+            grant = got[i, c]
             if grant <= 0.0:
                 continue
             used += grant * size[c]
             gain = jobs[i, GAIN] if i < count else 1.0
-            pace += grant * size[c] * (1.0 - sibling_loss(load, c, sibling_cell, gain))
+            pace += grant * size[c] * (1.0 - sibling_loss(load, c, cells.sibling, gain))
         busy[i] = used
         # The moments of several mixed jobs are taken as independent: together they must not have more than the cores give.
         speed[i] = min(speed[i], pace) if i < count and stage[i] == MIXED else pace
@@ -201,4 +197,4 @@ def share(
         level_equals(users, stage, jobs, members, busy)
         level_equals(users, stage, jobs, members, speed)
     for k in range(n - count):
-        weight_share[k] = held_share(k, users, jobs, services, members, size, own, wanted)
+        weight_share[k] = held_share(k, users, jobs, services, cells, wanted)

@@ -28,7 +28,7 @@ from flowsched_models.cell import (
     Floats,
     Ints,
 )
-from flowsched_models.kernel import run_draws
+from flowsched_models.kernel import RunResult, StartingJobs, StartLimits, run_draws
 from flowsched_models.profile import PhaseOrder
 
 DURATION_DEVIATION = 0.07
@@ -40,6 +40,8 @@ SWEEP_DEVIATION = 0.08
 SLOWDOWN_DEVIATION = 0.03
 """Of the logarithm of a median slow-down beside an aggressor."""
 
+_NO_LIMITS = StartLimits(1e9, 1e9, 0.0)
+"""Every job that is measured is there from the start."""
 _LEAST_NOISE = 0.2
 """Weighted residuals smaller than this are luck: intervals do not shrink further."""
 
@@ -128,8 +130,8 @@ def _ends(rows: Floats, machines: Iterable[tuple[slice, _Machine]]) -> Floats:
     start, none = np.zeros(n, np.int64), np.full(n, -1, np.int64)
     factors, ends, bound = np.ones((3, 1, n))
     for at, (_, on) in machines:
-        into = ends[:, at], bound[:, at], np.zeros((1, len(on[0])))
-        run_draws(rows[at], start[at], none[at], factors[:, at], *on, 1e9, 1e9, 0.0, *into)
+        into = RunResult(ends[:, at], bound[:, at], np.zeros((1, len(on[0]))))
+        run_draws(StartingJobs(rows[at], start[at], start[at], none[at]), factors[:, at], *on, _NO_LIMITS, into)
     result: Floats = ends[0]
     return result
 

@@ -25,6 +25,11 @@ from flowsched.pricing.forecast_kernel import (
     LATEST_S,
     LONG_RUNNING,
     MOST_USED,
+    ArrivalSets,
+    MachineForecasts,
+    MachineJobs,
+    OneMachine,
+    PriceSettings,
     base_costs,
     colocation_costs,
 )
@@ -32,7 +37,8 @@ from flowsched.pricing.goals import Goals
 from flowsched.pricing.spread_prices import SPREADING, SpreadPrices
 from flowsched.pricing.utility import penalties
 from flowsched.pricing.variants import VariantBuilder
-from flowsched.support.arrays import FloatArray, IntArray
+from flowsched.support.arrays import FloatArray
+from flowsched_models.kernel import RunResult
 
 FORBIDDEN = float("inf")
 PREFERENCE = "preference"
@@ -45,15 +51,8 @@ _SLOWEST = 4.0
 class Base:
     """Machines of groups with what runs there now: arrays by group, rows as the kernels take them."""
 
-    count: IntArray
-    """[groups] running tasks."""
-    jobs: FloatArray
-    """[groups, most running, JOB_NUMBERS]"""
-    kinds: IntArray
-    """[groups, most running]"""
-    free_cores: FloatArray
-    free_memory: FloatArray
-    """[groups] MiB"""
+    there: MachineJobs
+    """By group: the tasks that run there."""
     cost: FloatArray
     """[groups]"""
     peak_us: FloatArray
@@ -80,16 +79,7 @@ class FlowPrices:
         self.goal_s = goal_s
         view = forecasts.view
         self.goals: Goals = Goals(forecasts, settings, goal_s, None if like is None else like.goals)
-        self.numbers: FloatArray = np.array(
-            [
-                settings.eps,
-                settings.beta,
-                settings.headroom_weight,
-                settings.slo_margin,
-                settings.goal_factor,
-                view.snapshot.start_delay.after_waiting_s,
-            ]
-        )
+        self.price_settings: PriceSettings = price_settings_of(settings, view.snapshot.start_delay.after_waiting_s)
         """Settings as the kernels take them."""
         most = max((len(g.services) for g in view.groups), default=0)
         self.slo_us: FloatArray = np.full(
@@ -330,59 +320,41 @@ class FlowPrices:
             jobs[row, place, ELAPSED_S : IMPORTANCE + 1] = [goal for goals in self.goals.running for goal in goals]
             kinds[row, place] = forecasts.running_kinds
         jobs[:, :, LATEST_S] = np.inf
-        cost, peak = np.zeros(len(groups)), np.zeros(self.slo_us.shape)
-        ends = np.full((len(groups), most), -np.inf)
-        completions = np.full((len(groups), max(1, self.settings.slots - 1)), np.inf)
+        known = MachineForecasts(
+            np.zeros(len(groups)),
+            np.zeros(self.slo_us.shape),
+            np.full((len(groups), most), -np.inf),
+            np.zeros((len(groups), most)),
+            np.full((len(groups), max(1, self.settings.slots - 1)), np.inf),
+        )
         cores = np.array([g.free_milli / MILLI for g in groups], np.float64)
         memory = np.array([float(g.free_memory_mib) for g in groups], np.float64)
-        base_costs(
-            forecasts.table.memory,
-            np.arange(len(groups), dtype=np.int64),
-            forecasts.hosts,
-            count,
-            jobs,
-            kinds,
-            np.zeros((len(groups), most), np.int64),
-            cores,
-            memory,
-            self.slo_us,
-            self.numbers,
-            cost,
-            peak,
-            ends,
-            np.zeros((len(groups), most)),
-            completions,
-        )
+        start_after = np.zeros((len(groups), most), np.int64)
+        there = MachineJobs(forecasts.hosts, count, jobs, kinds, start_after, cores, memory, self.slo_us)
+        every = np.arange(len(groups), dtype=np.int64)
+        base_costs(forecasts.table.memory, every, there, self.price_settings, known)
         forecasts.made += len(groups)
-        ending = np.where(jobs[:, :, LONG_RUNNING] == 0.0, ends, 0.0)
+        ending = np.where(jobs[:, :, LONG_RUNNING] == 0.0, known.ends, 0.0)
         drained = np.maximum(ending.max(axis=1, initial=0.0), 0.0)
-        settled = self._settled_us(count, jobs, kinds)
-        return Base(count, jobs, kinds, cores, memory, cost, peak, settled, ends, completions, drained)
+        settled = self._settled_us(there)
+        return Base(there, known.cost, known.peak, settled, known.ends, known.completions, drained)
 
-    def _settled_us(self, count: IntArray, jobs: FloatArray, kinds: IntArray) -> FloatArray:
+    def _settled_us(self, there: MachineJobs) -> FloatArray:
         """[groups, S] p95 of each service beside the tasks that run without an end."""
-        groups, most = kinds.shape
-        stay = (jobs[:, :, LONG_RUNNING] != 0.0) & (np.arange(most) < count[:, None])
+        groups, most = there.kinds.shape
+        stay = (there.jobs[:, :, LONG_RUNNING] != 0.0) & (np.arange(most) < there.size[:, None])
         order = np.argsort(~stay, axis=1, kind="stable")
-        room, settled = np.zeros(kinds.shape), np.zeros(self.slo_us.shape)
-        base_costs(
-            self.forecasts.table.memory,
-            np.flatnonzero(np.isfinite(self.slo_us).any(axis=1)),
-            self.forecasts.hosts,
-            stay.sum(axis=1),
-            np.take_along_axis(jobs, order[:, :, None], axis=1),
-            np.take_along_axis(kinds, order, axis=1),
-            np.zeros(kinds.shape, np.int64),
-            np.zeros(groups),
-            np.zeros(groups),
-            self.slo_us,
-            self.numbers,
-            np.zeros(groups),
-            settled,
-            room,
-            room.copy(),
-            np.zeros((groups, 0)),
+        staying = there._replace(
+            size=stay.sum(axis=1),
+            jobs=np.take_along_axis(there.jobs, order[:, :, None], axis=1),
+            kinds=np.take_along_axis(there.kinds, order, axis=1),
+            free_cores=np.zeros(groups),
+            free_memory=np.zeros(groups),
         )
+        room, settled = np.zeros(there.kinds.shape), np.zeros(self.slo_us.shape)
+        into = MachineForecasts(np.zeros(groups), settled, room, room.copy(), np.zeros((groups, 0)))
+        serving = np.flatnonzero(np.isfinite(self.slo_us).any(axis=1))
+        base_costs(self.forecasts.table.memory, serving, staying, self.price_settings, into)
         return settled
 
     def _learn(self, group: int, new: Sequence[Colocation]) -> None:
@@ -392,7 +364,7 @@ class FlowPrices:
         variant_of = {a: self.variant(group, a) for a in {a for colocation in new for a in colocation}}
         for colocation in new:
             if not colocation:
-                base, n = self.base, self.base.count[group]
+                base, n = self.base, self.base.there.size[group]
                 self._keep(
                     group,
                     (),
@@ -416,31 +388,35 @@ class FlowPrices:
         here = forecasts.view.groups[group]
         there = len(here.running)
         most = there + max(len(c) for c in asked)
-        ends, bound = np.zeros((len(asked), most)), np.zeros((len(asked), most))
         cost, peak = np.zeros(len(asked)), np.zeros((len(asked), self.slo_us.shape[1]))
-        colocation_costs(
-            forecasts.table.memory,
+        results = RunResult(np.zeros((len(asked), most)), np.zeros((len(asked), most)), peak)
+        machine = OneMachine(
             int(forecasts.hosts[group]),
-            self.base.jobs[group, :there],
+            self.base.there.jobs[group, :there],
             forecasts.kinds(group),
+            np.zeros(there, np.int64),
             here.free_milli / MILLI,
             float(here.free_memory_mib),
             self.slo_us[group],
-            self.numbers,
-            self.base.settled_us[group],
+        )
+        sets = ArrivalSets(
             np.array(first, np.int64),
             np.array(variants, np.int64),
             np.array(after, np.int64),
             self.class_goals[class_of].reshape(-1, 4),
-            self.variants.numbers,
-            self.variants.kinds,
+        )
+        colocation_costs(
+            forecasts.table.memory,
+            machine,
+            self.base.settled_us[group],
+            sets,
+            self.variants.arrays,
+            self.price_settings,
             cost,
-            ends,
-            bound,
-            peak,
+            results,
         )
         forecasts.made += len(asked)
-        found = zip(asked, cost.tolist(), ends.tolist(), bound.tolist(), peak.tolist(), strict=True)
+        found = zip(asked, cost.tolist(), *(each.tolist() for each in results), strict=True)
         for colocation, total, ends_s, bound_s, peak_us in found:
             total += self._of_place(group, colocation)
             end = there + len(colocation)
@@ -584,6 +560,18 @@ class FlowPrices:
             dearest = dearest + self.spread.waiting
         wishes = float((dearest * [len(c.members) for c in view.classes]).sum())
         return 1.0 + weights * self.goals.g(last_s, self.goal_s or 1.0) + wishes, weights
+
+
+def price_settings_of(settings: Settings, start_delay_s: float) -> PriceSettings:
+    """Settings as the kernels take them, all of them floats: others would be compiled once more."""
+    return PriceSettings(
+        float(settings.eps),
+        float(settings.beta),
+        float(settings.headroom_weight),
+        float(settings.slo_margin),
+        float(settings.goal_factor),
+        float(start_delay_s),
+    )
 
 
 def _wishes(view: View) -> FloatArray:

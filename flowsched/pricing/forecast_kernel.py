@@ -8,6 +8,7 @@ completions and the price of the headroom that latency services use.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,9 +48,6 @@ VARIANTS_PER_START = 1 << 10
 STARTS_PER_CLASS = 1 << 6
 """Keys sort the arrivals of a machine by class, start and variant: the order in which those of one start are bound."""
 
-# Settings, as the kernels take them.
-EPS, BETA, HEADROOM_WEIGHT, SLO_MARGIN, GOAL_FACTOR, START_DELAY_S = range(6)
-
 MOST_USED = 0.99
 """Share of its p95 goal that a service is at most charged for: beyond it the price would have no end."""
 FAR_S = 1e8
@@ -57,6 +55,197 @@ FAR_S = 1e8
 _AT_ONCE = 1e-9
 _FEW = 24
 """Forecasts between two looks at which options can still matter."""
+
+
+class PriceSettings(NamedTuple):
+    """Settings of a round that prices depend on."""
+
+    eps: float
+    """Penalty of a completion exactly at its goal."""
+    beta: float
+    """Further penalty for each goal's length of delay."""
+    headroom_weight: float
+    """Price of latency headroom."""
+    slo_margin: float
+    """Share of a p95 goal that arriving tasks may use up."""
+    goal_factor: float
+    """Goal of a task over its best run time."""
+    start_delay_s: float
+    """From binding a task after another one's completion to its program's start."""
+
+
+class OneMachine(NamedTuple):
+    """A machine with n jobs."""
+
+    host: int
+    """Row of its host in the memory of paces."""
+    jobs: FloatArray
+    """[n, JOB_NUMBERS]"""
+    kinds: IntArray
+    """[n] kind of each job, by the number of the pace table."""
+    start_after: IntArray
+    """[n] 0: it is there or starts now; k: it starts at the k-th completion or later."""
+    free_cores: float
+    """What is left beside all jobs with ``start_after`` 0."""
+    free_memory: float
+    """The same in MiB."""
+    slo_us: FloatArray
+    """[S] p95 goal of each service; infinity where there is none."""
+
+
+class MachineJobs(NamedTuple):
+    """What runs and is planned on many machines, or on one machine of each of many groups, by machine: see
+    :class:`OneMachine`.
+    """
+
+    hosts: IntArray
+    """[machines]"""
+    size: IntArray
+    """[machines] jobs of each."""
+    jobs: FloatArray
+    """[machines, most jobs, JOB_NUMBERS]"""
+    kinds: IntArray
+    """[machines, most jobs]"""
+    start_after: IntArray
+    """[machines, most jobs]"""
+    free_cores: FloatArray
+    """[machines]"""
+    free_memory: FloatArray
+    """[machines] MiB"""
+    slo_us: FloatArray
+    """[machines, S]"""
+
+
+class MachineForecasts(NamedTuple):
+    """What is forecast of machines as they are planned so far."""
+
+    cost: FloatArray
+    """[machines]"""
+    peak: FloatArray
+    """[machines, S] highest p95 of each service, microseconds."""
+    ends: FloatArray
+    """[machines, most jobs] completions, seconds from now."""
+    bound: FloatArray
+    """[machines, most jobs] bindings, seconds from now."""
+    completions: FloatArray
+    """[machines, starts - 1] when the k-th job ends after now; infinity for fewer. Long-running jobs never complete."""
+
+
+class PlannedMachines(NamedTuple):
+    """The machines of a round as they are planned so far."""
+
+    there: MachineJobs
+    keys: IntArray
+    """[machines, most jobs] orders the arrivals of each machine: class, start and variant; -1 for what runs."""
+    shape: IntArray
+    """[machines] shape of machine, by the rows of the tables of variants."""
+    representative: IntArray
+    """[machines] the machine that stands for each: options are forecast on these only."""
+    cost: FloatArray
+    """[machines] as for :class:`MachineForecasts`."""
+    completions: FloatArray
+    """[machines, starts - 1] as for :class:`MachineForecasts`."""
+    settled: FloatArray
+    """[machines, S] p95 beside those tasks alone that run without an end, microseconds."""
+
+
+class VariantArrays(NamedTuple):
+    """Every way in which the types of a round may join machines."""
+
+    numbers: FloatArray
+    """[variants, VARIANT_NUMBERS]"""
+    kinds: IntArray
+    """[variants] kind of job, by the number of the pace table."""
+    columns: IntArray
+    """[variants] position among its type's variants of one shape."""
+
+
+class TypeForecasts(NamedTuple):
+    """What classes of one type share. Filled as it is asked for; NaN where nothing is forecast yet."""
+
+    rows: IntArray
+    """[types, shapes, columns] row of each variant, -1 where there is none."""
+    known: BoolArray
+    """[types] whether the rows of a type in the other arrays hold anything."""
+    others: FloatArray
+    """[types, machines, columns, starts] the exact change of what all else on the machine costs; infinity: not allowed."""
+    own_end: FloatArray
+    """[types, machines, columns, starts] when a task of the type would be done, seconds from now."""
+
+
+class ClassArrays(NamedTuple):
+    """Classes that are priced together."""
+
+    numbers: IntArray
+    """[classes] number of each in the round."""
+    types: IntArray
+    """[classes]"""
+    tasks: FloatArray
+    """[classes, 4] ELAPSED_S to LATEST_S."""
+    wishes: FloatArray
+    """[classes, machines] what a task pays on a machine beside all else, the same on all that one stands for."""
+    open_now: BoolArray
+    """[classes, machines] where a task may start now."""
+    open_later: BoolArray
+    """[classes, machines] where it may start after a completion."""
+
+
+class PricingLimits(NamedTuple):
+    """How far options are looked at."""
+
+    wanted: int
+    """Cheapest machines of each class whose prices must be exact."""
+    forecasts: int
+    """That may be made in all."""
+    sharers: int
+    """Of what is left when its turn comes a class gets one part in so many,"""
+    least: int
+    """but so many forecasts at least."""
+
+
+class CheapestOptions(NamedTuple):
+    """The cheapest option of each class on every machine."""
+
+    price: FloatArray
+    """[classes, machines] change of the total; infinity where there is no option or it was left out."""
+    start_after: IntArray
+    """[classes, machines] the completion that it waits for; 0: none."""
+    variant: IntArray
+    """[classes, machines] row of the variant; -1: no option."""
+
+
+class _ListedOptions(NamedTuple):
+    """The options of one class, and room for the most that there may be."""
+
+    machine: IntArray
+    variant: IntArray
+    after: IntArray
+    """The completion that it waits for; 0: it starts now."""
+    least: FloatArray
+    """A lower bound of its price."""
+
+
+class _Trial(NamedTuple):
+    """Room for one machine's jobs with one more, and for what is forecast of them."""
+
+    jobs: FloatArray
+    """[most jobs, JOB_NUMBERS]"""
+    kinds: IntArray
+    start_after: IntArray
+    result: RunResult
+
+
+class ArrivalSets(NamedTuple):
+    """Sets of arrivals that may join one machine; set b has the arrivals ``first[b]`` to ``first[b + 1]``."""
+
+    first: IntArray
+    """[sets + 1]"""
+    variant: IntArray
+    """[arrivals] row of the variant."""
+    after: IntArray
+    """[arrivals] the completion that it waits for; 0: it starts now."""
+    task: FloatArray
+    """[arrivals, 4] ELAPSED_S to LATEST_S."""
 
 
 @compiled
@@ -96,25 +285,13 @@ def slow_downs(memory: PaceMemory, host: int, kinds: IntArray, jobs: FloatArray,
 
 
 @compiled
-def machine_cost(
-    memory: PaceMemory,
-    host: int,
-    jobs: FloatArray,
-    kinds: IntArray,
-    start_after: IntArray,
-    free_cores: float,
-    free_memory: float,
-    slo_us: FloatArray,
-    settings: FloatArray,
-    ends: FloatArray,
-    bound: FloatArray,
-    peak: FloatArray,
-) -> float:
-    """Cost of one machine with its ``jobs`` [n, JOB_NUMBERS]; infinity where a job never starts or ends too late.
+def machine_cost(memory: PaceMemory, machine: OneMachine, settings: PriceSettings, result: RunResult) -> float:
+    """Cost of one machine with its jobs; infinity where a job never starts or ends too late.
 
-    ``free_cores`` and ``free_memory`` are what is left beside all jobs with ``start_after`` 0. Into ``ends`` and ``bound``
-    [n] seconds from now, ``peak`` [services] microseconds.
+    Into ``result`` what its run comes to; its ``peak`` starts anew.
     """
+    host, jobs, kinds, start_after = machine.host, machine.jobs, machine.kinds, machine.start_after
+    ends, bound, peak = result.ends, result.bound, result.peak
     n = len(kinds)
     rows = np.empty((n, JOB_COLUMNS))
     factor = np.empty(n)
@@ -136,13 +313,13 @@ def machine_cost(
         Cells(memory.can[:0], factor[:0], kinds[:0], factor[:0]),
         memory,
         host,
-        StartLimits(free_cores, free_memory, settings[START_DELAY_S]),
-        RunResult(ends, bound, peak),
+        StartLimits(machine.free_cores, machine.free_memory, settings.start_delay_s),
+        result,
     )
     total = 0.0
     for k in range(services.shape[0]):
-        used = min(MOST_USED, peak[k] / slo_us[k])
-        total += settings[HEADROOM_WEIGHT] * used / (1.0 - used)
+        used = min(MOST_USED, peak[k] / machine.slo_us[k])
+        total += settings.headroom_weight * used / (1.0 - used)
     factors = factor
     if long_running:
         factors = np.ones(n)
@@ -151,55 +328,43 @@ def machine_cost(
         if bound[i] > FAR_S:
             return np.inf
         if jobs[i, LONG_RUNNING] < 0.0:
-            total += jobs[i, IMPORTANCE] * settings[EPS] * factors[i] / settings[GOAL_FACTOR]
+            total += jobs[i, IMPORTANCE] * settings.eps * factors[i] / settings.goal_factor
             continue
         if jobs[i, LONG_RUNNING] > 0.0:
-            begin = jobs[i, READY_S] if start_after[i] == 0 else bound[i] + settings[START_DELAY_S]
+            begin = jobs[i, READY_S] if start_after[i] == 0 else bound[i] + settings.start_delay_s
             ends[i] = begin + jobs[i, LONG_RUNNING] * factors[i]
         if ends[i] > jobs[i, LATEST_S]:
             return np.inf
         total += jobs[i, IMPORTANCE] * penalty_of(
-            jobs[i, ELAPSED_S] + ends[i], jobs[i, GOAL_S], settings[EPS], settings[BETA]
+            jobs[i, ELAPSED_S] + ends[i], jobs[i, GOAL_S], settings.eps, settings.beta
         )
     return total
 
 
 @compiled
 def base_costs(
-    memory: PaceMemory,
-    machines: IntArray,
-    hosts: IntArray,
-    count: IntArray,
-    jobs: FloatArray,
-    kinds: IntArray,
-    start_after: IntArray,
-    free_cores: FloatArray,
-    free_memory: FloatArray,
-    slo_us: FloatArray,
-    settings: FloatArray,
-    cost: FloatArray,
-    peak: FloatArray,
-    ends: FloatArray,
-    bound: FloatArray,
-    completions: FloatArray,
+    memory: PaceMemory, machines: IntArray, there: MachineJobs, settings: PriceSettings, into: MachineForecasts
 ) -> None:
-    """Of each of ``machines``: its ``cost`` as it is planned so far, ``peak`` [machines, S], ``ends`` and ``bound``
-    [machines, jobs], and ``completions`` [machines, most starts]: when the k-th job ends after now; infinity for fewer.
-    Long-running jobs never complete.
-
-    Arrays by machine: ``jobs`` [machines, most jobs, JOB_NUMBERS], ``slo_us`` [machines, S].
-    """
+    """What is forecast of each of ``machines`` as it is planned so far, ``into`` their rows."""
+    completions = into.completions
     for m in machines:
-        n = count[m]
-        cost[m] = machine_cost(
-            memory, hosts[m], jobs[m, :n], kinds[m, :n], start_after[m, :n].copy(), free_cores[m], free_memory[m],
-            slo_us[m], settings, ends[m, :n], bound[m, :n], peak[m],
-        )  # fmt: skip
+        n = there.size[m]
+        machine = OneMachine(
+            there.hosts[m],
+            there.jobs[m, :n],
+            there.kinds[m, :n],
+            there.start_after[m, :n].copy(),
+            there.free_cores[m],
+            there.free_memory[m],
+            there.slo_us[m],
+        )
+        ends = into.ends[m, :n]
+        into.cost[m] = machine_cost(memory, machine, settings, RunResult(ends, into.bound[m, :n], into.peak[m]))
         completions[m] = np.inf
         for i in range(n):
-            if jobs[m, i, LONG_RUNNING] != 0.0 or ends[m, i] > FAR_S:
+            if there.jobs[m, i, LONG_RUNNING] != 0.0 or ends[i] > FAR_S:
                 continue
-            at = ends[m, i]
+            at = ends[i]
             for k in range(completions.shape[1]):
                 if at < completions[m, k]:
                     completions[m, k], at = at, completions[m, k]
@@ -224,261 +389,284 @@ def nth_least(values: FloatArray, n: int) -> float:
 
 
 @compiled
+def _list_options(
+    at: int,
+    classes: ClassArrays,
+    machines: PlannedMachines,
+    variants: VariantArrays,
+    types: TypeForecasts,
+    settings: PriceSettings,
+    options: _ListedOptions,
+) -> int:
+    """List the options of the class at ``at`` on the machines that stand for others; how many there are.
+
+    The lower bound of a price is the own penalty of a task that runs
+    undisturbed from its start on, and the wish.
+    """
+    # Arrays are looked up once, as each look-up counts references.
+    there, task, numbers = machines.there, classes.tasks[at], variants.numbers
+    representative, shape, completions = machines.representative, machines.shape, machines.completions
+    size, start_after, free_cores, free_memory = there.size, there.start_after, there.free_cores, there.free_memory
+    open_now, open_later, wishes = classes.open_now[at], classes.open_later[at], classes.wishes[at]
+    machine, variant, after, least = options.machine, options.variant, options.after, options.least
+    rows, starts, count = types.rows[classes.types[at]], types.others.shape[3], len(representative)
+    eps, beta, start_delay_s = settings.eps, settings.beta, settings.start_delay_s
+    # A machine is open where one is that it stands for.
+    now = np.zeros(count, np.bool_)
+    later = np.zeros(count, np.bool_)
+    for m in range(count):
+        now[representative[m]] |= open_now[m]
+        later[representative[m]] |= open_later[m]
+    listed = 0
+    for m in range(count):
+        if not now[m] and not later[m]:
+            continue
+        for column in range(rows.shape[1]):
+            v = rows[shape[m], column]
+            if v < 0:
+                continue
+            for k in range(starts):
+                if k == 0:
+                    if not now[m] or numbers[v, CORES] > free_cores[m] + _AT_ONCE:
+                        continue
+                    if numbers[v, MEMORY_MIB] > free_memory[m] + _AT_ONCE:
+                        continue
+                    begin = numbers[v, DELAY_NOW_S]
+                elif later[m] and completions[m, k - 1] < np.inf:
+                    # Where nothing runs that could complete, those of the earliest start begin at once.
+                    runs = start_after[m, : size[m]].min() == 0
+                    begin = (completions[m, k - 1] if runs else 0.0) + start_delay_s
+                else:
+                    continue
+                machine[listed], variant[listed], after[listed] = m, v, k
+                least[listed] = task[2] * penalty_of(task[0] + begin + numbers[v, LEAST_ALONE_S], task[1], eps, beta)
+                least[listed] += wishes[m]
+                listed += 1
+    return listed
+
+
+@compiled
+def _forecast_joined(
+    memory: PaceMemory,
+    task_class: int,
+    option: int,
+    options: _ListedOptions,
+    machines: PlannedMachines,
+    variants: VariantArrays,
+    settings: PriceSettings,
+    trial: _Trial,
+) -> tuple[float, float]:
+    """(the change of what all else on the machine costs, the own completion) once a task of a class takes an option.
+
+    Its own penalty is no part of the cost. Infinity where it may not join: a job would end too late or never start, or a p95
+    would break its goal.
+    """
+    m, variant, after = options.machine[option], options.variant[option], options.after[option]
+    there, numbers = machines.there, variants.numbers
+    n = there.size[m]
+    cores, free = there.free_cores[m], there.free_memory[m]
+    if after == 0:
+        cores -= numbers[variant, CORES]
+        free -= numbers[variant, MEMORY_MIB]
+    # It takes its place among the arrivals there: of one start they are bound in the order of their keys.
+    key = (task_class * STARTS_PER_CLASS + after) * VARIANTS_PER_START + variants.columns[variant]
+    place = n
+    while place > 0 and machines.keys[m, place - 1] > key:
+        place -= 1
+    jobs, kinds, start_after = trial.jobs[: n + 1], trial.kinds[: n + 1], trial.start_after[: n + 1]
+    jobs[:place] = there.jobs[m, :place]
+    kinds[:place] = there.kinds[m, :place]
+    start_after[:place] = there.start_after[m, :place]
+    jobs[place + 1 :] = there.jobs[m, place:n]
+    kinds[place + 1 :] = there.kinds[m, place:n]
+    start_after[place + 1 :] = there.start_after[m, place:n]
+    jobs[place] = numbers[variant, :JOB_NUMBERS]
+    jobs[place, READY_S] = numbers[variant, DELAY_NOW_S]
+    # Whatever its class: its own penalty is added to what is forecast here.
+    jobs[place, IMPORTANCE] = 0.0
+    jobs[place, LATEST_S] = np.inf
+    kinds[place] = variants.kinds[variant]
+    start_after[place] = after
+    host, slo_us, peak = there.hosts[m], there.slo_us[m], trial.result.peak
+    result = RunResult(trial.result.ends[: n + 1], trial.result.bound[: n + 1], peak)
+    machine = OneMachine(host, jobs, kinds, start_after, cores, free, slo_us)
+    cost = machine_cost(memory, machine, settings, result)
+    if _breaks_goal(peak, slo_us, machines.settled[m], memory.service_count[host], settings.slo_margin):
+        cost = np.inf
+    return cost - machines.cost[m], result.ends[place]
+
+
+@compiled
+def _breaks_goal(peak: FloatArray, slo_us: FloatArray, settled: FloatArray, services: int, margin: float) -> bool:
+    """Whether a p95 is above its goal, and not for those tasks alone that run without an end. Arrays [S]."""
+    breaks = False
+    for s in range(services):
+        breaks = breaks or (peak[s] > margin * slo_us[s] and peak[s] > settled[s] + 1e-9)
+    return breaks
+
+
+@compiled
+def _tell_represented(at: int, classes: ClassArrays, representative: IntArray, cheapest: CheapestOptions) -> None:
+    """Give the machines that others stand for the options of these, each where it is open."""
+    price, start_after, variant = cheapest.price[at], cheapest.start_after[at], cheapest.variant[at]
+    open_now, open_later = classes.open_now[at], classes.open_later[at]
+    for m in range(len(representative)):
+        stands = representative[m]
+        if stands != m and (open_now[m] or open_later[m]):
+            price[m], start_after[m], variant[m] = price[stands], start_after[stands], variant[stands]
+    for m in range(len(representative)):
+        # A machine that is open for one kind of start only may differ from the one that stands for it.
+        if not (open_now[m] if start_after[m] == 0 else open_later[m]):
+            price[m] = np.inf
+
+
+@compiled
 def price_classes(
     memory: PaceMemory,
-    classes: IntArray,
-    types: IntArray,
-    tasks: FloatArray,
-    wishes: FloatArray,
-    representative: IntArray,
-    shape: IntArray,
-    rows_of: IntArray,
-    open_now: BoolArray,
-    open_later: BoolArray,
-    completions: FloatArray,
-    wanted: int,
-    least_budget: int,
-    budget: int,
-    sharers: int,
-    hosts: IntArray,
-    count: IntArray,
-    jobs: FloatArray,
-    kinds: IntArray,
-    start_after: IntArray,
-    keys: IntArray,
-    free_cores: FloatArray,
-    free_memory: FloatArray,
-    slo_us: FloatArray,
-    settings: FloatArray,
-    base_cost: FloatArray,
-    settled: FloatArray,
-    variants: FloatArray,
-    variant_kind: IntArray,
-    variant_column: IntArray,
-    known: BoolArray,
-    others: FloatArray,
-    own_end: FloatArray,
-    price: FloatArray,
-    chosen_after: IntArray,
-    chosen_variant: IntArray,
+    classes: ClassArrays,
+    machines: PlannedMachines,
+    variants: VariantArrays,
+    types: TypeForecasts,
+    settings: PriceSettings,
+    limits: PricingLimits,
+    cheapest: CheapestOptions,
 ) -> tuple[int, int]:
     """The cheapest option of each of some classes on every machine; forecasts made, and classes whose budget was too small.
 
-    An option is a variant (``rows_of`` [types, shapes, columns], -1: none) on a machine, started now where ``open_now``
-    [classes, machines] and there is room, or after one of the next completions where ``open_later``. It is priced on the
-    machine's ``representative`` [machines]. Options are forecast in ascending order of a lower bound of their price: the own
-    penalty alone from the start on.
-
-    By class: ``types``, ``tasks`` [classes, ELAPSED_S to LATEST_S] and ``wishes`` [classes, machines], what a task pays on
-    a machine beside all else, the same on all that one stands for. ``others`` (the exact change of what all else on the
-    machine costs), and ``own_end`` [types, machines, columns, starts] are shared by all classes of one type,
-    once it is ``known``; NaN where not forecast yet. Where other tasks are planned for later, the class itself says in which
+    An option is a variant on a machine, started now where that is open and has room, or after one of the next completions.
+    Options are forecast in ascending order of a lower bound of their price: the own penalty alone from the start on. Their
+    forecasts are shared by all classes of one type. Where other tasks are planned for later, the class itself says in which
     order they start, and nothing is shared.
 
-    Into ``price`` [classes, machines] the sum of that change, the own penalty and the wish, infinity where there is no
-    option or it was left out; into ``chosen_after`` and ``chosen_variant`` its option. Options are left
-    out once their bound is above the price found on their machine, or above the prices of the ``wanted`` cheapest machines,
-    or once the class has used its share of ``budget``, as one of ``sharers``, and one machine is priced; a share is
-    ``least_budget`` at least. Of equal prices the earlier start counts, then the narrower width.
+    Into ``cheapest`` the sum of the change of what all else on the machine costs, the own penalty and the wish, and its
+    option. Options are left out once their bound is above the price found on their machine, or above the prices of the
+    ``limits.wanted`` cheapest machines, or once the class has used its share of the forecasts and one machine is priced. Of
+    equal prices the earlier start counts, then the narrower width.
+
+    Three phases for each class: its options are listed; the cheapest ones are forecast, most promising first; and what was
+    found on a machine is told to those that it stands for.
     """
-    machines, columns, starts = len(representative), rows_of.shape[2], others.shape[3]
-    now = np.empty(machines, np.bool_)
-    later = np.empty(machines, np.bool_)
-    machine = np.empty(machines * columns * starts, np.int64)
-    variant = np.empty(len(machine), np.int64)
-    after = np.empty(len(machine), np.int64)
-    least = np.empty(len(machine))
-    most = jobs.shape[1] + 1
-    rows = np.empty((most, JOB_NUMBERS))
-    own_kinds = np.empty(most, np.int64)
-    after_all = np.empty(most, np.int64)
-    ends = np.empty(most)
-    bound = np.empty(most)
-    peak = np.empty(settled.shape[1])
-    touched = np.empty(machines, np.int64)
-    found = np.empty(machines)
+    # Arrays are looked up once, as each look-up counts references.
+    size, start_after, columns, known = machines.there.size, machines.there.start_after, variants.columns, types.known
+    count, others, own_end = len(machines.representative), types.others, types.own_end
+    most = machines.there.jobs.shape[1] + 1
+    space = count * types.rows.shape[2] * others.shape[3]
+    machine, variant, after = np.empty(space, np.int64), np.empty(space, np.int64), np.empty(space, np.int64)
+    least = np.empty(space)
+    options = _ListedOptions(machine, variant, after, least)
+    eps, beta = settings.eps, settings.beta
+    result = RunResult(np.empty(most), np.empty(most), np.empty(machines.settled.shape[1]))
+    trial = _Trial(np.empty((most, JOB_NUMBERS)), np.empty(most, np.int64), np.empty(most, np.int64), result)
+    touched = np.empty(count, np.int64)
+    found = np.empty(count)
     made = 0
     short = 0
-    for c in range(len(classes)):
-        kind, task = types[c], tasks[c]
+    for c in range(len(classes.numbers)):
+        kind, task, wishes, number = classes.types[c], classes.tasks[c], classes.wishes[c], classes.numbers[c]
+        price, chosen_after, chosen_variant = cheapest.price[c], cheapest.start_after[c], cheapest.variant[c]
         if not known[kind]:
             known[kind] = True
             others[kind] = np.nan
-        price[c] = np.inf
-        chosen_after[c] = 0
-        chosen_variant[c] = -1
-        now[:] = False
-        later[:] = False
-        for m in range(machines):
-            now[representative[m]] |= open_now[c, m]
-            later[representative[m]] |= open_later[c, m]
-        options = 0
-        for m in range(machines):
-            if not now[m] and not later[m]:
-                continue
-            for column in range(columns):
-                v = rows_of[kind, shape[m], column]
-                if v < 0:
-                    continue
-                for k in range(starts):
-                    if k == 0:
-                        if not now[m] or variants[v, CORES] > free_cores[m] + _AT_ONCE:
-                            continue
-                        if variants[v, MEMORY_MIB] > free_memory[m] + _AT_ONCE:
-                            continue
-                        begin = variants[v, DELAY_NOW_S]
-                    elif later[m] and completions[m, k - 1] < np.inf:
-                        # Where nothing runs that could complete, those of the earliest start begin at once.
-                        runs = start_after[m, : count[m]].min() == 0
-                        begin = (completions[m, k - 1] if runs else 0.0) + settings[START_DELAY_S]
-                    else:
-                        continue
-                    machine[options], variant[options], after[options] = m, v, k
-                    least[options] = task[2] * penalty_of(
-                        task[0] + begin + variants[v, LEAST_ALONE_S], task[1], settings[EPS], settings[BETA]
-                    )
-                    least[options] += wishes[c, m]
-                    options += 1
-        order = np.argsort(least[:options], kind="mergesort")
-        share = max(least_budget, (budget - made) // sharers)
+        price[:] = np.inf
+        chosen_after[:] = 0
+        chosen_variant[:] = -1
+        # List the options with their lower bounds.
+        listed = _list_options(c, classes, machines, variants, types, settings, options)
+        order = np.argsort(least[:listed], kind="mergesort")
+        # Forecast them, the lowest bound first, until no other one can matter or the class's share is used up.
+        share = max(limits.least, (limits.forecasts - made) // limits.sharers)
         before = made
         seen = 0
-        limit = np.inf
-        for position in range(options):
+        dearest = np.inf
+        for position in range(listed):
             i = order[position]
-            if position % _FEW == 0 and seen >= wanted:
+            if position % _FEW == 0 and seen >= limits.wanted:
                 for a in range(seen):
-                    found[a] = price[c, touched[a]]
-                limit = nth_least(found[:seen], wanted - 1)
-            if least[i] > limit:
+                    found[a] = price[touched[a]]
+                dearest = nth_least(found[:seen], limits.wanted - 1)
+            if least[i] > dearest:
                 break
             m, v, k = machine[i], variant[i], after[i]
-            if least[i] > price[c, m]:
+            if least[i] > price[m]:
                 continue
-            column = variant_column[v]
-            n = count[m]
+            column = columns[v]
+            n = size[m]
             ordered = k > 0 and n > 0 and start_after[m, :n].max() > 0
             if ordered or np.isnan(others[kind, m, column, k]):
                 if made - before >= share and seen > 0:
                     continue
-                cores, free = free_cores[m], free_memory[m]
-                if k == 0:
-                    cores -= variants[v, CORES]
-                    free -= variants[v, MEMORY_MIB]
-                key = (classes[c] * STARTS_PER_CLASS + k) * VARIANTS_PER_START + column
-                place = n
-                while place > 0 and keys[m, place - 1] > key:
-                    place -= 1
-                rows[:place] = jobs[m, :place]
-                own_kinds[:place] = kinds[m, :place]
-                after_all[:place] = start_after[m, :place]
-                rows[place + 1 : n + 1] = jobs[m, place:n]
-                own_kinds[place + 1 : n + 1] = kinds[m, place:n]
-                after_all[place + 1 : n + 1] = start_after[m, place:n]
-                rows[place] = variants[v, :JOB_NUMBERS]
-                rows[place, READY_S] = variants[v, DELAY_NOW_S]
-                rows[place, IMPORTANCE] = 0.0
-                rows[place, LATEST_S] = np.inf
-                own_kinds[place] = variant_kind[v]
-                after_all[place] = k
-                cost = machine_cost(
-                    memory, hosts[m], rows[: n + 1], own_kinds[: n + 1], after_all[: n + 1], cores, free, slo_us[m],
-                    settings, ends[: n + 1], bound[: n + 1], peak,
-                )  # fmt: skip
+                joined = _forecast_joined(memory, number, i, options, machines, variants, settings, trial)
+                others[kind, m, column, k], own_end[kind, m, column, k] = joined
                 made += 1
-                for s in range(memory.service_count[hosts[m]]):
-                    if peak[s] > settings[SLO_MARGIN] * slo_us[m, s] and peak[s] > settled[m, s] + 1e-9:
-                        cost = np.inf
-                others[kind, m, column, k] = cost - base_cost[m]
-                own_end[kind, m, column, k] = ends[place]
             own_end_s = own_end[kind, m, column, k]
             if others[kind, m, column, k] == np.inf or own_end_s > task[3]:
                 continue
-            total = others[kind, m, column, k] + task[2] * penalty_of(
-                task[0] + own_end_s, task[1], settings[EPS], settings[BETA]
-            )
-            total += wishes[c, m]
-            if price[c, m] == np.inf:
+            total = others[kind, m, column, k] + task[2] * penalty_of(task[0] + own_end_s, task[1], eps, beta)
+            total += wishes[m]
+            if price[m] == np.inf:
                 touched[seen] = m
                 seen += 1
-            elif total > price[c, m] or (
-                total == price[c, m]
-                and (k > chosen_after[c, m] or (k == chosen_after[c, m] and v > chosen_variant[c, m]))
+            elif total > price[m] or (
+                total == price[m] and (k > chosen_after[m] or (k == chosen_after[m] and v > chosen_variant[m]))
             ):
                 continue
-            price[c, m] = total
-            chosen_after[c, m], chosen_variant[c, m] = k, v
+            price[m] = total
+            chosen_after[m], chosen_variant[m] = k, v
         short += made - before >= share
-        for m in range(machines):
-            stands = representative[m]
-            if stands != m and (open_now[c, m] or open_later[c, m]):
-                price[c, m] = price[c, stands]
-                chosen_after[c, m], chosen_variant[c, m] = chosen_after[c, stands], chosen_variant[c, stands]
-        for m in range(machines):
-            # A machine that is open for one kind of start only may differ from the one that stands for it.
-            if not (open_now[c, m] if chosen_after[c, m] == 0 else open_later[c, m]):
-                price[c, m] = np.inf
+        # Tell it to the machines that others stand for.
+        _tell_represented(c, classes, machines.representative, cheapest)
     return made, short
 
 
 @compiled
 def colocation_costs(
     memory: PaceMemory,
-    host: int,
-    base: FloatArray,
-    base_kinds: IntArray,
-    free_cores: float,
-    free_memory: float,
-    slo_us: FloatArray,
-    settings: FloatArray,
+    machine: OneMachine,
     settled: FloatArray,
-    first: IntArray,
-    variant: IntArray,
-    after: IntArray,
-    task: FloatArray,
-    variants: FloatArray,
-    variant_kind: IntArray,
+    sets: ArrivalSets,
+    variants: VariantArrays,
+    settings: PriceSettings,
     cost: FloatArray,
-    ends: FloatArray,
-    bound: FloatArray,
-    peak: FloatArray,
+    results: RunResult,
 ) -> None:
     """Cost of one machine for each of many sets of arrivals that may join the tasks that run there.
 
-    Set b has the arrivals ``first[b]`` to ``first[b + 1]`` of ``variant``, ``after`` and ``task`` [arrivals, ELAPSED_S to
-    LATEST_S]; ``settled`` [S] is the p95 beside the tasks alone that
-    run without an end. Into ``cost`` [sets] (infinity: invalid), ``ends`` and
-    ``bound`` [sets, running + most arrivals], ``peak`` [sets, S].
+    ``settled`` [S] is the p95 beside the tasks alone that run without an end. Into ``cost`` [sets] (infinity: invalid), and
+    into ``results`` [sets, running + most arrivals] and [sets, S].
     """
-    there = len(base_kinds)
+    there, first, numbers, services = (
+        len(machine.kinds),
+        sets.first,
+        variants.numbers,
+        memory.service_count[machine.host],
+    )
     for b in range(len(first) - 1):
         n = there + first[b + 1] - first[b]
-        rows = np.empty((n, JOB_NUMBERS))
+        jobs = np.empty((n, JOB_NUMBERS))
         kinds = np.empty(n, np.int64)
-        after_all = np.zeros(n, np.int64)
-        rows[:there] = base
-        kinds[:there] = base_kinds
-        cores, free = free_cores, free_memory
+        start_after = np.empty(n, np.int64)
+        jobs[:there] = machine.jobs
+        kinds[:there] = machine.kinds
+        start_after[:there] = machine.start_after
+        cores, free = machine.free_cores, machine.free_memory
         for a in range(first[b], first[b + 1]):
             i = there + a - first[b]
-            v = variant[a]
-            rows[i] = variants[v, :JOB_NUMBERS]
-            rows[i, READY_S] = variants[v, DELAY_NOW_S]
-            rows[i, ELAPSED_S : LATEST_S + 1] = task[a]
-            kinds[i] = variant_kind[v]
-            after_all[i] = after[a]
-            if after[a] == 0:
-                cores -= variants[v, CORES]
-                free -= variants[v, MEMORY_MIB]
+            v = sets.variant[a]
+            jobs[i] = numbers[v, :JOB_NUMBERS]
+            jobs[i, READY_S] = numbers[v, DELAY_NOW_S]
+            jobs[i, ELAPSED_S : LATEST_S + 1] = sets.task[a]
+            kinds[i] = variants.kinds[v]
+            start_after[i] = sets.after[a]
+            if sets.after[a] == 0:
+                cores -= numbers[v, CORES]
+                free -= numbers[v, MEMORY_MIB]
         if cores < -_AT_ONCE or free < -_AT_ONCE:
             cost[b] = np.inf
-            bound[b] = np.inf
-            ends[b] = np.inf
+            results.bound[b] = np.inf
+            results.ends[b] = np.inf
             continue
-        cost[b] = machine_cost(
-            memory, host, rows, kinds, after_all, cores, free, slo_us, settings, ends[b, :n], bound[b, :n], peak[b]
-        )
-        if n > there:
-            for k in range(memory.service_count[host]):
-                if peak[b, k] > settings[SLO_MARGIN] * slo_us[k] and peak[b, k] > settled[k] + 1e-9:
-                    cost[b] = np.inf
+        joined = OneMachine(machine.host, jobs, kinds, start_after, cores, free, machine.slo_us)
+        result = RunResult(results.ends[b, :n], results.bound[b, :n], results.peak[b])
+        cost[b] = machine_cost(memory, joined, settings, result)
+        if n > there and _breaks_goal(result.peak, machine.slo_us, settled, services, settings.slo_margin):
+            cost[b] = np.inf

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flowsched.pricing.forecast_kernel import BETA, EPS, START_DELAY_S, penalty_of
+from flowsched.pricing.forecast_kernel import PriceSettings, penalty_of
 from flowsched.support.arrays import FloatArray, IntArray
 from flowsched_models.compiled import compiler
 
@@ -109,7 +109,7 @@ def sharing_prices(
     ends_s: FloatArray,
     left_s: FloatArray,
     serial_s: FloatArray,
-    settings: FloatArray,
+    settings: PriceSettings,
     price: FloatArray,
     price_now: FloatArray,
 ) -> None:
@@ -137,7 +137,7 @@ def sharing_prices(
                 begun = ends_s[m, k - 1]
                 if begun == np.inf:
                     break
-                begin = begun + settings[START_DELAY_S]
+                begin = begun + settings.start_delay_s
                 room += running[m, k - 1, WIDTH]
                 memory += running[m, k - 1, MEMORY_MIB]
             if memory < task[NEEDED_MIB] or widths[0] > room + 1e-9:
@@ -166,7 +166,7 @@ def sharing_prices(
                     delayed += running[m, j, SENSITIVITY] * task[OWN_PRESSURE] * demand * together
                     caused += running[m, j, SLOPE] * delayed
                 cost = caused + task[IMPORTANCE] * penalty_of(
-                    task[ELAPSED_S] + begin + own, task[GOAL_S], settings[EPS], settings[BETA]
+                    task[ELAPSED_S] + begin + own, task[GOAL_S], settings.eps, settings.beta
                 )
                 price[at] = min(price[at], cost)
                 if k == 0:

@@ -23,6 +23,7 @@ from flowsched.pricing.forecast_kernel import (
     MEMORY_MIB,
     SCALE,
     VARIANT_NUMBERS,
+    VariantArrays,
 )
 from flowsched.pricing.goals import Goals
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -37,12 +38,8 @@ _Variant = tuple[tuple[int, bool], FloatArray, int, int]
 class Variants:
     """Every way in which the types of a round may join machines."""
 
-    numbers: FloatArray
-    """[variants, VARIANT_NUMBERS] as the kernels take them."""
-    kinds: IntArray
-    """[variants] kind of job, by the number of the pace table."""
-    columns: IntArray
-    """[variants] position among its type's variants of one shape."""
+    arrays: VariantArrays
+    """As the kernels take them."""
     ways: tuple[tuple[int, bool], ...]
     """[variants] width in milli-CPU, and whether services' cores are used."""
     shared: BoolArray
@@ -93,11 +90,14 @@ class VariantBuilder:
         first = 0
         for i, part in enumerate(parts):
             rows[i, :, : part.rows.shape[1]] = np.where(part.rows >= 0, part.rows + first, -1)
-            first += len(part.variants.kinds)
+            first += len(part.variants.ways)
+        arrays = VariantArrays(
+            np.concatenate([np.zeros((0, VARIANT_NUMBERS)), *(p.variants.arrays.numbers for p in parts)]),
+            np.concatenate([np.zeros(0, np.int64), *(p.variants.arrays.kinds for p in parts)]),
+            np.concatenate([np.zeros(0, np.int64), *(p.variants.arrays.columns for p in parts)]),
+        )
         variants = Variants(
-            np.concatenate([np.zeros((0, VARIANT_NUMBERS)), *(p.variants.numbers for p in parts)]),
-            np.concatenate([np.zeros(0, np.int64), *(p.variants.kinds for p in parts)]),
-            np.concatenate([np.zeros(0, np.int64), *(p.variants.columns for p in parts)]),
+            arrays,
             tuple([way for p in parts for way in p.variants.ways]),
             np.concatenate([np.zeros(0, np.bool_), *(p.variants.shared for p in parts)]),
         )
@@ -115,11 +115,13 @@ class VariantBuilder:
         rows_of = np.full((len(by_shape), max(map(len, by_shape), default=0)), -1, np.int64)
         for s, rows in enumerate(by_shape):
             rows_of[s, : len(rows)] = rows
-        numbers = np.array([row for _, row, _, _ in found]).reshape(-1, VARIANT_NUMBERS)
-        kinds = np.array([kind for _, _, kind, _ in found], np.int64)
-        columns = np.array([column for *_, column in found], np.int64)
+        arrays = VariantArrays(
+            np.array([row for _, row, _, _ in found]).reshape(-1, VARIANT_NUMBERS),
+            np.array([kind for _, _, kind, _ in found], np.int64),
+            np.array([column for *_, column in found], np.int64),
+        )
         shared = np.array([way[1] for way, *_ in found], np.bool_)
-        return _TypeVariants(rows_of, Variants(numbers, kinds, columns, tuple([way for way, *_ in found]), shared))
+        return _TypeVariants(rows_of, Variants(arrays, tuple([way for way, *_ in found]), shared))
 
     def _place_key(self, group: int, task_class: int) -> tuple[object, ...]:
         """What the variants of a class on a group's machines depend on."""

@@ -20,6 +20,7 @@ import numpy as np
 from flowsched.cluster.compaction import Candidates, View, compact, kind_of
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import MILLI, Snapshot, Task
+from flowsched.pricing.flow_prices import price_settings_of
 from flowsched.pricing.goals import REFERENCE_RUN_S
 from flowsched.pricing.sharing_kernel import sharing_prices
 from flowsched.relations.domain_counts import DomainCounts
@@ -229,7 +230,7 @@ class _Draw:
         delay_s = delay.at_submission_s if self.snapshot.is_new(task) else delay.after_waiting_s
         pressure = profiles.pressure[job], profiles.sensitivity[job]
         arrival = np.array([waited_s, goal_s, importance, delay_s, task.memory_mib, *pressure])
-        numbers = np.array([settings.eps, settings.beta, 0.0, 0.0, 0.0, delay.after_waiting_s])
+        price_settings = price_settings_of(settings, delay.after_waiting_s)
         work = self.snapshot.estimate(task, task.done)
         if (job, work.done) not in self._alone:
             self._alone[job, work.done] = profiles.alone(job, 1.0 - work.done)
@@ -248,7 +249,7 @@ class _Draw:
             arrival,
             np.array(task.widths_milli) / MILLI,
             *cluster.courses,
-            numbers,
+            price_settings,
             price,
             price_now,
         )

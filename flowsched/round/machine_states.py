@@ -24,6 +24,9 @@ from flowsched.pricing.forecast_kernel import (
     READY_S,
     STARTS_PER_CLASS,
     VARIANTS_PER_START,
+    MachineForecasts,
+    MachineJobs,
+    PlannedMachines,
     base_costs,
 )
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -46,13 +49,13 @@ class MachineStates:
         groups, base = view.groups, prices.base
         of = self.group_of
         self.hosts: IntArray = prices.forecasts.hosts[of]
-        self.count: IntArray = base.count[of]
-        self.jobs: FloatArray = _wider(base.jobs[of], _SPARE_JOBS)
-        self.kinds: IntArray = _wider(base.kinds[of], _SPARE_JOBS)
+        self.count: IntArray = base.there.size[of]
+        self.jobs: FloatArray = _wider(base.there.jobs[of], _SPARE_JOBS)
+        self.kinds: IntArray = _wider(base.there.kinds[of], _SPARE_JOBS)
         self.start_after: IntArray = np.zeros(self.kinds.shape, np.int64)
         self.keys: IntArray = np.full(self.kinds.shape, -1, np.int64)
-        self.free_cores: FloatArray = base.free_cores[of]
-        self.free_memory: FloatArray = base.free_memory[of]
+        self.free_cores: FloatArray = base.there.free_cores[of]
+        self.free_memory: FloatArray = base.there.free_memory[of]
         self.has_gpus: BoolArray = np.array([g.machine.gpus is not None for g in groups], np.bool_)[of]
         self.slo_us: FloatArray = prices.slo_us[of]
         self.base_cost: FloatArray = base.cost[of]
@@ -116,7 +119,7 @@ class MachineStates:
             self.prices.learn(g, colocation, float(self.base_cost[m]), ends, bound, self.base_peak[m].tolist())
 
     def _write(self, machine: int, group: int, colocation: Colocation) -> None:
-        prices = self.prices
+        prices, variants = self.prices, self.prices.variants.arrays
         here = prices.forecasts.view.groups[group]
         there = len(here.running)
         n = there + len(colocation)
@@ -125,14 +128,14 @@ class MachineStates:
         cores, memory = here.free_milli / MILLI, float(here.free_memory_mib)
         for i, arrival in enumerate(colocation, there):
             v = prices.variant(group, arrival)
-            row = prices.variants.numbers[v]
+            row = variants.numbers[v]
             self.jobs[machine, i] = row[:JOB_NUMBERS]
             self.jobs[machine, i, READY_S] = row[DELAY_NOW_S]
             self.jobs[machine, i, ELAPSED_S : LATEST_S + 1] = prices.class_goals[arrival.task_class]
-            self.kinds[machine, i] = prices.variants.kinds[v]
+            self.kinds[machine, i] = variants.kinds[v]
             self.start_after[machine, i] = arrival.start_after
             key = (arrival.task_class * STARTS_PER_CLASS + arrival.start_after) * VARIANTS_PER_START
-            self.keys[machine, i] = key + prices.variants.columns[v]
+            self.keys[machine, i] = key + variants.columns[v]
             if arrival.start_after == 0:
                 cores -= row[CORES]
                 memory -= row[MEMORY_MIB]
@@ -145,9 +148,18 @@ class MachineStates:
             return
         prices, machines = self.prices, np.array([*self._stale], np.int64)
         self._stale.clear()
-        base_costs(
-            prices.forecasts.table.memory,
-            machines,
+        into = MachineForecasts(self.base_cost, self.base_peak, self.ends, self.bound, self.completions)
+        base_costs(prices.forecasts.table.memory, machines, self._there(), prices.price_settings, into)
+
+    def planned(self) -> PlannedMachines:
+        """The machines as they are planned now, for one call of a kernel: a later plan may need wider arrays."""
+        self.refresh()
+        return PlannedMachines(
+            self._there(), self.keys, self.shape, self.representative, self.base_cost, self.completions, self.settled
+        )
+
+    def _there(self) -> MachineJobs:
+        return MachineJobs(
             self.hosts,
             self.count,
             self.jobs,
@@ -156,12 +168,6 @@ class MachineStates:
             self.free_cores,
             self.free_memory,
             self.slo_us,
-            prices.numbers,
-            self.base_cost,
-            self.base_peak,
-            self.ends,
-            self.bound,
-            self.completions,
         )
 
     def _widen(self, most: int) -> None:

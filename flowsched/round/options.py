@@ -14,7 +14,7 @@ import numpy as np
 
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.flow_prices import FlowPrices
-from flowsched.pricing.forecast_kernel import price_classes
+from flowsched.pricing.forecast_kernel import CheapestOptions, ClassArrays, PricingLimits, TypeForecasts, price_classes
 from flowsched.round.machine_states import MachineStates
 from flowsched.round.round_model import Offered
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -58,15 +58,14 @@ class Options:
         self.cut_short = 0
         """Pricings of a class that ended with its budget: some options were left out."""
         prices = states.prices
-        self._rows = prices.rows
+        rows = prices.rows
         if offered is not Offered.SHARED:
-            self._rows = np.where(prices.variants.shared[self._rows], -1, self._rows)
+            rows = np.where(prices.variants.shared[rows], -1, rows)
         if offered is Offered.NARROWEST:
-            self._rows = np.ascontiguousarray(self._rows[:, :, :1])
-        # Forecasts of each type, [types, machines, columns, starts]; those of a type are made room for when it is known.
-        shape = (len(self._rows), len(states.hosts), int(prices.variants.columns.max(initial=-1)) + 1, starts)
-        self._known: BoolArray = np.zeros(len(self._rows), np.bool_)
-        self._others, self._end_s = np.empty(shape), np.empty(shape)
+            rows = np.ascontiguousarray(rows[:, :, :1])
+        # The forecasts of a type are made room for when it is known.
+        shape = (len(rows), len(states.hosts), int(prices.variants.arrays.columns.max(initial=-1)) + 1, starts)
+        self._types = TypeForecasts(rows, np.zeros(len(rows), np.bool_), np.empty(shape), np.empty(shape))
 
     @property
     def prices(self) -> FlowPrices:
@@ -81,9 +80,9 @@ class Options:
     def changed(self, machine: int, handed: tuple[int, int] | None) -> None:
         """The plan of a machine changed; what was known of it holds for the one that it handed its part to."""
         if handed is not None:
-            for known in (self._others, self._end_s):
+            for known in (self._types.others, self._types.own_end):
                 known[:, handed[1]] = known[:, machine]
-        self._others[:, machine] = np.nan
+        self._types.others[:, machine] = np.nan
 
     def of(
         self,
@@ -98,52 +97,24 @@ class Options:
         ``open_now`` and ``open_later`` [classes, machines]: where it may start now, and after a completion. Options beyond
         the budget are left out, those with the largest lower bounds first.
         """
-        states, prices = self.states, self.prices
-        states.refresh()
-        shape = open_now.shape
-        rows = np.array(classes, np.int64)
-        price, start_after, variant = np.empty(shape), np.empty(shape, np.int64), np.empty(shape, np.int64)
+        prices = self.prices
+        planned, rows, shape = self.states.planned(), np.array(classes, np.int64), open_now.shape
+        cheapest = CheapestOptions(np.empty(shape), np.empty(shape, np.int64), np.empty(shape, np.int64))
         made, short = price_classes(
             prices.forecasts.table.memory,
-            rows,
-            prices.type_of[rows],
-            prices.class_goals[rows],
-            self._of_place(rows),
-            states.representative,
-            states.shape,
-            self._rows,
-            open_now,
-            open_later,
-            states.completions,
-            wanted,
-            budget.least,
-            budget.forecasts,
-            max(1, budget.classes),
-            states.hosts,
-            states.count,
-            states.jobs,
-            states.kinds,
-            states.start_after,
-            states.keys,
-            states.free_cores,
-            states.free_memory,
-            states.slo_us,
-            prices.numbers,
-            states.base_cost,
-            states.settled,
-            prices.variants.numbers,
-            prices.variants.kinds,
-            prices.variants.columns,
-            self._known,
-            self._others,
-            self._end_s,
-            price,
-            start_after,
-            variant,
+            ClassArrays(
+                rows, prices.type_of[rows], prices.class_goals[rows], self._of_place(rows), open_now, open_later
+            ),
+            planned,
+            prices.variants.arrays,
+            self._types,
+            prices.price_settings,
+            PricingLimits(wanted, budget.forecasts, max(1, budget.classes), budget.least),
+            cheapest,
         )
         prices.forecasts.made += made
         self.cut_short += short
-        return [ClassOptions(*each) for each in zip(price, start_after, variant, strict=True)]
+        return [ClassOptions(*each) for each in zip(*cheapest, strict=True)]
 
     def _of_place(self, rows: IntArray) -> FloatArray:
         """[classes, machines] what a place costs whatever runs there: wishes that it does not meet, spreading, the value of

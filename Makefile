@@ -57,7 +57,7 @@ kueue: control-plane ## build Kueue for the tests of its groups of pods; needs G
 conformance: setup ## cases of other schedulers' tests under kube-scheduler and flowsched; needs Go, some fifteen minutes
 	@$(CONFORMANCE) $(OPTIONS)
 
-conformance-sample: setup ## 120 of these cases, as the tests run them; needs Go
+conformance-sample: setup ## 120 of these cases, of which the tests run every second; needs Go
 	@$(CONFORMANCE) --sample 120
 
 upstream-cases: setup ## record upstream's table cases into the cache; needs Go, minutes the first time
@@ -79,17 +79,19 @@ quick: setup ## the quick tests, without any server: under a minute and a half o
 	@$(BIN)/flowsched warm-up
 	$(BIN)/pytest -q -n auto -m unit
 
-explore: setup ## property tests with random examples, up to a thousand each, and five minutes of soak; OPTIONS='-k NAME': these only
+explore: setup ## property tests with random examples, up to a thousand each, five minutes of soak, more of what tests try a part of; OPTIONS='-k NAME': these only
 	$(BIN)/pytest -q -n auto -m "unit or slow" --hypothesis-profile=explore $(OPTIONS)
 ifndef OPTIONS
-	$(BIN)/pytest -q --hypothesis-profile=explore tests/k8s/test_soak.py
+	$(BIN)/pytest -q --hypothesis-profile=explore $(LONGER)
 endif
 
 durations: setup ## run all tests and keep how long each takes: tests/durations.txt says which ones are slow
+	@$(BIN)/flowsched warm-up # or the first tests would seem to take what is compiled for all
 	-$(BIN)/pytest -q -n auto --junitxml=out/tests.xml
 	$(BIN)/python tests/tiers.py out/tests.xml
 
 ALONE := tests/agent/test_live_latency.py
+LONGER := tests/k8s/test_soak.py tests/k8s/test_live_conformance.py tests/k8s/test_live_failover.py
 
 release-check: setup ## build wheel, source archive and list of contents, and check them: metadata, files, hashes, the demo from an empty environment, the image's steps
 	@.ci/release-check

@@ -58,6 +58,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = tiers.longest_first(items)
 
 
+@pytest.fixture(scope="session")
+def exploring(pytestconfig: pytest.Config) -> bool:
+    """Whether a test may take the time that ``make explore`` has; else its smaller version is to run."""
+    return bool(pytestconfig.getoption("--hypothesis-profile", None) == "explore")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """Twice as many as there are processors where tests of real components are among them, which mostly wait."""

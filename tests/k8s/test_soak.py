@@ -20,8 +20,8 @@ def test_a_quarter_of_a_minute_of_churn_and_disturbances() -> None:
     assert found.counts["bindings"] > 20 and found.counts["writes"] > 20 and not found.counts["not done"], found.table()
 
 
-def test_five_minutes_of_all_disturbances(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
-    if request.config.getoption("--hypothesis-profile") != "explore":
+def test_five_minutes_of_all_disturbances(exploring: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    if not exploring:
         pytest.skip("it takes minutes: make explore")
     found = soak(seed=SEED, minutes=5.0, each=True, hopeless=HOPELESS // 10)
     with capsys.disabled():

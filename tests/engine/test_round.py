@@ -149,7 +149,8 @@ def test_bounds_against_every_possible_plan(now: Snapshot, slots: int, shares: b
     exact = certify(model, deciding.plan, deciding.plan, chosen)
 
     slack = 1e-6 * max(1.0, abs(best))
-    assert lagrangian.method == "lagrangian"
+    # Without a search it says so too where the plan costs no more than its bound.
+    assert lagrangian.method == "lagrangian" or lagrangian.primal <= lagrangian.bound + slack
     assert lagrangian.bound <= best + slack
     if exact.method == "exact":
         assert exact.bound <= best + slack

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,9 +42,11 @@ def test_the_first_lines_say_what_round_it_was_and_what_came_of_it() -> None:
     assert second == "policy flow, objective completion, solver ortools; runs/flow-0000.json"
 
 
-@pytest.mark.parametrize("record", [searched(), searched("makespan"), bulk()], ids=["completion", "makespan", "bulk"])
-def test_sizes_are_those_of_the_networks(record: dict[str, Any]) -> None:
-    opened = recorded(record)
+@pytest.mark.parametrize(
+    "make", [searched, partial(searched, "makespan"), bulk], ids=["completion", "makespan", "bulk"]
+)
+def test_sizes_are_those_of_the_networks(make: Callable[[], dict[str, Any]]) -> None:
+    opened = recorded(make())
     part = opened.parts[0]
     rows = table(render_summary(opened), "the round")
     graphs = [round_network(opened, part).graph, *([part.first] if part.kind == "search" else [])]
@@ -64,9 +68,9 @@ def test_sizes_are_those_of_the_networks(record: dict[str, Any]) -> None:
             assert busy in (-1, shown[1])
 
 
-@pytest.mark.parametrize("record", [searched(), bulk()], ids=["search", "bulk"])
-def test_costs_by_term_add_up_to_the_costs(record: dict[str, Any]) -> None:
-    opened = recorded(record)
+@pytest.mark.parametrize("make", [searched, bulk], ids=["search", "bulk"])
+def test_costs_by_term_add_up_to_the_costs(make: Callable[[], dict[str, Any]]) -> None:
+    opened = recorded(make())
     part = opened.parts[0]
     rows = table(render_summary(opened), "cost by term")
     waits = any(w.cost is not None for w in part.waiting)

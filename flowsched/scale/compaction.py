@@ -285,22 +285,12 @@ class Compaction:
         kernels.recount(
             rows,
             groups,
-            free,
-            readings,
+            kernels.MachineLoad(free, readings),
             self._cluster.limits,
-            self._shape_demand,
-            self._shape_effect,
-            self.unit,
-            self.largest,
-            max(1, self.usual_milli // self.unit),
-            self.group_of,
-            self.seen_fit,
-            self._seen_units,
-            self.members,
-            self.open_members,
-            self.slots,
-            self.tiers,
-            self.rungs,
+            kernels.ShapeTable(self._shape_demand, self._shape_effect),
+            kernels.WidthTable(self.unit, self.largest, max(1, self.usual_milli // self.unit)),
+            kernels.SeenMachines(self.group_of, self.seen_fit, self._seen_units),
+            kernels.GroupCounts(self.members, self.open_members, self.slots, self.tiers, self.rungs),
         )
 
     def _choose_widths(self, present: IntArray) -> None:

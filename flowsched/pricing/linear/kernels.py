@@ -56,6 +56,61 @@ class Model(NamedTuple):
     """Whether ties spread tasks: then each further task on a machine ranks behind equal machines without one."""
 
 
+class MachineLoad(NamedTuple):
+    """What placements change on machines, counted in place."""
+
+    free: IntArray
+    """[machines, resources] what is left, in the cluster's units; below 0 where more is booked than there is."""
+    readings: IntArray
+    """[machines, features] sums over the tasks there, in the model's units of readings."""
+
+
+class ShapeTable(NamedTuple):
+    """What tasks that wait ask for: one row for all classes that ask for the same."""
+
+    demand: IntArray
+    """[shapes, resources]"""
+    effect: IntArray
+    """[shapes, features] what limits are kept by."""
+
+
+class WidthTable(NamedTuple):
+    """Widths of tasks that wait, by tier, the widest first."""
+
+    unit: int
+    """Milli-CPU of one unit."""
+    largest: IntArray
+    """[tiers, units + 1] the most units that widths of tier t and wider take of u free ones."""
+    usual: int
+    """Units of the usual width."""
+
+
+class SeenMachines(NamedTuple):
+    """Machines as they were counted last."""
+
+    group_of: IntArray
+    """[machines] group; -1: in none."""
+    fit: IntArray
+    """[machines, shapes] whole tasks of each shape that it had room for."""
+    units: IntArray
+    """[machines] free units of CPU."""
+
+
+class GroupCounts(NamedTuple):
+    """Machines of groups, counted."""
+
+    members: IntArray
+    """[groups] machines."""
+    open_members: IntArray
+    """[groups] machines with room for a task of any shape."""
+    slots: IntArray
+    """[shapes, groups] whole tasks of each shape that fit."""
+    tiers: IntArray
+    """[groups, tiers] units that widths of tier t and wider take."""
+    rungs: IntArray
+    """[groups, steps] machines with room for more than j tasks of the usual width."""
+
+
 @borrowing
 def mark(rows: IntArray, changed: BoolArray, changes: IntArray, count: IntArray) -> None:
     """Put machines on the list of changes, once each."""
@@ -152,29 +207,27 @@ def takes(
 def recount(
     rows: IntArray,
     new_group: IntArray,
-    free: IntArray,
-    readings: IntArray,
+    load: MachineLoad,
     limits: IntArray,
-    shape_demand: IntArray,
-    shape_effect: IntArray,
-    unit: int,
-    largest: IntArray,
-    ladder_unit: int,
-    group_of: IntArray,
-    seen_fit: IntArray,
-    seen_units: IntArray,
-    members: IntArray,
-    open_members: IntArray,
-    slots: IntArray,
-    tiers: IntArray,
-    rungs: IntArray,
+    shapes: ShapeTable,
+    widths: WidthTable,
+    seen: SeenMachines,
+    counts: GroupCounts,
 ) -> None:
-    """Take machines out of the counts of their groups as they were seen last, and count them as they are now.
+    """Take machines ``rows`` out of the ``counts`` of their groups as they were ``seen`` last; count them as they are now.
 
-    ``largest[t, u]``: the most that widths of tier t and wider take of u free units. ``rungs[g, j]``: machines of group g
-    with room for more than j tasks of the usual width. A new group of -1 leaves a machine out.
+    ``new_group`` [rows]: -1 leaves a machine out. ``limits`` [machines, features] of readings.
     """
-    shapes = len(shape_demand)
+    free, demand, effect = load.free, shapes.demand, shapes.effect
+    group_of, seen_fit, seen_units, largest = seen.group_of, seen.fit, seen.units, widths.largest
+    members, open_members, slots, tiers, rungs = (
+        counts.members,
+        counts.open_members,
+        counts.slots,
+        counts.tiers,
+        counts.rungs,
+    )
+    shape_count = len(demand)
     top = largest.shape[1] - 1
     steps = rungs.shape[1]
     for i in range(len(rows)):
@@ -183,7 +236,7 @@ def recount(
         if g >= 0:
             members[g] -= 1
             busy = False
-            for s in range(shapes):
+            for s in range(shape_count):
                 n = seen_fit[m, s]
                 slots[s, g] -= n
                 busy = busy or n > 0
@@ -192,28 +245,29 @@ def recount(
             u = seen_units[m]
             for t in range(tiers.shape[1]):
                 tiers[g, t] -= largest[t, u]
-            many = u // ladder_unit
+            many = u // widths.usual
             for j in range(min(many, steps)):
                 rungs[g, j] -= 1
+        # As it is now, if it is in a group.
         g = new_group[i]
         group_of[m] = g
         if g < 0:
             continue
         members[g] += 1
         some = False
-        for s in range(shapes):
-            n = fit(m, s, free, readings, limits, shape_demand, shape_effect)
+        for s in range(shape_count):
+            n = fit(m, s, free, load.readings, limits, demand, effect)
             seen_fit[m, s] = n
             slots[s, g] += n
             some = some or n > 0
         u = 0
         if some:
             open_members[g] += 1
-            u = min(top, max(0, free[m, 0]) // unit)
+            u = min(top, max(0, free[m, 0]) // widths.unit)
         seen_units[m] = u
         for t in range(tiers.shape[1]):
             tiers[g, t] += largest[t, u]
-        many = u // ladder_unit
+        many = u // widths.usual
         for j in range(min(many, steps)):
             rungs[g, j] += 1
 

@@ -129,11 +129,14 @@ class _MoveState:
         self.free, self.readings = cluster.free.copy(), cluster.readings.copy()
         self._class, self._machine = cluster.task_class[movable.tasks], cluster.machine[movable.tasks]
         self._gone = np.zeros(len(movable.tasks), dtype=np.bool_)
+        self._load = kernels.MachineLoad(self.free, self.readings)
+        self._tasks = move_kernels.MovableTasks(self._class, self._machine, movable.least_gain, self._gone)
         most = min(most, 2 * len(cluster.state))
         self._who = np.empty(most, dtype=np.int64)
         self._target = np.empty(most, dtype=np.int64)
         self._gain = np.empty(most)
         self._plan = np.arange(most)
+        self._steps = move_kernels.StepArrays(self._who, self._target, self._gain, self._plan)
         self._task = np.empty(most, dtype=np.int64)
         self._source = np.full(most, -1, dtype=np.int64)
         self._least_gain = np.zeros(most)
@@ -152,21 +155,16 @@ class _MoveState:
             before, plan = self.count, self._next_plan()
             self.count = move_kernels.best_moves(
                 some,
-                self._class,
-                self._machine,
-                self._movable.least_gain,
-                self._gone,
-                none[0] if group_of is None else group_of,
-                none if quotas is None else quotas.leave[some],
-                none if quotas is None else quotas.enter[some],
+                self._tasks,
+                move_kernels.MoveLimits(
+                    none[0] if group_of is None else group_of,
+                    none if quotas is None else quotas.leave[some],
+                    none if quotas is None else quotas.enter[some],
+                ),
                 self._movable.open,
                 self._model,
-                self.free,
-                self.readings,
-                len(self._who),
-                self._who,
-                self._target,
-                self._gain,
+                self._load,
+                self._steps,
                 before,
             )
             self._plan[before : self.count] = plan + np.arange(self.count - before)
@@ -179,19 +177,11 @@ class _MoveState:
             return 0
         self.count = move_kernels.trades(
             np.unique(self._class),
-            self._class,
-            self._machine,
-            self._movable.least_gain,
-            self._gone,
+            self._tasks,
             self._movable.open,
             self._model,
-            self.free,
-            self.readings,
-            len(self._who),
-            self._who,
-            self._target,
-            self._gain,
-            self._plan,
+            self._load,
+            self._steps,
             before,
             self._next_plan(),
         )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from flowsched.pricing.linear.kernels import Model, cost_beside, place_cost, put, takes
+from flowsched.pricing.linear.kernels import MachineLoad, Model, cost_beside, place_cost, put, takes
 from flowsched.scale.compiled import borrowing, compiled
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
@@ -12,6 +14,43 @@ LEAST_NET = 1e-9
 """A move must bring this much more than its price, so that rounding never makes one."""
 TRIES = 8
 """Partners that are looked at for a trade where the best one is too large."""
+
+
+class MovableTasks(NamedTuple):
+    """Running tasks that may move, each at most once: sorted by class, machine and what a move must bring."""
+
+    task_class: IntArray
+    """[tasks]"""
+    machine: IntArray
+    """[tasks] row of the machine where each runs."""
+    least_gain: FloatArray
+    """[tasks] a move must bring more than this."""
+    gone: BoolArray
+    """[tasks] whether it has moved: set as steps are made."""
+
+
+class MoveLimits(NamedTuple):
+    """How many tasks leave and enter the machines of groups; arrays of no groups set no limits."""
+
+    group_of: IntArray
+    """[machines] -1: no task leaves or enters."""
+    leave: IntArray
+    """[classes, groups] most tasks that leave: counted down."""
+    enter: IntArray
+    """[classes, groups] most tasks that enter: counted down."""
+
+
+class StepArrays(NamedTuple):
+    """Where the steps of a proposal are written, one after the other."""
+
+    who: IntArray
+    """[most] position of the task that moves."""
+    target: IntArray
+    """[most] row of its machine then."""
+    gain: FloatArray
+    """[most] what the step brings."""
+    plan: IntArray
+    """[most] number of the plan: the steps of one plan are made together."""
 
 
 @borrowing
@@ -69,29 +108,27 @@ def next_head(p: int, task_class: IntArray, machine: IntArray, gone: BoolArray) 
 @compiled
 def best_moves(
     classes: IntArray,
-    task_class: IntArray,
-    machine: IntArray,
-    least_gain: FloatArray,
-    gone: BoolArray,
-    group_of: IntArray,
-    leave: IntArray,
-    enter: IntArray,
+    tasks: MovableTasks,
+    limits: MoveLimits,
     open_: BoolArray,
     model: Model,
-    free: IntArray,
-    readings: IntArray,
-    most: int,
-    moved: IntArray,
-    target: IntArray,
-    gains: FloatArray,
+    load: MachineLoad,
+    steps: StepArrays,
     at: int,
 ) -> int:
     """Move one task after the other, always the one that brings most beyond its price, until none brings anything.
 
-    Tasks are sorted by position of their class in ``classes``, machine and ``least_gain``; a task moves at most once
-    (``gone``). ``leave[i, g]`` and ``enter[i, g]``: most tasks of class i that leave and enter machines of group g; arrays
-    of no columns set no such limits. Writes positions of tasks, machines and gains from ``at`` on; where it ended.
+    ``classes``: those whose tasks move; the rows of ``limits`` are theirs. ``open_`` [machines]: which may take a task.
+    Writes ``steps`` from ``at`` on, without numbers of plans; where it ended.
+
+    Two phases: for each class two trees over all machines, of what a task costs there and of what the next one to leave
+    brings; then the best step again and again, after which the two machines are priced once more for every class.
     """
+    task_class, machine, least_gain, gone = tasks.task_class, tasks.machine, tasks.least_gain, tasks.gone
+    group_of, leave, enter = limits.group_of, limits.leave, limits.enter
+    free, readings = load.free, load.readings
+    moved, target, gains = steps.who, steps.target, steps.gain
+    most = len(moved)
     rows = len(free)
     count = len(classes)
     half = 1
@@ -106,6 +143,7 @@ def best_moves(
         if i >= 0 and not gone[p]:
             head[i, machine[p]] = p
     quotas = leave.shape[1] > 0
+    # The trees.
     targets = np.full((count, 2 * half), np.inf)
     sources = np.full((count, 2 * half), np.inf)
     for i in range(count):
@@ -116,6 +154,7 @@ def best_moves(
         for j in range(half - 1, 0, -1):
             targets[i, j] = min(targets[i, 2 * j], targets[i, 2 * j + 1])
             sources[i, j] = min(sources[i, 2 * j], sources[i, 2 * j + 1])
+    # The best step, as long as it brings anything.
     end = at
     while end < most:
         best = LEAST_NET
@@ -170,19 +209,11 @@ def trade_value(m: int, goes: int, comes: int, model: Model, readings: IntArray)
 @compiled
 def trades(
     classes: IntArray,
-    task_class: IntArray,
-    machine: IntArray,
-    least_gain: FloatArray,
-    gone: BoolArray,
+    tasks: MovableTasks,
     open_: BoolArray,
     model: Model,
-    free: IntArray,
-    readings: IntArray,
-    most: int,
-    who: IntArray,
-    target: IntArray,
-    gains: FloatArray,
-    plan: IntArray,
+    load: MachineLoad,
+    steps: StepArrays,
     at: int,
     number: int,
 ) -> int:
@@ -190,8 +221,12 @@ def trades(
 
     What a trade brings is a sum of what is won on either machine, so the best partners are found by sorting: pair of
     classes by pair, best first, with up to ``TRIES`` partners looked at where sizes differ. Both steps of a trade have
-    the number of one plan. Tasks are sorted as for ``best_moves``.
+    the number of one plan, from ``number`` on. Other arguments as for ``best_moves``.
     """
+    task_class, machine, least_gain, gone = tasks.task_class, tasks.machine, tasks.least_gain, tasks.gone
+    free, readings = load.free, load.readings
+    who, target, gains, plan = steps.who, steps.target, steps.gain, steps.plan
+    most = len(who)
     rows = len(free)
     count = len(classes)
     local = np.full(len(model.base), -1, dtype=np.int64)
@@ -214,6 +249,7 @@ def trades(
             a = classes[i]
             b = classes[j]
             turn += 1
+            # What the first task of each class to leave each machine would win there.
             n = 0
             k = 0
             best_here = -np.inf
@@ -237,6 +273,7 @@ def trades(
                         k += 1
             if n == 0 or k == 0 or best_here + best_there <= LEAST_NET:
                 continue
+            # Partners, the best first.
             from_here = np.argsort(won_here[:n], kind="mergesort")
             from_there = np.argsort(won_there[:k], kind="mergesort")
             start = 0

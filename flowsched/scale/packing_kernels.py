@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from flowsched.pricing.linear.kernels import (
     LEAST_GAIN,
+    MachineLoad,
     Model,
     cost_beside,
     gated,
@@ -21,6 +24,58 @@ from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 STEP = 1e-9
 """What one more task of a class adds to the rank of a machine among equal ones, where ties spread."""
+
+
+class GroupMachines(NamedTuple):
+    """The machines of groups: ``rows[first[g]:first[g + 1]]`` are those of group g."""
+
+    first: IntArray
+    """[groups + 1]"""
+    rows: IntArray
+    """[machines of groups] row of each."""
+    barred: BoolArray
+    """[machines] rows that take no task."""
+
+
+class CheapGroups(NamedTuple):
+    """For each class the groups that take it: ``groups[first[c]:first[c + 1]]``, those where it can cost least first."""
+
+    first: IntArray
+    """[classes + 1]"""
+    groups: IntArray
+    cost: FloatArray
+    """[as groups] the least that it can cost there."""
+
+
+class Placements(NamedTuple):
+    """Tasks of a round, each on a machine."""
+
+    task_class: IntArray
+    """[tasks]"""
+    machine: IntArray
+    """[tasks] row: changed in place."""
+    cost: FloatArray
+    """[tasks] what each pays: changed in place."""
+
+
+class PriceHeap(NamedTuple):
+    """Room for a heap of machines; the least (key, tie, row) is on top."""
+
+    keys: FloatArray
+    """[machines] price of the next task."""
+    ties: FloatArray
+    """[machines] rank among those with the same price."""
+    rows: IntArray
+    """[machines]"""
+
+
+class ChosenMachines(NamedTuple):
+    """Where the machines of tasks of one class are written."""
+
+    rows: IntArray
+    """[tasks]"""
+    costs: FloatArray
+    """[tasks] what each pays as it comes."""
 
 
 @borrowing
@@ -57,29 +112,23 @@ def pour(
     c: int,
     wanted: int,
     limit: float,
-    first: int,
-    last: int,
-    rows: IntArray,
+    near: IntArray,
     barred: BoolArray,
     model: Model,
-    free: IntArray,
-    readings: IntArray,
-    keys: FloatArray,
-    ties: FloatArray,
-    heap: IntArray,
-    chosen: IntArray,
-    costs: FloatArray,
-    at: int,
+    load: MachineLoad,
+    prices: PriceHeap,
+    into: ChosenMachines,
 ) -> int:
-    """Place up to ``wanted`` tasks of class c on the machines ``rows[first:last]``, each where it costs least then.
+    """Place up to ``wanted`` tasks of class c on the machines ``near``, each where it costs least then.
 
     Nothing dearer than ``limit`` is taken. Ties go by ``tie_of``, then to the lower row. Where ties spread, a machine that
     took a task ranks a little behind those that were equal, also where the task asks for nothing that ``tie_of`` counts.
-    Writes machines and costs from position ``at`` on; how many were placed.
+    ``barred`` [machines] take no task. How many were placed.
     """
     count = 0
     gate, tie, memory = model.gate_of[c], model.tie, model.memory
-    near = rows[first:last]
+    free, readings, chosen, costs = load.free, load.readings, into.rows, into.costs
+    keys, ties, heap = prices.keys, prices.ties, prices.rows
     # What is kept moves forward in the same array.
     prices_at(near, c, model, readings, keys)
     good = np.empty(len(near), dtype=np.bool_)
@@ -98,8 +147,8 @@ def pour(
     placed = 0
     while placed < wanted and count > 0:
         m = heap[0]
-        chosen[at + placed] = m
-        costs[at + placed] = keys[0]
+        chosen[placed] = m
+        costs[placed] = keys[0]
         placed += 1
         put(m, c, 1, model, free, readings)
         if gate > 0:
@@ -123,12 +172,9 @@ def pack(
     order: IntArray,
     wanted: IntArray,
     limit: FloatArray,
-    first: IntArray,
-    rows: IntArray,
-    barred: BoolArray,
+    machines: GroupMachines,
     model: Model,
-    free: IntArray,
-    readings: IntArray,
+    load: MachineLoad,
     most: int,
 ) -> tuple[IntArray, IntArray, FloatArray]:
     """Whole tasks along a flow: class by class in ``order`` (widest first), group by group. Classes, machines and costs.
@@ -138,19 +184,18 @@ def pack(
     placed_class = np.empty(most, dtype=np.int64)
     chosen = np.empty(most, dtype=np.int64)
     costs = np.empty(most, dtype=np.float64)
+    first, rows = machines.first, machines.rows
     largest = len(rows)
-    keys = np.empty(largest, dtype=np.float64)
-    ties = np.empty(largest, dtype=np.float64)
-    heap = np.empty(largest, dtype=np.int64)
+    heap = PriceHeap(
+        np.empty(largest, dtype=np.float64), np.empty(largest, dtype=np.float64), np.empty(largest, dtype=np.int64)
+    )
     at = 0
     for c in order:
         for g in range(wanted.shape[1]):
             if wanted[c, g] == 0:
                 continue
-            placed = pour(
-                c, wanted[c, g], limit[c], first[g], first[g + 1], rows, barred, model, free, readings, keys, ties, heap,
-                chosen, costs, at,
-            )  # fmt: skip
+            near, into = rows[first[g] : first[g + 1]], ChosenMachines(chosen[at:], costs[at:])
+            placed = pour(c, wanted[c, g], limit[c], near, machines.barred, model, load, heap, into)
             for i in range(at, at + placed):
                 placed_class[i] = c
             at += placed
@@ -160,39 +205,37 @@ def pack(
 @compiled
 def settle(
     order: IntArray,
-    task_class: IntArray,
-    machine: IntArray,
-    cost: FloatArray,
-    cheap_first: IntArray,
-    cheap_groups: IntArray,
-    cheap_cost: FloatArray,
-    first: IntArray,
-    rows: IntArray,
-    barred: BoolArray,
+    placements: Placements,
+    cheap: CheapGroups,
+    machines: GroupMachines,
     model: Model,
-    free: IntArray,
-    readings: IntArray,
+    load: MachineLoad,
 ) -> tuple[int, int]:
     """Place every class of the round anew, beside all others: its tasks find the cheapest places there are.
 
     ``order`` sorts the placements by class. A class's tasks are alike, and each raises what the next one pays, so taking
-    the cheapest place again and again is the best that the class can do; the round's total only falls. For each class,
-    ``cheap_groups[cheap_first[c]:cheap_first[c + 1]]`` are groups in the order of the least that it can cost there
-    (``cheap_cost``). ``cost`` becomes what each pays beside all others once its class is placed. Returns moves and
-    machines looked at.
+    the cheapest place again and again is the best that the class can do; the round's total only falls. The
+    cost of a placement becomes what it pays beside all others once its class is placed. Returns moves, and machines that
+    were looked at.
+
+    Three phases for each class: all its tasks leave their machines; they are poured onto the machines of the groups that can
+    cost no more than the dearest paid; and where they would not pay less in all, they go back to where they were.
     """
+    task_class, machine, cost = placements.task_class, placements.machine, placements.cost
+    free, readings, first, rows = load.free, load.readings, machines.first, machines.rows
+    cheap_first, cheap_groups, cheap_cost = cheap.first, cheap.groups, cheap.cost
     moves = 0
     looked = 0
     size = len(rows)
-    keys = np.empty(size, dtype=np.float64)
-    ties = np.empty(size, dtype=np.float64)
-    heap = np.empty(size, dtype=np.int64)
+    heap = PriceHeap(np.empty(size, dtype=np.float64), np.empty(size, dtype=np.float64), np.empty(size, dtype=np.int64))
     near = np.empty(size, dtype=np.int64)
     chosen = np.empty(len(order), dtype=np.int64)
     paid = np.empty(len(order), dtype=np.float64)
+    into = ChosenMachines(chosen, paid)
     tally = np.zeros(len(model.kind), dtype=np.int64)
     start = 0
     while start < len(order):
+        # All tasks of the class leave.
         c = task_class[order[start]]
         end = start
         dearest = 0.0
@@ -206,6 +249,7 @@ def settle(
             dearest = max(dearest, cost[i], now)
             before_sum += now
             end += 1
+        # They find the cheapest places there are now.
         count = 0
         need = model.demands[c, 0]
         for j in range(cheap_first[c], cheap_first[c + 1]):
@@ -217,10 +261,9 @@ def settle(
                     near[count] = rows[k]
                     count += 1
         looked += count
-        placed = pour(
-            c, end - start, min(dearest + LEAST_GAIN, model.ceiling[c]), 0, count, near, barred, model, free, readings, keys,
-            ties, heap, chosen, paid, 0,
-        )  # fmt: skip
+        limit = min(dearest + LEAST_GAIN, model.ceiling[c])
+        placed = pour(c, end - start, limit, near[:count], machines.barred, model, load, heap, into)
+        # They stay there if that pays.
         after_sum = 0.0
         for n in range(placed):
             after_sum += paid[n]

@@ -193,43 +193,30 @@ class BulkRoundState:
         before = machine.copy()
         moves, looked = packing_kernels.settle(
             order,
-            self.task_class[start:],
-            machine,
-            self.believed[start:],
-            *candidates.cheap(waiting.classes, len(self.cluster.classes), self.model),
-            candidates.first,
-            candidates.rows,
-            self.barred,
+            packing_kernels.Placements(self.task_class[start:], machine, self.believed[start:]),
+            packing_kernels.CheapGroups(*candidates.cheap(waiting.classes, len(self.cluster.classes), self.model)),
+            packing_kernels.GroupMachines(candidates.first, candidates.rows, self.barred),
             self.model,
-            self.free,
-            self.readings,
+            self._load(),
         )
         self._touch_moved(before, machine)
         return int(moves), int(looked)
 
     def trade(self, start: int, budget: int) -> tuple[int, int]:
         """Tasks of different classes take each other's machines where that pays; trades and places looked at."""
-        first, order, classes = self._movable_by_class(start)
-        if len(classes) < 2:
+        movable = self._movable_by_class(start)
+        if len(movable.classes) < 2:
             return 0, 0
-        machine = self.machine[start:]
-        before = machine.copy()
-        trades, looked = trade_kernels.trade(
-            first,
-            order,
-            classes,
-            machine,
-            self.believed[start:],
-            self.model,
-            self.free,
-            self.readings,
-            budget,
-        )
-        self._touch_moved(before, machine)
+        before = movable.machine.copy()
+        trades, looked = trade_kernels.trade(movable, self.model, self._load(), budget)
+        self._touch_moved(before, movable.machine)
         return int(trades), int(looked)
 
-    def _movable_by_class(self, start: int) -> tuple[IntArray, IntArray, IntArray]:
-        """Tasks from ``start`` on: ``order[first[k]:first[k + 1]]`` are of ``classes[k]``: first, order, classes."""
+    def _load(self) -> kernels.MachineLoad:
+        return kernels.MachineLoad(self.free, self.readings)
+
+    def _movable_by_class(self, start: int) -> trade_kernels.PlacementsByClass:
+        """The tasks from ``start`` on that may move; their machines and costs are those of this state."""
         of = self.task_class[start:]
         order = np.argsort(of, kind="stable")
         if self.relations:
@@ -237,7 +224,9 @@ class BulkRoundState:
             bound = [c for c in np.unique(of).tolist() if self.relations.concerns(c)]
             order = order[~np.isin(of[order], bound)]
         classes, first = np.unique(of[order], return_index=True)
-        return np.append(first, len(order)), order, classes
+        return trade_kernels.PlacementsByClass(
+            np.append(first, len(order)), order, classes, self.machine[start:], self.believed[start:]
+        )
 
     def displace(self, start: int, candidates: CandidateIndex, budget: int) -> tuple[int, int]:
         """Tasks that should not be on one machine go to full ones, from which others move; how many found room, and places
@@ -246,25 +235,14 @@ class BulkRoundState:
         model = self.model
         of_round = np.array([feature.of_round for feature in self.cluster.features], dtype=np.bool_)
         spread = (model.coefficients * model.effects)[:, of_round].sum(axis=1) * model.scale
-        first, order, classes = self._movable_by_class(start)
+        movable = self._movable_by_class(start)
+        classes = movable.classes
         if not spread[classes].any() or len(classes) < 2 or len(classes) * len(self.free) > budget:
             return 0, 0
-        machine = self.machine[start:]
-        before = machine.copy()
-        made, looked = trade_kernels.displace(
-            first,
-            order,
-            classes,
-            spread,
-            machine,
-            self.believed[start:],
-            candidates.rows[~self.barred[candidates.rows]],
-            model,
-            self.free,
-            self.readings,
-            budget,
-        )
-        self._touch_moved(before, machine)
+        before = movable.machine.copy()
+        open_rows = candidates.rows[~self.barred[candidates.rows]]
+        made, looked = trade_kernels.displace(movable, spread, open_rows, model, self._load(), budget)
+        self._touch_moved(before, movable.machine)
         return int(made), int(looked)
 
     def give_back(self, start: int, waiting: Waiting) -> None:
@@ -429,7 +407,13 @@ class BulkRoundState:
         if not most:
             return 0
         placed = packing_kernels.pack(
-            order, wanted, limit, first, rows, self.barred, self.model, self.free, self.readings, most
+            order,
+            wanted,
+            limit,
+            packing_kernels.GroupMachines(first, rows, self.barred),
+            self.model,
+            self._load(),
+            most,
         )
         self._add(*placed)
         return len(placed[0])

@@ -6,14 +6,41 @@ of a on m and one of b on k gain ``d(k) - d(m)`` by trading, so the best partner
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from flowsched.pricing.linear.kernels import LEAST_GAIN, MANY, Model, cost_beside, place_cost, prices_at, put, takes
+from flowsched.pricing.linear.kernels import (
+    LEAST_GAIN,
+    MANY,
+    MachineLoad,
+    Model,
+    cost_beside,
+    place_cost,
+    prices_at,
+    put,
+    takes,
+)
 from flowsched.scale.compiled import borrowing, compiled
 from flowsched.support.arrays import FloatArray, IntArray
 
 TRIES = 16
 """Places without room that are looked at for a task that should go elsewhere."""
+
+
+class PlacementsByClass(NamedTuple):
+    """Placements that may change: ``order[first[i]:first[i + 1]]`` are those of ``classes[i]``."""
+
+    first: IntArray
+    """[classes + 1]"""
+    order: IntArray
+    """Positions in the arrays of placements."""
+    classes: IntArray
+    """[classes] number of each in the model."""
+    machine: IntArray
+    """[placements] row: changed in place."""
+    cost: FloatArray
+    """[placements] becomes what each pays beside all others."""
 
 
 @borrowing
@@ -47,21 +74,10 @@ def differences(
 
 
 @compiled
-def trade(
-    first: IntArray,
-    order: IntArray,
-    classes: IntArray,
-    machine: IntArray,
-    cost: FloatArray,
-    model: Model,
-    free: IntArray,
-    readings: IntArray,
-    budget: int,
-) -> tuple[int, int]:
-    """Go through all pairs of classes once; trades made and places looked at.
-
-    ``order[first[i]:first[i + 1]]`` are the placements of ``classes[i]``. ``cost`` becomes what each pays beside all others.
-    """
+def trade(placements: PlacementsByClass, model: Model, load: MachineLoad, budget: int) -> tuple[int, int]:
+    """Go through all pairs of classes once; trades made and places looked at, about ``budget`` at most."""
+    first, order, classes, machine, cost = placements
+    free, readings = load.free, load.readings
     trades = 0
     looked = 0
     of_here, of_there = np.empty(len(order)), np.empty(len(order))
@@ -147,16 +163,11 @@ def cheapest(rows: IntArray, c: int, model: Model, free: IntArray, readings: Int
 
 @compiled
 def displace(
-    first: IntArray,
-    order: IntArray,
-    classes: IntArray,
+    placements: PlacementsByClass,
     spread: FloatArray,
-    machine: IntArray,
-    cost: FloatArray,
     rows: IntArray,
     model: Model,
-    free: IntArray,
-    readings: IntArray,
+    load: MachineLoad,
     budget: int,
 ) -> tuple[int, int]:
     """Let tasks that should not be on one machine go to one that is full, from which tasks of one other class move away.
@@ -166,6 +177,8 @@ def displace(
     one of the class, 0 for those that may share a machine; ``rows``: machines that take tasks. Other arguments as for
     ``trade``. Returns tasks that found room and machines looked at.
     """
+    first, order, classes, machine, cost = placements
+    free, readings = load.free, load.readings
     made = 0
     looked = 0
     there = np.zeros((len(classes), len(free)), dtype=np.int64)

@@ -116,16 +116,17 @@ def test_full_machines_are_looked_through_once_where_their_tasks_can_go_nowhere(
     readings[0] = 2
 
     made, looked = trade_kernels.displace(
-        np.array([0, 2, len(machine)]),
-        np.arange(len(machine)),
-        np.arange(2),
+        trade_kernels.PlacementsByClass(
+            np.array([0, 2, len(machine)]),
+            np.arange(len(machine)),
+            np.arange(2),
+            machine,
+            np.zeros(len(machine)),
+        ),
         np.array([1.0, 0.0]),
-        machine,
-        np.zeros(len(machine)),
         np.arange(machines),
         model,
-        free,
-        readings,
+        kernels.MachineLoad(free, readings),
         10_000,
     )
 

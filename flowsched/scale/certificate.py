@@ -144,30 +144,14 @@ class Evidence:
         what that adds to the rent, whatever tasks come.
         """
         want = np.zeros(len(pi))
-        alpha, crowding, tangents, equal = self.crowding
-        total = bound_kernels.dual_value(
-            pi,
-            self.counts,
-            rows,
-            self.model,
-            self.free,
-            self.readings,
-            self.tier_of,
-            self.largest,
-            self.unit,
-            self.units,
-            alpha,
-            equal,
-            crowding,
-            tangents,
-            want,
-            shown,
-        )
+        tasks = bound_kernels.BoundTasks(self.counts, self.tier_of, self.units, self.largest, self.unit)
+        load = kernels.MachineLoad(self.free, self.readings)
+        total = bound_kernels.dual_value(pi, tasks, rows, self.model, load, self.crowding, want, shown)
         return total, want
 
     @cached_property
-    def crowding(self) -> tuple[FloatArray, FloatArray, FloatArray, float]:
-        """Alpha by class, the factor by kind, where tangents touch, and the one alpha where all that are not 0 are equal."""
+    def crowding(self) -> bound_kernels.Crowding:
+        """What the tasks that wait cost each other at least."""
         model = self.model
         present = np.flatnonzero(self.counts)
         alpha = np.zeros(len(self.counts))
@@ -176,7 +160,7 @@ class Evidence:
         coefficients = model.coefficients[present]
         acting: BoolArray = np.any(coefficients > 0.0, axis=0) & np.any(effects > 0.0, axis=0)
         if not acting.any() or not len(factor):
-            return alpha, factor, np.zeros(0), 0.0
+            return bound_kernels.Crowding(alpha, factor, np.zeros(0), 0.0)
         # Tasks that no count has together meet at the price of the others alone, so all counts together may bound less than
         # one of them, or than none. What is left out only makes a plan look cheaper.
         counts = np.flatnonzero(acting & self.of_round)
@@ -191,11 +175,11 @@ class Evidence:
         # Of those that wait only: a sum over all classes would depend on how many others there are, in its last digit.
         mean = float(alpha[present] @ tasks) / max(1, int(self.counts.sum()))
         if not mean:
-            return alpha, factor, np.zeros(0), 0.0
+            return bound_kernels.Crowding(alpha, factor, np.zeros(0), 0.0)
         # Where factors differ between features the least one bounds them all.
         different = np.unique(alpha[alpha > 0.0])
         equal = float(different[0]) if len(different) == 1 else 0.0
-        return alpha, model.factors[:, acting].min(axis=1), mean * np.array(TANGENTS), equal
+        return bound_kernels.Crowding(alpha, model.factors[:, acting].min(axis=1), mean * np.array(TANGENTS), equal)
 
     @cached_property
     def place_code(self) -> IntArray:

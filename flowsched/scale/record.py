@@ -166,7 +166,7 @@ def _plain_dual(evidence: Evidence, prices: FloatArray, rows: IntArray) -> dict[
     units = max(0, int(evidence.free[rows, CPU].max(initial=0))) // unit
     pi = np.zeros(len(evidence.counts))
     pi[classes] = prices
-    alpha, crowding, _, _ = evidence.crowding
+    alpha, crowding = evidence.crowding.alpha, evidence.crowding.factor
     may_take: BoolArray = np.isin(rows, evidence.rows)  # whether the bound counts a machine's rent
     shown = np.zeros((len(rows), 2))
     evidence.rent(pi, rows, shown)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.pricing.linear.kernels import Model
+from flowsched.pricing.linear.kernels import MachineLoad, Model
 from flowsched.scale import room_kernels
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -79,19 +79,22 @@ class RoomSearch:
         who, target, gain, plan = room_kernels.make_room(
             c,
             worth,
-            np.flatnonzero(rows),
-            _NONE if quota is None else quota.most,
-            _NONE if quota is None else quota.group_of,
-            self._first,
-            self._class,
-            (weight if least_gain is None else least_gain)[self._order],
-            weight[self._order],
-            self._gone[self._order],
+            room_kernels.RoomPlaces(
+                np.flatnonzero(rows),
+                self._open,
+                _NONE if quota is None else quota.most,
+                _NONE if quota is None else quota.group_of,
+            ),
+            room_kernels.LeavingTasks(
+                self._first,
+                self._class,
+                (weight if least_gain is None else least_gain)[self._order],
+                weight[self._order],
+                self._gone[self._order],
+            ),
             least_gain is None,
-            self._open,
             self._model,
-            self._free,
-            self._readings,
+            MachineLoad(self._free, self._readings),
             min(most, len(worth) + self._size),
         )
         who[who >= 0] = self._order[who[who >= 0]]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from flowsched.pricing.linear.kernels import Model, cost_beside, place_cost, put, takes
+from flowsched.pricing.linear.kernels import MachineLoad, Model, cost_beside, place_cost, put, takes
 from flowsched.scale.compiled import borrowing, compiled
 from flowsched.scale.move_kernels import LEAST_NET
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -13,6 +15,34 @@ NODES = 64
 """Nodes of the search for who makes room on a machine; up to some ten candidates that is the optimum."""
 MISSES = 16
 """Plans for a class that turn out not to pay, after which no further one is tried."""
+
+
+class LeavingTasks(NamedTuple):
+    """Running tasks that may go, by machine: ``first[m]`` to ``first[m + 1]`` are on machine m."""
+
+    first: IntArray
+    """[machines + 1]"""
+    task_class: IntArray
+    """[tasks]"""
+    least_gain: FloatArray
+    """[tasks] what a move must bring."""
+    weight: FloatArray
+    """[tasks] what its going costs; infinity: it stays."""
+    gone: BoolArray
+    """[tasks] whether it has gone: set as steps are made."""
+
+
+class RoomPlaces(NamedTuple):
+    """Where tasks of one class may come."""
+
+    rows: IntArray
+    """Machines that are looked at."""
+    open: BoolArray
+    """[machines] which take a task."""
+    quota: IntArray
+    """[groups] most tasks that come to the machines of each: counted down; an array of no groups sets no limits."""
+    group_of: IntArray
+    """[machines] -1: none comes. Not read where there are no limits."""
 
 
 @borrowing
@@ -43,24 +73,20 @@ def shortage(m: int, c: int, model: Model, free: IntArray, readings: IntArray) -
 def least_set(
     c: int,
     m: int,
-    first: int,
-    last: int,
-    task_class: IntArray,
-    gone: BoolArray,
-    weight: FloatArray,
+    tasks: LeavingTasks,
     model: Model,
-    free: IntArray,
-    readings: IntArray,
+    load: MachineLoad,
     pick: BoolArray,
 ) -> float:
     """The cheapest tasks of machine m whose going lets one task of class c in; what they weigh, infinite if none do.
 
-    Tasks ``first`` to ``last`` are on the machine; ``pick`` says which of them go: none that could stay. Branch and bound
-    over tasks in the order of weight by use, from a greedy start; best of what ``NODES`` nodes find, which is the optimum
-    unless they run out.
+    ``pick`` [tasks] says which of them go: none that could stay. Branch and bound over tasks in the order of weight by use,
+    from a greedy start; best of what ``NODES`` nodes find, which is the optimum unless they run out.
     """
+    first, last = tasks.first[m], tasks.first[m + 1]
+    task_class, weight, gone = tasks.task_class, tasks.weight, tasks.gone
     pick[first:last] = False
-    need = shortage(m, c, model, free, readings)
+    need = shortage(m, c, model, load.free, load.readings)
     dims = len(need)
     short = 0
     for j in range(dims):
@@ -68,6 +94,7 @@ def least_set(
             short += 1
     if short == 0:
         return 0.0
+    # Tasks that free anything of what is short, in the order of weight by use.
     order = np.empty(last - first, dtype=np.int64)
     ratio = np.empty(last - first)
     n = 0
@@ -89,6 +116,7 @@ def least_set(
         ratio[i] = value
         order[i] = p
         n += 1
+    # A greedy start: every task that is still of use, less those that turn out not to be needed.
     left = need.copy()
     best = 0.0
     for i in range(n):
@@ -106,7 +134,7 @@ def least_set(
             pick[first:last] = False
             return np.inf
     best = prune(order, n, task_class, weight, model, need, left, pick)
-
+    # Branch and bound: with the i-th task or without it.
     choice = np.zeros(n, dtype=np.int64)
     left = need.copy()
     spent = 0.0
@@ -201,29 +229,26 @@ def cheapest_target(m: int, c: int, open_: BoolArray, model: Model, free: IntArr
 def make_room(
     c: int,
     worth: FloatArray,
-    rows: IntArray,
-    quota: IntArray,
-    group_of: IntArray,
-    first: IntArray,
-    task_class: IntArray,
-    least_gain: FloatArray,
-    weight: FloatArray,
-    gone: BoolArray,
+    places: RoomPlaces,
+    tasks: LeavingTasks,
     evict: bool,
-    open_: BoolArray,
     model: Model,
-    free: IntArray,
-    readings: IntArray,
+    load: MachineLoad,
     most: int,
 ) -> tuple[IntArray, IntArray, FloatArray, IntArray]:
     """Let tasks of class c in, one after the other, each where that costs least, in ``most`` steps at most.
 
-    ``worth[k]``: what leaving the k-th one costs. Tasks on machine m are ``first[m]`` to ``first[m + 1]``; those that go
-    are evicted, or find the cheapest other place, one after the other. A plan that does not pay is not carried out, and
-    after ``MISSES`` of them no further one is tried. ``quota[g]``: most that come to machines of group g; an empty array
-    sets no such limit. Returns by step: position of the task that goes with its target (-1: it waits again), then -1 - k
-    for the task that comes; what each brings; and k for all of them.
+    ``worth[k]``: what leaving the k-th one costs. Tasks that go wait again (``evict``), or find the cheapest other place,
+    one after the other. A plan that does not pay is not carried out, and after ``MISSES`` of them no further one is tried.
+    Returns by step: position of the task that goes with its target (-1: it waits again), then -1 - k for the task that
+    comes; what each brings; and k for all of them.
+
+    Three phases for each task that comes: the machine where it costs least with all that goes for it; those tasks go, one
+    after the other; and the plan stands if it pays, or is undone.
     """
+    rows, open_, quota, group_of = places.rows, places.open, places.quota, places.group_of
+    first, task_class, least_gain, weight, gone = tasks
+    free, readings = load.free, load.readings
     who, target, plan = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)
     gains = np.empty(most)
     limited = len(quota) > 0
@@ -234,9 +259,7 @@ def make_room(
         m = rows[i]
         index[m] = i
         if open_[m]:
-            scores[i] = place_cost(m, c, model, readings) + least_set(
-                c, m, first[m], first[m + 1], task_class, gone, weight, model, free, readings, pick
-            )
+            scores[i] = place_cost(m, c, model, readings) + least_set(c, m, tasks, model, load, pick)
     end = 0
     k = 0
     missed = 0
@@ -248,7 +271,8 @@ def make_room(
         if limited and (group_of[m] < 0 or quota[group_of[m]] <= 0):
             scores[i] = np.inf
             continue
-        least_set(c, m, first[m], first[m + 1], task_class, gone, weight, model, free, readings, pick)
+        least_set(c, m, tasks, model, load, pick)
+        # The tasks that make room go.
         step = end
         paid = 0.0
         good = True
@@ -275,6 +299,7 @@ def make_room(
                 paid += least_gain[p] - gains[step]
                 put(t, v, 1, model, free, readings)
             step += 1
+        # The plan stands if it pays.
         cost = place_cost(m, c, model, readings)
         good = good and step < len(who) and takes(m, c, free, readings, model.limits, model.demands, model.effects)
         good = good and (cost <= worth[k] if evict else worth[k] - cost - paid > LEAST_NET)
@@ -299,9 +324,7 @@ def make_room(
                 gone[who[j]] = True
             t = target[j]
             if t >= 0 and index[t] >= 0 and open_[t]:
-                scores[index[t]] = place_cost(t, c, model, readings) + least_set(
-                    c, t, first[t], first[t + 1], task_class, gone, weight, model, free, readings, pick
-                )
+                scores[index[t]] = place_cost(t, c, model, readings) + least_set(c, t, tasks, model, load, pick)
         end = step + 1
         k += 1
     return who[:end], target[:end], gains[:end], plan[:end]

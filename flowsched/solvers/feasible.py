@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,31 @@ _WORK = 300
 _COARSER = 2
 """Most coarser grids, 8 times each; after the last one the rest of the supply takes the shortest way."""
 _UNREACHED = 1 << 62
+
+
+class _FlowState(NamedTuple):
+    """A network with a flow and prices, as compiled code takes it; ``price``, ``flow`` and ``excess`` change in place."""
+
+    tails: IntArray
+    """[arcs]"""
+    heads: IntArray
+    """[arcs]"""
+    capacities: IntArray
+    """[arcs]"""
+    costs: IntArray
+    """[arcs] of one unit, in steps of the grid."""
+    price: IntArray
+    """[nodes]"""
+    flow: IntArray
+    """[arcs]"""
+    excess: IntArray
+    """[nodes] supply that has still to go; below 0: demand that is not met."""
+    starts: IntArray
+    """[nodes] a node's first entry in ``order``,"""
+    ends: IntArray
+    """[nodes] and the one after its last."""
+    order: IntArray
+    """[2 arcs] the arcs of each node, counted on from the arcs for backward ones."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +86,11 @@ def quick_flow(network: Network) -> QuickFlow:
         np.subtract.at(excess, tails, flow)
         np.add.at(excess, heads, flow)
         work = np.zeros(1, dtype=np.int64)
-        state = tails, heads, capacities, costs, price, flow, excess, starts, ends, order
-        _raise_prices(*state, budget, work)
+        state = _FlowState(tails, heads, capacities, costs, price, flow, excess, starts, ends, order)
+        _raise_prices(state, budget, work)
         bounds.append(_bound(network, price, grid))
         if work[0] < budget or attempt == _COARSER:
-            unserved = int(_route(*state, False, work))
+            unserved = int(_route(state, False, work))
             break
         grid *= 8
     return QuickFlow(flow, unserved, max(bounds))
@@ -145,11 +170,9 @@ def _distances(tails: Any, heads: Any, capacities: Any, costs: Any, supplies: An
 
 
 @compiled
-def _route(
-    tails: Any, heads: Any, capacities: Any, costs: Any, price: Any, flow: Any, excess: Any, starts: Any, ends: Any,
-    order: Any, tight: Any, work: Any,
-) -> Any:  # fmt: skip
+def _route(state: _FlowState, tight: bool, work: IntArray) -> int:
     """Send excess to deficits, along arcs that are tight at these prices only or along any; what is left over."""
+    tails, heads, capacities, costs, price, flow, excess, starts, ends, order = state
     nodes, arcs = len(excess), len(tails)
     level = np.empty(nodes, np.int64)
     queue = np.empty(nodes, np.int64)
@@ -249,15 +272,13 @@ def _route(
 
 
 @compiled
-def _raise_prices(
-    tails: Any, heads: Any, capacities: Any, costs: Any, price: Any, flow: Any, excess: Any, starts: Any, ends: Any,
-    order: Any, budget: Any, work: Any,
-) -> Any:  # fmt: skip
+def _raise_prices(state: _FlowState, budget: int, work: IntArray) -> None:
     """Send excess along tight arcs, and make more of them tight, until nothing is left or the budget of work is used up."""
+    tails, heads, capacities, costs, price, flow, excess, starts, ends, order = state
     nodes, arcs = len(excess), len(tails)
     distance = np.empty(nodes, np.int64)
     while work[0] < budget:
-        if _route(tails, heads, capacities, costs, price, flow, excess, starts, ends, order, True, work) == 0:
+        if _route(state, True, work) == 0:
             return
         # Distances from all excess together, as far as the nearest deficit (Dijkstra).
         distance[:] = _UNREACHED

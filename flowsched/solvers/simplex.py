@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flowsched.network.network import IntArray, Network
 from flowsched.solvers.feasible import stopped
@@ -53,6 +54,42 @@ class SimplexSolver:
         return stopped(network, self.name, time_limit_s or 0.0, flow)
 
 
+class _TreeArrays(NamedTuple):
+    """A spanning tree as compiled code takes it, changed in place. The last node is the root; the last arcs lead to it.
+
+    Children of a node are a list, linked both ways, that begins at ``child``; -1 ends it.
+    """
+
+    tails: IntArray
+    """[arcs]"""
+    heads: IntArray
+    """[arcs]"""
+    capacities: IntArray
+    """[arcs]"""
+    costs: IntArray
+    """[arcs] of one unit."""
+    flow: IntArray
+    """[arcs]"""
+    state: NDArray[np.int8]
+    """[arcs] 1: empty, 0: in the tree, -1: full."""
+    potentials: IntArray
+    """[nodes]"""
+    parent: IntArray
+    """[nodes] -1: the root."""
+    arc: IntArray
+    """[nodes] the arc to its parent; -1: the root."""
+    depth: IntArray
+    """[nodes] arcs to the root."""
+    child: IntArray
+    """[nodes] the first child."""
+    following: IntArray
+    """[nodes] the next child of its parent."""
+    previous: IntArray
+    """[nodes] the one before."""
+    place: IntArray
+    """[1] the arc where the next search for one that pays begins."""
+
+
 class SpanningTree:
     """A network with a spanning tree that is being improved; the last node is the artificial root.
 
@@ -69,20 +106,17 @@ class SpanningTree:
         tails, heads = network.tails[self._order], network.heads[self._order]
         self._flow = np.concatenate([np.zeros(m, dtype=np.int64), np.abs(network.supplies)])
         self._potentials = np.concatenate([np.where(up, 0, artificial_cost), [0]])
-        # As `_pivot` takes them.
-        self._tree = (
+        self._tree = _TreeArrays(
             np.concatenate([tails, np.where(up, nodes, n)]),
             np.concatenate([heads, np.where(up, n, nodes)]),
             np.concatenate([network.capacities[self._order], np.full(n, np.iinfo(np.int64).max)]),
             np.concatenate([network.unit_costs[self._order], np.where(up, 0, artificial_cost)]),
             self._flow,
-            # 1: empty, 0: in the tree, -1: full.
             np.concatenate([np.ones(m, dtype=np.int8), np.zeros(n, dtype=np.int8)]),
             self._potentials,
             np.append(np.full(n, n), -1),
             np.append(m + nodes, -1),
             np.append(np.ones(n, dtype=np.int64), 0),
-            # Children of a node are a list, linked both ways; it begins at `child`.
             np.append(np.full(n, -1), 0 if n else -1),
             np.append(np.where(nodes + 1 < n, nodes + 1, -1), -1),
             np.append(nodes - 1, -1),
@@ -98,7 +132,7 @@ class SpanningTree:
 
     def pivot(self, work: int) -> bool:
         """Improve the tree by about so much work (arcs and nodes looked at); whether it is optimal."""
-        used, done = _pivot(*self._tree, self._arcs, work)
+        used, done = _pivot(self._tree, self._arcs, work)
         self.work += int(used)
         return bool(done)
 
@@ -130,11 +164,14 @@ def spread(arcs: int) -> IntArray:
 
 
 @compiled
-def _pivot(
-    tails: Any, heads: Any, capacities: Any, costs: Any, flow: Any, state: Any, potentials: Any, parent: Any, arc: Any,
-    depth: Any, child: Any, following: Any, previous: Any, place: Any, arcs: Any, budget: Any,
-) -> Any:  # fmt: skip
-    """Pivots until the tree is optimal or the budget is used up; (work done, whether it is optimal)."""
+def _pivot(tree: _TreeArrays, arcs: int, budget: int) -> tuple[int, bool]:
+    """Pivots until the tree is optimal or the ``budget`` is used up; (work done, whether it is optimal).
+
+    ``arcs``: the network's own, which may enter the tree.
+    """
+    tails, heads, capacities, costs, flow, state, potentials, parent, arc, depth, child, following, previous, place = (
+        tree
+    )
     block = max(10, int(np.sqrt(arcs)))
     stack = np.empty(len(parent), np.int64)
     work = 0

@@ -15,7 +15,7 @@ from flowsched.pricing.forecast_kernel import PriceSettings, penalty_of
 from flowsched.support.arrays import FloatArray, IntArray
 from flowsched_models.compiled import compiler
 
-compiled = compiler([Path(__file__)])
+compiled = compiler([Path(__file__), Path(__file__).with_name("forecast_kernel.py")])
 
 # Columns of a task that runs: seconds of work left on its machine alone, of them first on one core, cores and MiB that it
 # requests, cores that it keeps busy alone (on average, and after its serial part), cost of a second of delay, pressure on

@@ -61,6 +61,14 @@ def test_no_pods_that_cpu_and_memory_have_room_for_take_more_than_there_is(data:
             assert used[name] <= free[which, COLUMNS[name]]
 
 
+def test_a_quotient_that_is_rounded_down_hides_no_shortage() -> None:
+    """35 / (7 / 3) is 14.999..., and five pods take 15."""
+    asked: list[ClassInput] = [Kind({"cpu": 7, "disk": 3}, ("a", "b", "c", "d", "e"))]  # type: ignore[list-item]
+    largest = np.array([[35, 0, 0, 15]], np.int64)
+    assert scarce_resources(asked, largest - [[0, 0, 0, 1]], largest, COLUMNS) == ["disk"]
+    assert scarce_resources(asked, largest, largest, COLUMNS) == []
+
+
 @pytest.mark.parametrize(("places", "more"), [("1", 0), ("2", 1), ("110", 3)])
 def test_places_for_pods_are_counted_where_they_run_out_before_cpu(places: str, more: int) -> None:
     running = scheduler(node("few", "16", pods=places))

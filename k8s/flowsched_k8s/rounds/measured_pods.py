@@ -30,6 +30,7 @@ from flowsched_models.runtime import HostFactory
 _MIB = 1 << 20
 _OWN_FIELDS = ("cpu", "memory")
 """Resources that a machine and a task have a field for."""
+_ROUNDED_UP = 1.0 + 1e-9
 _ALL_WAIT = re.compile(r"task group .*: (?P<number>\d+) of \d+ (?P<what>are there|could start now); all wait")
 """What the engine says of a group that does not start."""
 
@@ -359,7 +360,8 @@ def scarce_resources(
             if least := min(c.needs.get(field_, 0) / c.needs[resource] for c in asked):
                 # So much of the resource goes with all CPU, or memory, that the node has.
                 most = np.minimum(most, column(largest, field_) / least)
-        return bool((column(free, resource) < np.floor(most)).any())
+        # A quotient may be rounded to below the whole number that it is.
+        return bool((column(free, resource) < np.floor(most * _ROUNDED_UP)).any())
 
     return sorted(filter(runs_out, asking))
 

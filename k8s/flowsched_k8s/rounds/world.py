@@ -188,7 +188,7 @@ class WorldBuilder:
         exported snapshot has them, so that both decide on the same.
         """
         cache = self._cache
-        for name in cache.changed_since(self._revision):
+        for name in tuple(cache.changed_since(self._revision)):
             self._known.pop(name, None)
             if (at := self._at.get(name)) is not None and cache.fleet.order() is self._order:
                 self._views[at] = self._view(name, now_s)

@@ -17,8 +17,7 @@ from flowsched.cluster.compaction import View
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import MILLI
 from flowsched.pricing.arrival import Arrival, Colocation
-from flowsched.pricing.forecast_cache import Forecast, ForecastCache
-from flowsched.pricing.forecast_kernel import (
+from flowsched.pricing.forecast_arrays import (
     ELAPSED_S,
     IMPORTANCE,
     JOB_NUMBERS,
@@ -30,9 +29,9 @@ from flowsched.pricing.forecast_kernel import (
     MachineJobs,
     OneMachine,
     PriceSettings,
-    base_costs,
-    colocation_costs,
 )
+from flowsched.pricing.forecast_cache import Forecast, ForecastCache
+from flowsched.pricing.forecast_kernel import base_costs, colocation_costs
 from flowsched.pricing.goals import Goals
 from flowsched.pricing.spread_prices import SPREADING, SpreadPrices
 from flowsched.pricing.utility import penalties

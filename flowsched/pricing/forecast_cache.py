@@ -17,8 +17,8 @@ from flowsched.cluster.settings import WORTH, Settings
 from flowsched.cluster.snapshot import MILLI, Task
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.device_prices import DevicePrices
-from flowsched.pricing.forecast_kernel import CORES as JOB_CORES
-from flowsched.pricing.forecast_kernel import DONE, JOB_NUMBERS, LONG_RUNNING, MEMORY_MIB, READY_S, SCALE
+from flowsched.pricing.forecast_arrays import CORES as JOB_CORES
+from flowsched.pricing.forecast_arrays import DONE, JOB_NUMBERS, LONG_RUNNING, MEMORY_MIB, READY_S, SCALE
 from flowsched.pricing.gpu_prices import GpuMemory, GpuPrices, concerns_devices
 from flowsched.pricing.topology_prices import SetMemory, TopologyPrices
 from flowsched.relations.relation import MACHINE, RelationKind

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from flowsched.pricing.forecast_kernel import PriceSettings, penalty_of
+from flowsched.pricing.forecast_arrays import PriceSettings
+from flowsched.pricing.forecast_kernel import penalty_of
 from flowsched.support.arrays import FloatArray, IntArray
 from flowsched_models.compiled import compiler
 
-compiled = compiler([Path(__file__), Path(__file__).with_name("forecast_kernel.py")])
+_SOURCES = ("sharing_kernel.py", "forecast_kernel.py", "forecast_arrays.py")
+compiled = compiler([Path(__file__).with_name(name) for name in _SOURCES])
 
 # Columns of a task that runs: seconds of work left on its machine alone, of them first on one core, cores and MiB that it
 # requests, cores that it keeps busy alone (on average, and after its serial part), cost of a second of delay, pressure on

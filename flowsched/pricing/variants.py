@@ -11,8 +11,7 @@ from flowsched.cluster.gpus import use_of
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import MILLI
 from flowsched.pricing.arrival import Arrival
-from flowsched.pricing.forecast_cache import ForecastCache
-from flowsched.pricing.forecast_kernel import (
+from flowsched.pricing.forecast_arrays import (
     CORES,
     DELAY_NOW_S,
     DONE,
@@ -25,6 +24,7 @@ from flowsched.pricing.forecast_kernel import (
     VARIANT_NUMBERS,
     VariantArrays,
 )
+from flowsched.pricing.forecast_cache import ForecastCache
 from flowsched.pricing.goals import Goals
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 from flowsched_models.gpu_profile import NO_GPU_PROFILE

@@ -14,7 +14,7 @@ import numpy as np
 from flowsched.cluster.snapshot import MILLI
 from flowsched.pricing.arrival import Colocation
 from flowsched.pricing.flow_prices import FlowPrices
-from flowsched.pricing.forecast_kernel import (
+from flowsched.pricing.forecast_arrays import (
     CORES,
     DELAY_NOW_S,
     ELAPSED_S,
@@ -27,8 +27,8 @@ from flowsched.pricing.forecast_kernel import (
     MachineForecasts,
     MachineJobs,
     PlannedMachines,
-    base_costs,
 )
+from flowsched.pricing.forecast_kernel import base_costs
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 _Numbers = TypeVar("_Numbers", IntArray, FloatArray)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.settings import AUTO, PACK, Settings
 from flowsched.cluster.snapshot import MILLI, Task
-from flowsched.pricing.forecast_kernel import LONG_RUNNING
+from flowsched.pricing.forecast_arrays import LONG_RUNNING
 from flowsched.round.machine_states import MachineStates
 from flowsched.round.options import ClassOptions
 from flowsched.support.arrays import FloatArray, IntArray

@@ -299,7 +299,7 @@ class Plane:
             extensions = f"extendedKeyUsage=serverAuth\nsubjectAltName={names},IP:{SERVICE_ADDRESS}\n"
             self.certificate("apiserver", "/CN=kube-apiserver", extensions)
 
-        client, peer, secure, scheduler = free_ports(4)
+        client, peer, secure, scheduler, kwok = free_ports(5)
         server, etcd = f"https://127.0.0.1:{secure}", f"http://127.0.0.1:{client}"
         self.state = {"server": server, "etcd": etcd, "processes": {}, "times": {}}
         for who in IDENTITIES:
@@ -320,7 +320,7 @@ class Plane:
             ),
             "kube-scheduler": lambda: self._start_scheduler(scheduler, scheduler_qps, gates, scheduler_scores),
             "kube-controller-manager": lambda: self._start_controllers(run, gates),
-            "kwok": self._start_kwok,
+            "kwok": lambda: self._start_kwok(f"127.0.0.1:{kwok}"),
         }
         for name, start in starts.items():
             if name in BASE or name in parts:
@@ -535,7 +535,7 @@ class Plane:
         ]
         self._launch("kube-controller-manager", flags)
 
-    def _start_kwok(self) -> None:
+    def _start_kwok(self, address: str) -> None:
         config = self.dir / "kwok.yaml"
         options = "options: {podPlayStageParallelism: 16, nodePlayStageParallelism: 16}"
         head = f"kind: KwokConfiguration\napiVersion: config.kwok.x-k8s.io/v1alpha1\n{options}\n---\n"
@@ -547,8 +547,10 @@ class Plane:
             "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
             # With leases, pods stay unmanaged for as long as the lease of an earlier run lives.
             "--node-lease-duration-seconds=0",
+            f"--server-address={address}",
         ]
-        self._launch("kwok", flags, {"KWOK_WORKDIR": str(self.dir / "kwok")})
+        environment = {"KWOK_WORKDIR": str(self.dir / "kwok")}
+        self._launch("kwok", flags, environment, ready=f"http://{address}/readyz")
 
     def _launch(self, name: str, argv: list[str], env: dict[str, str] | None = None, ready: str = "") -> None:
         """Start a program and wait until its URL answers, where it has one."""

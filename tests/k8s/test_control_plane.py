@@ -114,7 +114,11 @@ def test_bound_pods_run_and_end(space: Space) -> None:
     space.make_pod("job", annotations={"flowsched.test/run-for": "10ms"})
     target = {"kind": "Node", "name": node}
     space.admin.post(f"{space.pods_path}/job/binding", {"metadata": {"name": "job"}, "target": target})
-    wait_for(lambda: space.pod("job")["status"]["phase"] == "Succeeded", "the pod to end")
+    try:
+        wait_for(lambda: space.pod("job")["status"]["phase"] == "Succeeded", "the pod to end")
+    except AssertionError as error:
+        log = (space.plane.folder / "logs" / "kwok.log").read_text()
+        raise AssertionError(f"{error}; {space.pod('job')['status']}; the end of KWOK's log:\n{log[-3000:]}") from None
 
 
 def test_a_service_account_may_do_what_its_rules_say(space: Space) -> None:

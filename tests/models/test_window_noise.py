@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flowsched_models.profiles import load_catalogue
@@ -22,12 +22,19 @@ noises = st.builds(
 )
 
 
+NEXT_TO_NO_ERROR = WindowNoise(1.0, 1e-200, stalls=0.5, stall=1.0)
+"""Ratios to such an error are no floats when they are squared."""
+
+
 @given(noises, st.floats(0.1, 10.0), st.floats(1.0, 3.0))
+@example(NEXT_TO_NO_ERROR, 0.5, 1.0)
+@example(WindowNoise(1.0, 0.3, stalls=1.0, stall=0.3 / (20.0 * math.sqrt(2.0))), 0.99999999, 1.00000002)
 def test_fewer_windows_are_above_a_larger_factor(noise: WindowNoise, factor: float, more: float) -> None:
     assert 0.0 <= noise.share_above(factor * more) <= noise.share_above(factor) + 1e-12 <= 1.0 + 1e-12
 
 
 @given(noises, st.floats(0.01, 0.999))
+@example(NEXT_TO_NO_ERROR, 0.5)
 def test_a_quantile_is_the_least_factor_that_holds_its_share(noise: WindowNoise, share: float) -> None:
     factor = noise.quantile(share)
     assert noise.share_above(factor) <= 1.0 - share + 1e-9

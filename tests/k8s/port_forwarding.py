@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import struct
 import threading
 from collections.abc import Callable, Iterator
+from socket import SO_LINGER, SOL_SOCKET
 
 from aiohttp import WSMsgType, web
 
@@ -43,6 +45,20 @@ async def forwarded(request: web.Request, port: int, dialled: int) -> web.Stream
     finally:
         sending.cancel()
         writer.close()
+    return socket
+
+
+async def reset(request: web.Request, port: int) -> web.StreamResponse:
+    """Agree to forward a port, and reset the connection when the first bytes come."""
+    socket = web.WebSocketResponse(protocols=(PROTOCOL,), autoclose=False)
+    await socket.prepare(request)
+    for channel in (DATA, ERROR):
+        await socket.send_bytes(channel + port.to_bytes(2, "little"))
+    await socket.receive_bytes()
+    transport = request.transport
+    assert transport is not None
+    transport.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
     return socket
 
 

@@ -15,17 +15,19 @@ import pytest
 import yaml
 from aiohttp import web
 from certificates import Authority
-from port_forwarding import forwarded, served
+from port_forwarding import forwarded, reset, served
 
 from builders import machines, snapshot, task
 from flowsched import solve
 from flowsched.inspector.record_view import RecordView
 from flowsched.records.record_file import record_json
 from flowsched_k8s.names import PLACEMENT
+from flowsched_k8s.records import live_record
 from flowsched_k8s.records.live_record import fetch
 from flowsched_models.document import InputError
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/flowsched-system/leases/flowsched"
+RESET = b"reset"
 FORWARD = "/api/v1/namespaces/flowsched-system/pods/flowsched-0/portforward"
 RECORDS = "/debug/records"
 Answer = tuple[int, bytes]
@@ -88,6 +90,8 @@ class Api:
         """Of the API server."""
         self.shown.add(request.headers.get("Authorization") or common_name(request))
         status, body = self.answered(request)
+        if status == 101 and body == RESET:
+            return await reset(request, int(request.query["ports"]))
         if status == 101:
             return await forwarded(request, int(request.query["ports"]), self.leader)
         return web.Response(status=status, body=body)
@@ -238,10 +242,19 @@ def test_what_is_wrong_is_one_sentence(api: Api, change: Callable[[dict[str, Ans
 
 
 def test_a_port_on_which_nothing_answers(api: Api) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    api.leader = port
-    assert "it does not answer on port 8444: error forwarding port 8444 to pod: Connect call failed" in said(api, None)
+    with socket.socket() as taken:  # and kept, so that nothing else comes to listen there
+        taken.bind(("127.0.0.1", 0))
+        api.leader = taken.getsockname()[1]
+        told = said(api, None)
+    assert "it does not answer on port 8444: error forwarding port 8444 to pod: Connect call failed" in told
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_connection_that_is_reset_is_told_at_once(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not after the longest wait, and not by the traceback of a thread that died of it."""
+    monkeypatch.setattr(live_record, "TIMEOUT_S", 30.0)
+    api.answers[FORWARD] = 101, RESET
+    assert "it does not answer on port 8444: Remote end closed connection without response" in said(api, None)
 
 
 @pytest.mark.parametrize("way", ["token", "plug-in", "plug-in with a certificate", "certificate"])

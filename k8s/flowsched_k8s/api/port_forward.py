@@ -6,7 +6,9 @@ The official Python client speaks that protocol, with the same credentials as ev
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
+import functools
 import http.client
 import importlib
 import ssl
@@ -57,10 +59,10 @@ def _got(access: Access, namespace: str, pod: str, port: int, path: str, accept:
 
 
 def _forward(access: Access, namespace: str, pod: str, port: int) -> Any:
-    client, stream = (importlib.import_module(f"kubernetes.{part}") for part in ("client", "stream"))
+    client, portforward = importlib.import_module("kubernetes.client"), _portforward()
     api = client.CoreV1Api(client.ApiClient(_configuration(access)))
     try:
-        return stream.portforward(api.connect_get_namespaced_pod_portforward, pod, namespace, ports=str(port))
+        return portforward(api.connect_get_namespaced_pod_portforward, pod, namespace, ports=str(port))
     except client.ApiException as error:
         # It tells a refusal as text; the status and the body are in the fault below.
         refusal = error.__context__
@@ -68,6 +70,29 @@ def _forward(access: Access, namespace: str, pod: str, port: int) -> Any:
         if not status:
             raise SilentPortError(one_line(refusal or error)) from None
         raise NotForwardedError(Reply(status, body or b"")) from None
+
+
+@functools.cache
+def _portforward() -> Any:
+    """The official client's, whose thread also ends the sockets when the connection to the API server is cut.
+
+    Without that the thread dies with a traceback on stderr, and what reads from the sockets waits for its timeout.
+    """
+    stream, ws_client = (importlib.import_module(f"kubernetes.{part}") for part in ("stream", "stream.ws_client"))
+    proxy = ws_client.PortForward._proxy
+
+    def ending(forward: Any) -> None:
+        try:
+            proxy(forward)
+        except OSError:
+            # A reset, or an end of TLS without notice, also where it is told by the reply to a close.
+            for port in forward.local_ports.values():
+                with contextlib.suppress(OSError):
+                    port.python.sendall(port.data)
+                port.python.close()
+
+    ws_client.PortForward._proxy = ending
+    return stream.portforward
 
 
 def _configuration(access: Access) -> Any:

@@ -181,10 +181,11 @@ def test_a_run_that_is_stopped_reports_what_was_until_then(closed: bool) -> None
 
 
 def test_no_server_at_the_port_and_another_server_at_the_port() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
+    with socket.socket() as unused:  # and kept, so that nothing else comes to listen there
+        unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-    with pytest.raises(LoadError, match=f"nothing can be reached at 127.0.0.1:{port}: Connection refused"):
-        run_load(plan_for(port, (1.0, 1.0)))
+        with pytest.raises(LoadError, match=f"nothing can be reached at 127.0.0.1:{port}: Connection refused"):
+            run_load(plan_for(port, (1.0, 1.0)))
     with pytest.raises(LoadError, match="the host 'no such host' is not known"):
         run_load(plan_for(port, (1.0, 1.0), host="no such host"))
 

@@ -30,6 +30,7 @@ SCRIPT = Path(__file__).parents[2] / "k8s" / "control_plane" / "control_plane.py
 sys.path.append(str(SCRIPT.parent))  # scripts of their own, and no part of what is installed
 
 from control_plane import Plane as ScriptPlane  # noqa: E402
+from control_plane import free_ports as free_ports  # noqa: E402
 
 HOME = Path(tempfile.gettempdir()) / f"flowsched-planes-{os.getuid()}"
 """Planes lie here in folders named after the process that owns them, so that those of dead ones can be cleared."""

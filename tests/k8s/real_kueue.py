@@ -12,12 +12,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from plane import SCRIPT, Object, Plane, RefusedError, wait_for
+from plane import SCRIPT, Object, Plane, RefusedError, free_ports, wait_for
 
 FOLDER = SCRIPT.parent
-sys.path.append(str(FOLDER))  # scripts of their own, and no part of what is installed
-
-from control_plane import free_ports  # noqa: E402
 
 HOME = "kueue-system"
 SERVICE = "kueue-webhook-service"

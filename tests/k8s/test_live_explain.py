@@ -15,7 +15,7 @@ import pytest
 import yaml
 from certificates import Authority
 from click.testing import CliRunner
-from plane import Object, Plane, Space
+from plane import Object, Plane, Space, free_ports
 from port_forwarding import kubelet
 from running import MANIFESTS, Running, Site, running_scheduler, site_of
 
@@ -34,15 +34,11 @@ VIEW = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
 MEASURED = {names.PROFILE: "canneal"}
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
-
-
 @contextlib.contextmanager
 def reachable_scheduler(plane: Plane, folder: Path, **settings: Any) -> Iterator[Running]:
     """Its lease names this machine, so a pod of that name, on a node with a kubelet of its own, stands for it."""
-    listens = {"loopback": f"127.0.0.1:{free_port()}"}
+    (port,) = free_ports(1)
+    listens = {"loopback": f"127.0.0.1:{port}"}
     with (
         kubelet(tls_of_a_kubelet(folder), "127.0.0.1") as port,
         running_scheduler(plane, folder, start=False, listens=listens, **settings) as scheduler,

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
+from plane import free_ports
 
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.services import loads as loads_module
@@ -221,10 +222,10 @@ def test_no_pods_there() -> None:
         async with asking(lambda: [A], f"http://{HOST}:{port}", "q") as source:
             await source.read(0.0)
 
-    with socket.create_server((HOST, 0)) as taken:
-        port = taken.getsockname()[1]
-    with pytest.raises(LoadError, match="Prometheus cannot be reached"):
-        asyncio.run(run(port))
+    with socket.socket() as taken:  # and kept, so that nothing else comes to listen there
+        taken.bind((HOST, 0))
+        with pytest.raises(LoadError, match="Prometheus cannot be reached"):
+            asyncio.run(run(taken.getsockname()[1]))
 
 
 json_values = st.recursive(
@@ -321,8 +322,7 @@ def test_against_a_real_prometheus(tmp_path: Path) -> None:
             f"  static_configs: [{{targets: ['{HOST}:{runner.addresses[0][1]}']}}]\n",
             encoding="utf-8",
         )
-        with socket.create_server((HOST, 0)) as free:
-            port = free.getsockname()[1]
+        (port,) = free_ports(1)
         server = await asyncio.create_subprocess_exec(
             program,
             f"--config.file={config}",

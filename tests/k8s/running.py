@@ -66,6 +66,9 @@ spec:
           status: {type: object, x-kubernetes-preserve-unknown-fields: true}
 """
 
+PATIENT = {"leaseDuration": "120s", "renewDeadline": "100s", "retryPeriod": "1s"}
+"""So that neither a slow start of the API server nor a machine that is busy with other tests costs a process its lease."""
+
 _SERIES = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})? (\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _numbers = itertools.count()
@@ -127,7 +130,7 @@ class Running:
         plain: Object = {
             "apiVersion": names.CONFIG_VERSION,
             "kind": names.CONFIG_KIND,
-            "leaderElection": {"resourceNamespace": home.name},
+            "leaderElection": {"resourceNamespace": home.name, **PATIENT},
             "profiles": [{"schedulerName": self.name}],
             "nodeSelector": self.pool,
             "podInitialBackoffSeconds": 0.1,
@@ -169,7 +172,7 @@ class Running:
         """Send a signal and wait for the end; the exit code."""
         assert self._process is not None
         self._process.send_signal(number)
-        code = self._process.wait(30)
+        code = self._process.wait(180)
         self._process = None
         return code
 

@@ -15,8 +15,6 @@ from flowsched_k8s import names
 from flowsched_k8s.groups.pod_groups import PLUGINS_LABEL
 
 HOST = names.HOSTNAME
-PATIENT = {"leaseDuration": "120s", "renewDeadline": "100s", "retryPeriod": "1s"}
-"""So that a slow start of the API server costs no process the lease."""
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +26,7 @@ def wire(plane: Plane) -> Iterator[HoldingWire]:
 @pytest.fixture(scope="module")
 def scheduler(plane: Plane, wire: HoldingWire, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("scheduler")
-    with running_scheduler(plane, folder, server=wire.address, leaderElection=PATIENT) as started:
+    with running_scheduler(plane, folder, server=wire.address) as started:
         yield started
 
 
@@ -153,7 +151,7 @@ def test_a_foreign_pod_takes_the_space(site: Site, wire: HoldingWire) -> None:
 def lonely(plane: Plane, wire: HoldingWire, space: Space, tmp_path: Path) -> Iterator[Site]:
     """A scheduler that has seen no failure yet, so that it does not wait long between its attempts."""
     with (
-        running_scheduler(plane, tmp_path, server=wire.address, leaderElection=PATIENT) as started,
+        running_scheduler(plane, tmp_path, server=wire.address) as started,
         site_of(started, space) as made,
     ):
         yield made
@@ -199,7 +197,7 @@ def test_the_api_server_is_restarted(lonely: Site, plane: Plane) -> None:
     site.refused("waits")
     pid = site.scheduler.pid
     plane.stop("kube-apiserver")
-    wait_for(lambda: any("no answer" in line["msg"] for line in site.scheduler.log()), "the scheduler to notice")
+    wait_for(lambda: any("does not answer" in line["msg"] for line in site.scheduler.log()), "the scheduler to notice")
     assert site.scheduler.answer("/livez") == b"ok"
     plane.start("kube-apiserver")
     site.space.delete_pod("before")

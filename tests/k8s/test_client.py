@@ -266,12 +266,12 @@ def test_no_answer_says_whether_the_request_was_sent(tmp_path: Path) -> None:
 
 def test_a_slow_answer_is_an_unknown_outcome_but_waiting_for_a_turn_is_not(tmp_path: Path) -> None:
     async def handler(request: web.Request) -> web.Response:
-        await asyncio.sleep(60.0 if request.path == "/slow" else 0.2)
+        await asyncio.sleep(60.0 if request.path == "/slow" else 0.5)
         return web.json_response({})
 
     async def work(server: str) -> None:
         access = find_access(written(tmp_path, config(server)))
-        async with Connection(access, connections=1, timeout=0.5) as connection:
+        async with Connection(access, connections=1, timeout=2.0) as connection:
             # Five in turn take longer than the limit of one.
             replies = await asyncio.gather(*(connection.request("GET", "/") for _ in range(5)))
             assert all(reply.ok for reply in replies)

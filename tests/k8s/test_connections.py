@@ -172,14 +172,17 @@ def test_an_answer_of_which_nothing_is_read_ends(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_answer_that_is_read_slowly_comes_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "READ_WITHIN_S", 0.2)
+    """In more than twice the time in which something of it must be read, and a part of it again and again."""
+    monkeypatch.setattr(connections, "READ_WITHIN_S", 1.0)
 
     async def test(opened: Callable[[bytes], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]) -> None:
         reader, _ = await opened(REQUEST)
         await reader.readuntil(b"\r\n\r\n")
         got = 0
         while got < len(LARGE):
-            got += len(await reader.read(1_000_000))
-            await asyncio.sleep(0.001)
+            part = len(await reader.read(1_000_000))
+            assert part, f"it ended after {got} bytes"
+            got += part
+            await asyncio.sleep(3.0 * part / len(LARGE))
 
     against(test, large)

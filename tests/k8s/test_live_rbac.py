@@ -223,7 +223,7 @@ def test_a_feature_uses_its_role_and_nothing_else(
         site.event("last", names.SCHEDULED)
         with contextlib.suppress(AssertionError):
             # What is missing is told below.
-            wait_for(lambda: audit.used(user) >= granted(*features), "every right to be used", 20.0)
+            wait_for(lambda: audit.used(user) >= granted(*features), "every right to be used", 60.0)
     # It has stopped, so that this is all that it ever asked for.
     assert audit.used(user) == granted(*features)
     assert audit.refused(user) == set()

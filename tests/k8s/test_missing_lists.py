@@ -185,7 +185,7 @@ def test_a_replica_that_starts_while_claims_cannot_be_listed_decides_all_else(
     def of(resource: str) -> Callable[[Asked], bool]:
         return lambda asked: asked.resource == resource and asked.method == "GET"
 
-    lease: dict[str, Any] = {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "0.5s"}
+    lease: dict[str, Any] = {"leaseDuration": "6s", "renewDeadline": "5s", "retryPeriod": "0.5s"}
     with FaultProxy(plane.server, plane.folder / "pki" / "ca.crt") as proxy:
         proxy.rules = (
             failing(of("persistentvolumeclaims"), 500, "broken for a test", "InternalError"),

@@ -4,10 +4,15 @@ record that any test makes or writes: its flows are optimal flows, and its terms
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
+import signal
+import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -31,6 +36,14 @@ settings.load_profile("ci")
 
 collect_seldom()  # as programs of ours do
 
+LONGEST_S, LONGEST_EXPLORING_S = 1200.0, 7200.0
+"""Of a test, of what it asks for, and of what it leaves: each of them ends then. None took a fifth of it."""
+AGAIN_S = 10.0
+
+
+class OverdueError(BaseException):
+    """A test hangs. Not an :class:`Exception`: Hypothesis would try the example again."""
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
@@ -46,10 +59,42 @@ def pytest_collection() -> Iterator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     """What a file leaves stays too, such as libraries and what is kept of them: or collections take longer file by file."""
-    yield
+    with bounded(item):
+        yield
     if nextitem is None or nextitem.path != item.path:
         gc.collect()
         gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    with bounded(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    with bounded(item):
+        return (yield)
+
+
+@contextmanager
+def bounded(item: pytest.Item) -> Iterator[None]:
+    """End what hangs, so that the other tests are run and CI tells which one it was."""
+    longest_s = LONGEST_EXPLORING_S if explores(item.config) else LONGEST_S
+
+    def end(number: int, frame: FrameType | None) -> None:
+        faulthandler.dump_traceback(sys.__stderr__.fileno())
+        raise OverdueError(f"not done after {longest_s:g} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    # Again and again: a task of asyncio may have swallowed the first one.
+    signal.setitimer(signal.ITIMER_REAL, longest_s, AGAIN_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -61,7 +106,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def exploring(pytestconfig: pytest.Config) -> bool:
     """Whether a test may take the time that ``make explore`` has; else its smaller version is to run."""
-    return bool(pytestconfig.getoption("--hypothesis-profile", None) == "explore")
+    return explores(pytestconfig)
+
+
+def explores(config: pytest.Config) -> bool:
+    return bool(config.getoption("--hypothesis-profile", None) == "explore")
 
 
 @pytest.hookimpl(optionalhook=True)

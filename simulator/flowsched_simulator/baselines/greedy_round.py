@@ -220,7 +220,8 @@ class Round:
         self._shortages.clear()
         if room.name in self._loads_s:
             self._loads_s[room.name] += self.added_s(task, room)
-        self.domain_counts.add(task, room.name)
+        if self.domain_counts.concerns(task):
+            self.domain_counts.add(task, room.name)
         placement = Placement(task.name, room.name, width_milli, threads, cores, devices=tuple(sorted(devices)))
         self._placements.append(placement)
 
@@ -365,7 +366,9 @@ class Round:
         vars(room).update(found)
         self.layout.handed_out(room)
         self.version += 1
-        self.domain_counts.remove(self._tasks[placement.task], placement.machine)
+        task = self._tasks[placement.task]
+        if self.domain_counts.concerns(task):
+            self.domain_counts.remove(task, placement.machine)
         self.nowhere.clear()
         self._shortages.clear()
         self._loads_s.pop(room.name, None)

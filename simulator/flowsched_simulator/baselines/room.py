@@ -182,6 +182,8 @@ def pick_shared_cores(room: Room, width_milli: int) -> tuple[int, ...]:
     it left, so that others stay whole. Where no core has it left, those with most left, since such tasks may move.
     """
     whole, part = divmod(width_milli, MILLI)
+    if not part and whole <= len(room.unowned):
+        return pick_cores(room, whole)
     left = {c: MILLI - milli for c, milli in room.given.items()}
     holding = [c for c in left if 0 < part <= left[c]]
     count = whole + (part > 0)
@@ -230,10 +232,10 @@ class RoomLayout:
         self.renewed: list[str] = []
         """Machines whose rooms are others than in the round before: a task came or went, or was to."""
         count = len(self._idle)
-        self.free = np.zeros((count, 4), np.int64)
+        self.free = np.zeros((count, 4), np.int64, "F")
         """[machines, 4] milli-CPU, MiB, batch cores that no task has, and what tasks with a given run time can still have on
         cores that no other task owns, in milli-CPU."""
-        self.capacity = np.zeros((count, 4), np.int64)
+        self.capacity = np.zeros((count, 4), np.int64, "F")
         """[machines, 4] the same with no task around."""
         self.has_cores: BoolArray = np.zeros(count, np.bool_)
         """[machines] whether there are batch cores."""
@@ -278,28 +280,43 @@ class RoomLayout:
             self._handed.update(range(len(self._here)))
             self._given_out.clear()
             changes = [(r, True) for r in entries_of(running)]
-        as_left: set[int] = set()
+        renewed: set[int] = set()
+        went: list[Running] = []
         for r, came in changes:
             row = self._row[r.machine]
-            if came:
-                self._here[row][id(r)] = r
-                given = self._given_out.pop((row, r.task.name), None)
-                if given is not None and given[1:4] == (r.width_milli, r.cores, r.devices):
-                    as_left.add(row)
-                    continue
-            else:
+            if not came:
                 del self._here[row][id(r)]
-            self._handed.add(row)
+                went.append(r)
+                continue
+            self._here[row][id(r)] = r
+            given = self._given_out.pop((row, r.task.name), None)
+            if given is not None and given[1:4] == (r.width_milli, r.cores, r.devices):
+                renewed.add(row)
+            else:
+                self._handed.add(row)
         self._handed.update(row for row, _ in self._given_out)
         self._given_out.clear()
         for row in self._handed:
             room = self._rooms[row] = copied(self._idle[row])
             occupy(room, map(self._holder, self._here[row].values()))
+        for r in went:
+            row = self._row[r.machine]
+            if row not in self._handed:
+                self._leave(row, r)
+                renewed.add(row)
         self._note(self._handed)
         self._mark = mark
-        self.renewed = [self._rooms[row].name for row in self._handed | as_left]
+        self.renewed = [self._rooms[row].name for row in self._handed | renewed]
         self._handed.clear()
         return tuple(self._rooms)
+
+    def _leave(self, row: int, running: Running) -> None:
+        """Give a room back what a task had that is gone, all others of the room being there: quicker than to count them all."""
+        room = self._rooms[row] = copied(self._rooms[row])
+        vacate(room, running, given=running.task.profile in self.given_run_times)
+        if room.counts_owners:
+            room.busy = {core for other in self._here[row].values() for core in other.cores}
+        self._note_left(row, room)
 
     def row(self, name: str) -> int:
         """The row of a machine."""
@@ -310,9 +327,7 @@ class RoomLayout:
         row = self._row[room.name]
         occupy(room, (holder,))
         self._given_out[row, holder.task.name] = holder
-        self.free[row] = _left(room)
-        if room.devices:
-            self.devices[row, : len(room.devices)] = room.devices
+        self._note_left(row, room)
 
     def handed_out(self, room: Room) -> None:
         """Take note that a round has changed a room otherwise; it is worked out again for the next one."""
@@ -322,13 +337,13 @@ class RoomLayout:
 
     def _note(self, rows: Collection[int]) -> None:
         """Note in the columns what rooms have left."""
-        if not rows:
-            return
-        rooms = [self._rooms[row] for row in rows]
-        self.free[[*rows]] = [_left(room) for room in rooms]
-        if self.devices.shape[1]:
-            for row, room in zip(rows, rooms, strict=True):
-                self.devices[row, : len(room.devices)] = room.devices
+        for row in rows:
+            self._note_left(row, self._rooms[row])
+
+    def _note_left(self, row: int, room: Room) -> None:
+        self.free[row] = _left(room)
+        if room.devices:
+            self.devices[row, : len(room.devices)] = room.devices
 
     def _holder(self, r: Running) -> Holder:
         return Holder(r.task, r.width_milli, r.cores, r.devices, r.task.profile in self.given_run_times)

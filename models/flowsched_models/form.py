@@ -34,7 +34,7 @@ class Form(BaseModel):
 
 def parse_name(value: Any) -> Any:
     """A name, or what is no text at all, which its type refuses. Raises :class:`QuantityError`."""
-    if isinstance(value, str) and (not value or not value.isprintable() or any(c.isspace() for c in value)):
+    if isinstance(value, str) and (not value or not value.isprintable() or " " in value):
         raise QuantityError(f"{shown(value)} is not a name", "a name is one word, without spaces")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         raise QuantityError(f"a name must be text, but is the number {value}", f'write it in quotes: "{value}"')

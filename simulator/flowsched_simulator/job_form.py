@@ -57,8 +57,10 @@ class JobForm(BoundForm, _JobKeys):
         """
         if self.runtime_s is None:
             return None
-        said_s = next(s for s in (self.estimate_s, self.walltime_s, self.runtime_s) if s is not None)
-        return max(said_s if self.walltime_s is None else min(said_s, self.walltime_s), INSTANT_S)
+        said_s = self.runtime_s if self.estimate_s is None else self.estimate_s
+        if self.walltime_s is not None:
+            said_s = self.walltime_s if self.estimate_s is None else min(said_s, self.walltime_s)
+        return max(said_s, INSTANT_S)
 
     def names(self) -> list[str]:
         """The jobs that the entry stands for."""

@@ -131,14 +131,14 @@ def _fixed_profiles(
 
 def _tasks_of(entry: JobEntry, profile: JobProfile, bound: Mapping[str, Any]) -> Iterator[Task]:
     """Tasks of an entry; those of a job whose GPUs may be on other machines before they are taken apart."""
-    form = entry.form
+    form, told_s = entry.form, entry.form.told_s
     named = [(job, name) for job in form.names() for name in ([job] if form.has_remote_gpus else form.task_names(job))]
     for job, name in named:
         yield Task(
             name=name,
             job=job,
             profile=profile.name,
-            scale=form.scale if form.told_s is None else form.told_s,
+            scale=form.scale if told_s is None else told_s,
             request_milli=form.request,
             widths_milli=_widths(form),
             memory_mib=form.memory if form.memory is not None else profile.memory_mib,
@@ -152,15 +152,18 @@ def _tasks_of(entry: JobEntry, profile: JobProfile, bound: Mapping[str, Any]) ->
 
 def _widths(form: JobForm) -> tuple[int, ...]:
     """Widths that a job may be given. With a given run time none is below its request: it would take as long on less."""
+    if not form.widths:
+        return (form.request,)
     if form.runtime_s is None:
-        return tuple(sorted(set(form.widths or [form.request])))
-    return tuple(sorted({form.request, *(width for width in form.widths or () if width > form.request)}))
+        return tuple(sorted(set(form.widths)))
+    return tuple(sorted({form.request, *(width for width in form.widths if width > form.request)}))
 
 
 def _terms_of(entry: JobEntry, after: tuple[str, ...]) -> Iterator[tuple[str, JobTerms]]:
-    terms = JobTerms(entry.form.deadline_s, after, entry.form.walltime_s)
-    if terms != JobTerms():
-        for name in entry.form.names():
+    form = entry.form
+    if form.deadline_s is not None or after or form.walltime_s is not None:
+        terms = JobTerms(form.deadline_s, after, form.walltime_s)
+        for name in form.names():
             yield name, terms
 
 
@@ -168,9 +171,9 @@ def _run_time_factors(entries: Iterable[JobEntry]) -> dict[str, float]:
     """True over estimated run time, by task, where they differ."""
     forms = [entry.form for entry in entries]
     return {
-        task: form.runtime_s / form.told_s
+        task: form.runtime_s / told_s
         for form in forms
-        if form.runtime_s is not None and form.told_s not in (None, form.runtime_s)
+        if form.runtime_s is not None and (told_s := form.told_s) not in (None, form.runtime_s)
         for name in form.names()
         for task in form.task_names(name)
     }

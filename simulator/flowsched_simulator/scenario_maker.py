@@ -17,6 +17,8 @@ Jobs = Union[Iterable[Mapping[str, Any]], "pd.DataFrame"]
 
 SOURCE = "make_scenario"
 """How messages call what was passed."""
+_PLAIN = frozenset({str, int, float})
+"""Types that most values have; numpy's numbers are none of these."""
 
 
 def make_scenario(
@@ -36,6 +38,8 @@ def make_scenario(
 
 def _plain(value: Any) -> Any:
     """What YAML would have: lists for tuples and arrays, numbers for those of numpy."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if hasattr(value, "tolist"):

@@ -66,7 +66,7 @@ spec:
           status: {type: object, x-kubernetes-preserve-unknown-fields: true}
 """
 
-PATIENT = {"leaseDuration": "120s", "renewDeadline": "100s", "retryPeriod": "1s"}
+PATIENT = {"leaseDuration": "2m", "renewDeadline": "1m40s", "retryPeriod": "1s"}
 """So that neither a slow start of the API server nor a machine that is busy with other tests costs a process its lease."""
 
 _SERIES = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})? (\S+)")

@@ -311,7 +311,7 @@ class RoomLayout:
         return tuple(self._rooms)
 
     def _leave(self, row: int, running: Running) -> None:
-        """Give a room back what a task had that is gone, all others of the room being there: quicker than to count them all."""
+        """Give a room back what a task had that is gone, with all others there: quicker than to count them all."""
         room = self._rooms[row] = copied(self._rooms[row])
         vacate(room, running, given=running.task.profile in self.given_run_times)
         if room.counts_owners:

@@ -79,7 +79,9 @@ def _portforward() -> Any:
     Without that the thread dies with a traceback on stderr, and what reads from the sockets waits for its timeout.
     """
     stream, ws_client = (importlib.import_module(f"kubernetes.{part}") for part in ("stream", "stream.ws_client"))
-    proxy = ws_client.PortForward._proxy
+    proxy = getattr(ws_client.PortForward, "_proxy", None)
+    if proxy is None:  # it is no part of the client's interface, and another version may do without
+        return stream.portforward
 
     def ending(forward: Any) -> None:
         try:

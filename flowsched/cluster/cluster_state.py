@@ -38,6 +38,8 @@ from flowsched.cluster.snapshot import (
     by_machine,
 )
 from flowsched.cluster.snapshot_checks import forbid_contradictions
+from flowsched.cluster.start_errors import StartErrors
+from flowsched.cluster.start_samples import StartSamples
 from flowsched.gpu.demand import LearntDemand
 from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import Relation, TaskGroup
@@ -116,6 +118,8 @@ class ClusterState:
         """None where the demand is declared."""
         self._relation_counts: tuple[RelationCount, ...] = ()
         """Of tasks that no event names: those that the state was loaded with."""
+        self._start_errors = StartErrors()
+        self._start_samples = StartSamples()
         self._errors: RunTimeErrors | None = RunTimeErrors()
         """None while the state is as it was loaded, from a snapshot that knows of none."""
         self._coupled: set[str] = set()
@@ -157,6 +161,7 @@ class ClusterState:
         state._reservations = snapshot.reservations
         state._relation_counts = snapshot.relation_counts
         state._errors = snapshot.run_time_errors
+        state._start_errors = snapshot.start_errors
         return state
 
     def apply(self, event: Event, now_s: float) -> None:
@@ -196,8 +201,10 @@ class ClusterState:
                     raise ValueError(f"{name} was withdrawn but does not wait")
                 self._pending.drop(name)
                 self._plan.pop(name, None)
+                self._start_samples.forget(name)
             case RoundDecided(plan, reservations, by_choice):
                 self._plan = {p.task: p for p in plan}
+                self._start_samples.decided(plan, now_s, self._rounds)
                 self._reservations = reservations
                 self._rounds += 1
                 self._pending.postponed(sorted(by_choice))
@@ -226,6 +233,7 @@ class ClusterState:
             share_service_cores=self._share_service_cores,
             gpu_demand=self._gpu_demand,
             run_time_errors=self._errors,
+            start_errors=self._start_samples.with_open(self._start_errors, now_s),
         )
 
     def _learn_demand(self, task: Task) -> None:
@@ -266,6 +274,7 @@ class ClusterState:
         name = node.machine.name
         for task in node.running:
             del self._running[task]
+            self._start_samples.forget(task)
             self._table.drop(self._rows.pop(task))
         self._estimates.remove(name)
         self._devices.pop(name, None)
@@ -285,6 +294,7 @@ class ClusterState:
         self._forbid_overcommit(node, event.width_milli, task, event.devices)
         self._pending.drop(event.task)
         self._plan.pop(event.task, None)
+        self._start_errors = self._start_samples.started(event.task, event.start_s, self._start_errors)
         self._start(
             node,
             Running(
@@ -330,6 +340,7 @@ class ClusterState:
 
     def _preempt(self, name: str, keeps_work: bool) -> None:
         running, progress = self._stop(name, "was preempted")
+        self._start_samples.forget(name)
         done = min(progress, MOST_KEPT) if keeps_work and not running.task.endless else 0.0
         self._pending.put(replace(running.task, preemptions=running.task.preemptions + 1, done=done), self._rounds)
 
@@ -353,6 +364,10 @@ class ClusterState:
 
     def _finish(self, name: str, killed: bool) -> None:
         running, progress = self._stop(name, "finished")
+        if killed:
+            self._start_samples.forget(name)
+        else:
+            self._start_errors = self._start_samples.ended(name, self._now_s, self._start_errors)
         learnt = not (killed or running.task.endless or running.task.gpus_for or name in self._coupled)
         if progress > 0.0 and learnt:
             self._errors = (self._errors or RunTimeErrors()).with_end(progress)

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 from flowsched.cluster.gpus import DevicesNow, MachineGpus, TaskGpus
 from flowsched.cluster.resource import without
 from flowsched.cluster.run_time_errors import RunTimeErrors
+from flowsched.cluster.start_errors import NO_START_ERRORS, StartErrors
 from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_models.catalogue import Catalogue
@@ -297,6 +298,10 @@ class PlannedStart:
     machine: str
     slot: int
     width_milli: int
+    start_s: float | None = None
+    """When its program was forecast to start, and"""
+    end_s: float | None = None
+    """when to end; None where nothing was forecast."""
 
 
 @dataclass(frozen=True)
@@ -378,6 +383,8 @@ class Snapshot(ShortRepr):
     for. Empty: what runs and waits."""
     run_time_errors: RunTimeErrors | None = None
     """What is known of how long tasks run in truth. None: as long as was forecast, so that no progress is above 1."""
+    start_errors: StartErrors = NO_START_ERRORS
+    """What is known of how forecasts of starts and ends turned out."""
 
     def overview(self) -> Overview:
         """Machines and tasks in numbers; a row per pending task."""

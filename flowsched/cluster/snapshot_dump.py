@@ -27,6 +27,7 @@ from flowsched.cluster.snapshot import (
     StartDelay,
     Task,
 )
+from flowsched.cluster.start_errors import StartErrors, read_error_classes
 from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched_models.catalogue import Catalogue
@@ -155,6 +156,16 @@ def _read_relation(plain: Mapping[str, Any]) -> Relation:
     return Relation(plain["name"], RelationKind(plain["kind"]), plain.get("key", MACHINE), **numbers)
 
 
+def _dump_start_errors(errors: StartErrors) -> dict[str, dict[str, int]]:
+    return {name: {str(at): count for at, count in found} for name, found in vars(errors).items() if found}
+
+
+def _read_start_errors(plain: Mapping[str, Mapping[Any, int]]) -> StartErrors:
+    return StartErrors(
+        **{name: read_error_classes({int(at): n for at, n in found.items()}) for name, found in plain.items()}
+    )
+
+
 def _milli(field: str) -> Kind:
     return Kind(_cores, milli_of, field)
 
@@ -214,7 +225,7 @@ RUNNING = PlainForm(
     cores=_CORES,
     devices=_LIST,
 )
-PLANNED = PlainForm(PlannedStart, "task machine slot width", width=_milli("width_milli"))
+PLANNED = PlainForm(PlannedStart, "task machine slot width", "start_s end_s", width=_milli("width_milli"))
 RESERVATION = PlainForm(
     Reservation,
     "task machine width start_s",
@@ -226,7 +237,7 @@ RELATION_COUNT = PlainForm(RelationCount, "machine relation", "members holders")
 _SNAPSHOT = PlainForm(
     Snapshot,
     "now_s round machines services running pending plan reservations start_delay",
-    "relations task_groups relation_counts share_service_cores gpu_demand run_time_errors",
+    "relations task_groups relation_counts share_service_cores gpu_demand run_time_errors start_errors",
     machines=_each(_MACHINE),
     services=_each(SERVICE),
     running=_each(RUNNING),
@@ -242,6 +253,7 @@ _SNAPSHOT = PlainForm(
         lambda errors: {"ends": errors.ends, "log_squares": errors.log_squares},
         lambda plain: RunTimeErrors.of(plain["ends"], plain["log_squares"]),
     ),
+    start_errors=Kind(_dump_start_errors, _read_start_errors),
 )
 
 

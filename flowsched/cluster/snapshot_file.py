@@ -42,6 +42,7 @@ from flowsched.cluster.snapshot_dump import (
     TASK_GROUP,
     read_plain_snapshot,
 )
+from flowsched.cluster.start_errors import FARTHEST, StartErrors, read_error_classes
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import Document, InputError, KeyPath, Problems, read_document
 from flowsched_models.form import (
@@ -146,6 +147,8 @@ class PlannedForm(Form):
     machine: Name
     slot: Count
     width: MilliCpu
+    start_s: Moment | None = None
+    end_s: Moment | None = None
 
 
 class ReservationForm(Form):
@@ -181,6 +184,18 @@ class RunTimeErrorsForm(Form):
     log_squares: NotNegative = 0.0
 
 
+ErrorCounts = dict[Annotated[int, Field(ge=-FARTHEST, le=FARTHEST)], Annotated[int, Field(ge=1, le=LARGEST)]]
+
+
+class StartErrorsForm(Form):
+    """How forecasts of starts and ends turned out so far: how many errors of each class."""
+
+    starts: ErrorCounts = Field(default_factory=dict)
+    ends: ErrorCounts = Field(default_factory=dict)
+    open_starts: ErrorCounts = Field(default_factory=dict)
+    open_ends: ErrorCounts = Field(default_factory=dict)
+
+
 class SnapshotForm(Form):
     """A snapshot file."""
 
@@ -203,6 +218,7 @@ class SnapshotForm(Form):
     share_service_cores: bool = False
     gpu_demand: list[GpuDemandForm] = Field(default_factory=list)
     run_time_errors: RunTimeErrorsForm | None = None
+    start_errors: StartErrorsForm = Field(default_factory=StartErrorsForm)
 
 
 def load_snapshot(path: str | Path) -> Snapshot:
@@ -347,6 +363,7 @@ def _build(
         share_service_cores=form.share_service_cores,
         gpu_demand=build_gpu_demand(problems, document, checked.items("gpu_demand", form.gpu_demand), machines),
         run_time_errors=None if errors is None else RunTimeErrors.of(errors.ends, errors.log_squares),
+        start_errors=StartErrors(*map(read_error_classes, form.start_errors.model_dump().values())),
     )
 
 

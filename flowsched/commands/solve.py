@@ -10,11 +10,12 @@ from pathlib import Path
 
 import click
 
-from flowsched.cluster.decision import Decisions, gap_words
+from flowsched.cluster.decision import Decisions, Postponement, gap_words
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import KUBERNETES_SETTINGS, SETTING_NAMES, Readers, apply_settings
-from flowsched.cluster.snapshot import MILLI
+from flowsched.cluster.snapshot import MILLI, Snapshot
 from flowsched.cluster.snapshot_file import load_snapshot
+from flowsched.cluster.start_errors import Interval
 from flowsched.commands.solver_options import SOLVER, TIME_LIMIT, TIME_LIMIT_HELP
 from flowsched.disaggregation.registry import DISAGGREGATION_POLICIES
 from flowsched.records.record import finite_or_none, plain_certificate, plain_timings
@@ -89,7 +90,9 @@ def solve(
         decisions = solve_network_round(
             loaded, cost_model, settings=settings, solver=solver, time_limit_s=time_limit, exact=exact
         )
-    click.echo(json.dumps(_plain(decisions), allow_nan=False) if as_json else render_decisions(decisions))
+    click.echo(
+        json.dumps(_plain(decisions, loaded), allow_nan=False) if as_json else render_decisions(decisions, loaded)
+    )
     if record is not None:
         if decisions.record is not None:
             write_record(decisions.record, record)
@@ -144,8 +147,8 @@ def check_policy(policy: str, *, exact: bool, objective: str | None) -> None:
         raise InputError.one("--objective", f"is for {FLOW} only", "leave it out")
 
 
-def render_decisions(decisions: Decisions) -> str:
-    """The decisions as text for a terminal."""
+def render_decisions(decisions: Decisions, snapshot: Snapshot | None = None) -> str:
+    """The decisions as text for a terminal; with their snapshot also when tasks that wait start and end."""
     lines = []
     for p in decisions.placements:
         cores = f"core{'' if len(p.cores) == 1 else 's'} {','.join(map(str, p.cores))}"
@@ -155,7 +158,14 @@ def render_decisions(decisions: Decisions) -> str:
             f"cost {p.cost:.3f}{_terms(p.terms)}"
         )
     for w in decisions.postponements:
-        lines.append(f"postpone  {w.task}: {w.reason}; cost {w.cost:.3f}{_terms(w.terms)}")
+        spans = () if snapshot is None else intervals(w, snapshot).items()
+        likely = "".join(
+            f"; {name}s in {i.expected_s - snapshot.now_s:.0f} s "
+            f"[{i.earliest_s - snapshot.now_s:.0f}, {i.latest_s - snapshot.now_s:.0f}]"
+            for name, i in spans
+            if snapshot is not None
+        )
+        lines.append(f"postpone  {w.task}: {w.reason}; cost {w.cost:.3f}{_terms(w.terms)}{likely}")
     for v in decisions.preemptions or ():
         lines.append(f"preempt   {v.task} on {v.machine} for {v.room_for}; its leaving costs {v.cost:.3f}")
     for m in decisions.moves or ():
@@ -188,12 +198,24 @@ def _terms(terms: object) -> str:
     return f" ({told})" if told else ""
 
 
-def _plain(decisions: Decisions) -> dict[str, object]:
+def intervals(postponed: Postponement, snapshot: Snapshot) -> dict[str, Interval]:
+    """When a task that waits starts, and ends, in seconds of the snapshot's clock, as far as the round has planned that."""
+    planned, errors, now_s = postponed.planned, snapshot.start_errors, snapshot.now_s
+    if planned is None or planned.start_s is None:
+        return {}
+    found = {"start": errors.start(planned.start_s, now_s)}
+    return found if planned.end_s is None else found | {"end": errors.end(planned.end_s, now_s)}
+
+
+def _plain(decisions: Decisions, snapshot: Snapshot) -> dict[str, object]:
     certificate = plain_certificate(decisions.certificate)
     return {
         "version": "flowsched/v1",
         "placements": [asdict(p) for p in decisions.placements],
-        "postponements": [asdict(p) for p in decisions.postponements],
+        "postponements": [
+            asdict(p) | {name: found._asdict() for name, found in intervals(p, snapshot).items()}
+            for p in decisions.postponements
+        ],
         "reservations": [asdict(r) | {"start_s": finite_or_none(r.start_s)} for r in decisions.reservations],
         **({"preemptions": [asdict(p) for p in decisions.preemptions]} if decisions.preemptions is not None else {}),
         **({"moves": [asdict(m) for m in decisions.moves]} if decisions.moves is not None else {}),

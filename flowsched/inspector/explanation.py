@@ -48,7 +48,8 @@ and, where they apply:
   first network did with its class;
 - ``core_price``: ``machine``, ``group``, ``per_core``, ``per_task``: prices of the certificate's bound; in a
   network part, dual prices of its network;
-- ``reason``, ``cost``, ``terms``, ``waited_s``, ``rounds_waited`` (this one included), ``planned``, ``reservation``
+- ``reason``, ``cost``, ``terms``, ``waited_s``, ``rounds_waited`` (this one included), ``planned`` (``likely``:
+  between which moments from now start and end lie in four of five cases, ``start_s`` and ``end_s``), ``reservation``
   and ``other_reservations`` (as in the record; ``start_s`` is the cluster's clock, ``in_s`` from now, below 0 where it has
   passed), ``repairs``, ``group``; of one that is placed also ``due_age_s``, and rounds before this one;
 - ``better_gpus``: of one that demands more utility of its GPUs than the best free ones of ``closest`` have: ``machine``,

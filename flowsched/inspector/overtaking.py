@@ -124,7 +124,7 @@ class _Passed:
             if other.name in placed:
                 found.append((0.0, other.arrival, t))
             elif self.starts_s is not None and option is not None and option.start_after > 0:
-                at = self.opened.start_s(t)
+                at = None if (planned_s := self.opened.planned_s(t)) is None else planned_s[0]
                 if at is not None and at < self.starts_s:
                     found.append((at, other.arrival, t))
         return [t for _, _, t in sorted(found)]

@@ -92,14 +92,15 @@ class RestoredRound:
             found.append((Arrival(view.class_of[t], *option[1:]), view.tasks[t].name))
         return sorted(found)
 
-    def start_s(self, task: int) -> float | None:
-        """In how many seconds a pending task that has a place is predicted to start there."""
+    def planned_s(self, task: int) -> tuple[float, float] | None:
+        """In how many seconds a pending task that has a place is forecast to be bound there, and to end."""
         option, model = self.decided.options[task], self.model
         assert option is not None, "it has a place"
         colocation = self.decided.colocation(option.machine)
         found = model.prices.forecast(model.view.group_of[option.machine], colocation)
         arrival = Arrival(model.view.class_of[task], *option[1:])
-        return None if found is None else found.starts_s[colocation.index(arrival)]
+        member = colocation.index(arrival)
+        return None if found is None else (found.starts_s[member], found.arrivals_s[member])
 
     def colocation(self, machine: str) -> Colocation:
         """The arriving tasks of a machine, by its name; none on one that the round left out."""

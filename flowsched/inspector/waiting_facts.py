@@ -12,6 +12,7 @@ from flowsched.inspector.flow_task import FlowTask
 from flowsched.inspector.moves import cheapest, cheapest_open, moves_of
 from flowsched.inspector.overtaking import overtaking_facts
 from flowsched.inspector.record_view import Part, option_of
+from flowsched.inspector.restored_round import RestoredRound
 from flowsched.inspector.sharing import shared_services
 from flowsched.inspector.wait_cause import WaitCause
 from flowsched.inspector.waiting_bound import waiting_bound
@@ -28,10 +29,14 @@ def waiting_facts(task: FlowTask) -> dict[str, Any]:
     found = refused(task)
     cause = _cause(task, reservation is not None, found)
     later = None if waits.planned is None else option_of(waits.planned)
-    start_s = None if later is None or task.opened is None else task.opened.start_s(task.number)
+    forecast = None if later is None or task.opened is None else task.opened.planned_s(task.number)
+    start_s = None if forecast is None else forecast[0]
     planned = None
     if later is not None:
         planned = {"machine": later[0], "slot": later[1], "width_milli": later[2], "start_s": start_s}
+        planned |= {
+            "likely": None if task.opened is None or forecast is None else _likely(task.opened, task, *forecast)
+        }
     starts_s = start_s if reservation is None else reservation["in_s"]
     closest = _closest(task)
     nearest = closest or (found.shortage or {}).get("emptiest")
@@ -58,6 +63,18 @@ def waiting_facts(task: FlowTask) -> dict[str, Any]:
         "bound": None if task.opened is None else waiting_bound(task.opened, task.name),
         "search_ended_early": task.ended_early,
         "makespan": task.makespan,
+    }
+
+
+def _likely(opened: RestoredRound, task: FlowTask, start_s: float, end_s: float) -> dict[str, list[float] | None]:
+    """Between which moments start and end of a planned task lie in four of five cases."""
+    snapshot = opened.model.view.snapshot
+    errors, begins_s = snapshot.start_errors, start_s + snapshot.start_delay.after_waiting_s
+    endless = opened.model.view.tasks[task.number].endless
+    start, end = errors.start(begins_s, 0.0), None if endless else errors.end(end_s, 0.0)
+    return {
+        "start_s": [start.earliest_s, start.latest_s],
+        "end_s": None if end is None else [end.earliest_s, end.latest_s],
     }
 
 

@@ -82,6 +82,18 @@ def _headline(facts: Facts) -> list[str]:
     return [first] if own is None or facts["cause"] in (WaitCause.UNKNOWN, WaitCause.FAULT) else [first, f"It {own}"]
 
 
+def _likely(likely: Facts | None) -> str:
+    """When it starts and ends, as far as that can be told."""
+    if likely is None:
+        return ""
+    spans = [
+        f"{verb} between {seconds_text(likely[key][0])} and {seconds_text(likely[key][1])} from now"
+        for verb, key in (("starts", "start_s"), ("ends", "end_s"))
+        if likely[key] is not None
+    ]
+    return f" In four of five cases it {' and '.join(spans)}."
+
+
 def _own_headline(facts: Facts) -> str:
     closest, cause = facts.get("closest"), facts["cause"]
     now = None if closest is None else f"starting now costs {cost_text(closest['cost'])} on {closest['machine']}"
@@ -91,9 +103,10 @@ def _own_headline(facts: Facts) -> str:
             what = f"waits for {completions_text(planned['slot'])} on {planned['machine']}"
             if planned["start_s"] is not None:
                 what += f", in about {seconds_text(planned['start_s'])}"
+            likely = _likely(planned.get("likely"))
             if now is None:
-                return f"{what}: there is no place for it now." if facts["models"] else f"{what}."
-            return f"{what}: {now}, waiting for that costs {cost_text(facts['cost'])}."
+                return (f"{what}: there is no place for it now." if facts["models"] else f"{what}.") + likely
+            return f"{what}: {now}, waiting for that costs {cost_text(facts['cost'])}.{likely}"
         case WaitCause.COST if facts.get("better_gpus") is not None:
             return f"{BelowDemand(**facts['better_gpus']).text}."
         case WaitCause.COST if now is not None:

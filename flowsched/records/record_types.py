@@ -174,6 +174,8 @@ class RecordedPlannedStart(RecordedPlace):
 
     slot: Rounds
     width: Quantity
+    start_s: NotRequired[Number]
+    end_s: NotRequired[Number]
 
 
 class RecordedSnapshotReservation(RecordedHeldMachine):
@@ -236,6 +238,15 @@ class RecordedRunTimeErrors(TypedDict):
     log_squares: Number
 
 
+class RecordedStartErrors(TypedDict):
+    """How forecasts of starts and ends turned out before the round: how many errors of each class."""
+
+    starts: NotRequired[dict[str, Count]]
+    ends: NotRequired[dict[str, Count]]
+    open_starts: NotRequired[dict[str, Count]]
+    open_ends: NotRequired[dict[str, Count]]
+
+
 class RecordedSnapshot(TypedDict):
     """The snapshot that a part decided on, with the profiles that it uses."""
 
@@ -255,6 +266,7 @@ class RecordedSnapshot(TypedDict):
     share_service_cores: NotRequired[Flag]
     gpu_demand: NotRequired[list[RecordedGpuDemand]]
     run_time_errors: NotRequired[RecordedRunTimeErrors]
+    start_errors: NotRequired[RecordedStartErrors]
 
 
 # Both kinds of parts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -121,8 +122,12 @@ def postponements(
             g = view.group_of[option.machine]
             colocation = plan.colocation(option.machine)
             member = colocation.index(Arrival(view.class_of[t], *option[1:]))
-            found = model.prices.forecast(g, colocation)
-            start = f" (in about {found.starts_s[member]:.0f} s)" if found is not None else ""
+            start = ""
+            if (found := model.prices.forecast(g, colocation)) is not None:
+                start = f" (in about {found.starts_s[member]:.0f} s)"
+                begins_s = now + found.starts_s[member] + view.snapshot.start_delay.after_waiting_s
+                ends_s = None if task.endless else round(now + found.arrivals_s[member], 6)
+                planned = replace(planned, start_s=round(begins_s, 6), end_s=ends_s)
             count = "the next completion" if option.start_after == 1 else f"{option.start_after} completions"
             terms = model.prices.machine_terms(g, colocation, member)
             left.append(

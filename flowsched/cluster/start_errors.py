@@ -1,0 +1,145 @@
+"""How far starts and ends of waiting tasks were from what rounds had planned, and the intervals that follow from that.
+
+A round plans a waiting task for one of the next completions of a machine, so it forecasts its start and its end. It knows
+neither the tasks that come later nor what later rounds plan. So the errors are counted as they turn out: of a start that was
+forecast in f seconds and came after a seconds, ``ln((a + 1) / (f + 1))``, in classes of a tenth. The interval from the 10 %
+to the 90 % quantile of these errors holds four of five starts, whatever their distribution, while that stays what it is
+(conformal prediction: V. Vovk, A. Gammerman, G. Shafer, "Algorithmic Learning in a Random World", 2005, chapter 2; with
+quantiles of held-out errors: J. Lei and others, "Distribution-Free Predictive Inference for Regression", JASA 113, 2018,
+section 2.2). Old errors fade, so that it may change.
+
+The longest waits are the last to be known. So a forecast whose task still waits counts too, as an error that is known to be
+larger than what has passed so far: quantiles are of the product-limit estimate (E. L. Kaplan, P. Meier, "Nonparametric
+Estimation from Incomplete Observations", JASA 53, 1958).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from flowsched.support.arrays import FloatArray
+
+_CLASS = 0.1
+_FLOOR_S = 1.0
+"""Added to both sides of a quotient: an error of a second is none."""
+FARTHEST = 80
+"""Errors count in classes from minus this to this."""
+_MOST = 4096
+"""Once so many errors are counted, each class counts half."""
+SHARE = 0.8
+"""Of starts and ends that an interval is to hold."""
+_USUAL_STARTS = (-12, -6, -4, -3, -2, -1, 0, 3, 6, 11)
+_USUAL_ENDS = (-2, -1, -1, 0, 0, 0, 1, 2, 3, 5)
+"""Classes that count once each beside what is seen: the middles of the tenths of `benchmarks.start_forecasts`, on seeds that
+it does not report."""
+
+ErrorClasses = tuple[tuple[int, int], ...]
+"""Classes of errors, ascending, with how many there are of each."""
+
+
+class Interval(NamedTuple):
+    """A moment that lies ahead, in seconds of the clock that its forecast is told in."""
+
+    earliest_s: float
+    """Before it lies a tenth."""
+    expected_s: float
+    """As it was planned, if that is in between."""
+    latest_s: float
+    """After it lies a tenth."""
+
+
+@dataclass(frozen=True)
+class StartErrors:
+    """Errors of the forecasts of starts, and of ends, so far."""
+
+    starts: ErrorClasses = ()
+    ends: ErrorClasses = ()
+    open_starts: ErrorClasses = ()
+    """Of forecasts whose tasks still wait: how late they are already."""
+    open_ends: ErrorClasses = ()
+    """Of forecasts whose tasks wait or run."""
+
+    def with_starts(self, errors: ErrorClasses) -> StartErrors:
+        """After these errors of starts."""
+        return replace(self, starts=_faded(_sum((*self.starts, *errors))))
+
+    def with_ends(self, errors: ErrorClasses) -> StartErrors:
+        """After these errors of ends."""
+        return replace(self, ends=_faded(_sum((*self.ends, *errors))))
+
+    def with_open(self, starts: ErrorClasses, ends: ErrorClasses) -> StartErrors:
+        """With these of forecasts that nothing is known of yet; equal errors are the same object."""
+        if (starts, ends) == (self.open_starts, self.open_ends):
+            return self
+        return replace(self, open_starts=starts, open_ends=ends)
+
+    def start(self, planned_s: float, now_s: float) -> Interval:
+        """When a task starts that is planned for a moment, both of one clock."""
+        return _interval(planned_s, now_s, self.starts, self.open_starts, _USUAL_STARTS)
+
+    def end(self, planned_s: float, now_s: float) -> Interval:
+        """When a task ends that is planned to end at a moment."""
+        return _interval(planned_s, now_s, self.ends, self.open_ends, _USUAL_ENDS)
+
+
+NO_START_ERRORS = StartErrors()
+"""Nothing was seen yet."""
+
+
+def error_classes(forecast_s: FloatArray, actual_s: FloatArray, weight: FloatArray) -> ErrorClasses:
+    """Of forecasts and what came, [errors] seconds from when each was made, each of which stands for ``weight`` of them."""
+    errors = np.log((np.maximum(0.0, actual_s) + _FLOOR_S) / (np.maximum(0.0, forecast_s) + _FLOOR_S))
+    classes = np.clip(np.floor(errors / _CLASS), -FARTHEST, FARTHEST).astype(np.int64)
+    counts = np.bincount(classes + FARTHEST, weight).astype(np.int64)
+    there = np.flatnonzero(counts)
+    return tuple(zip((there - FARTHEST).tolist(), counts[there].tolist(), strict=True))
+
+
+def read_error_classes(counts: Mapping[int, int]) -> ErrorClasses:
+    """From counts by class, as they stand in files."""
+    return _sum(counts.items())
+
+
+def _sum(errors: Iterable[tuple[int, int]]) -> ErrorClasses:
+    found: dict[int, int] = {}
+    for at, count in errors:
+        found[at] = found.get(at, 0) + count
+    return tuple(sorted((at, count) for at, count in found.items() if count > 0))
+
+
+def _faded(errors: ErrorClasses) -> ErrorClasses:
+    while sum(count for _, count in errors) > _MOST:
+        errors = tuple((at, count // 2) for at, count in errors if count > 1)
+    return errors
+
+
+def _interval(
+    planned_s: float, now_s: float, errors: ErrorClasses, still_open: ErrorClasses, usual: tuple[int, ...]
+) -> Interval:
+    known = max(0.0, planned_s - now_s) + _FLOOR_S
+    seen = _sum((*errors, *((at, 1) for at in usual)))
+    tail = (1.0 - SHARE) / 2.0
+    earliest_s, latest_s = (
+        round(now_s + max(0.0, known * math.exp(_quantile(share, seen, dict(still_open))) - _FLOOR_S), 6)
+        for share in (tail, 1.0 - tail)
+    )
+    return Interval(earliest_s, min(latest_s, max(earliest_s, planned_s)), latest_s)
+
+
+def _quantile(share: float, errors: ErrorClasses, still_open: Mapping[int, int]) -> float:
+    """The error that a share of all is below. Errors of a class are spread evenly over it, and open ones lie at its end."""
+    seen = dict(errors)
+    at_risk = sum(seen.values()) + sum(still_open.values())
+    beyond, at = 1.0, 0
+    for at in sorted({*seen, *still_open}):
+        gone = beyond * seen.get(at, 0) / at_risk
+        if 1.0 - beyond + gone >= share:
+            return _CLASS * (at + (share - 1.0 + beyond) / gone)
+        beyond -= gone
+        at_risk -= seen.get(at, 0) + still_open.get(at, 0)
+    return _CLASS * (at + 1)

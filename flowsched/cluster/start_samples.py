@@ -1,0 +1,133 @@
+"""Forecasts of starts and ends that are kept until they can be compared with what happened.
+
+A task that waits for long is forecast in every round. Of all these forecasts each is as likely to be kept, so that errors
+are those of a question at any time; which ones follows from the task's name and the round's number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.snapshot import PlannedStart
+from flowsched.cluster.start_errors import ErrorClasses, StartErrors, error_classes
+from flowsched.support.arrays import FloatArray
+
+_ONE_OF = 4
+"""One of so many forecasts is kept at first."""
+_MOST_KEPT = 16
+"""Of a task; more, and every other one is left out from then on."""
+_FREE, _WAITS, _RUNS = 0, 1, 2
+_ASKED_S, _START_S, _END_S, _WEIGHT = range(4)
+"""When a forecast was made, in how many seconds start and end were expected, and how many forecasts it stands for."""
+
+
+@dataclass
+class _Kept:
+    """The forecasts of a task that are kept: rows, and the numbers that say whether they are kept."""
+
+    one_of: int = _ONE_OF
+    rows: dict[int, int] = field(default_factory=dict)
+
+
+class StartSamples:
+    """The forecasts of tasks that wait or run."""
+
+    def __init__(self) -> None:
+        """None is kept."""
+        self._of: dict[str, _Kept] = {}
+        self._numbers: FloatArray = np.zeros((0, 4))
+        """[rows, 4]"""
+        self._phase: NDArray[np.int8] = np.zeros(0, np.int8)
+        """[rows] what the task of each does."""
+        self._empty: list[int] = []
+
+    def decided(self, plan: Iterable[PlannedStart], now_s: float, round: int) -> None:
+        """A round planned these starts."""
+        for planned in plan:
+            if planned.start_s is None:
+                continue
+            known = self._of.get(planned.task)
+            mixed = crc32(f"{planned.task} {round}".encode())
+            if mixed % (_ONE_OF if known is None else known.one_of):
+                continue
+            if known is None:
+                known = self._of[planned.task] = _Kept()
+            end_s = math.inf if planned.end_s is None else planned.end_s - now_s
+            known.rows[self._put((now_s, planned.start_s - now_s, end_s, known.one_of // _ONE_OF))] = mixed
+            if len(known.rows) > _MOST_KEPT:
+                self._thin(known)
+
+    def started(self, task: str, start_s: float, errors: StartErrors) -> StartErrors:
+        """What is known of errors once a task started."""
+        rows = self._rows(task)
+        if not rows:
+            return errors
+        found = self._numbers[rows]
+        self._phase[rows] = _RUNS
+        return errors.with_starts(_seen(found[:, _START_S], start_s - found[:, _ASKED_S], found[:, _WEIGHT]))
+
+    def ended(self, task: str, end_s: float, errors: StartErrors) -> StartErrors:
+        """What is known of errors once a task ended by itself; its forecasts are forgotten."""
+        rows = self._rows(task)
+        if not rows:
+            return errors
+        found = self._numbers[rows]
+        self.forget(task)
+        return errors.with_ends(_seen(found[:, _END_S], end_s - found[:, _ASKED_S], found[:, _WEIGHT]))
+
+    def forget(self, task: str) -> None:
+        """A task is gone otherwise, or does not go on as it was planned."""
+        rows = self._rows(task)
+        self._of.pop(task, None)
+        self._leave(rows)
+
+    def with_open(self, errors: StartErrors, now_s: float) -> StartErrors:
+        """The errors with those of forecasts that nothing is known of yet but how late they are already."""
+        if not self._of:
+            return errors
+        there = self._phase != _FREE
+        phase, found = self._phase[there], self._numbers[there]
+        elapsed, weight, waits = now_s - found[:, _ASKED_S], found[:, _WEIGHT], phase == _WAITS
+        return errors.with_open(
+            _seen(found[waits, _START_S], elapsed[waits], weight[waits]), _seen(found[:, _END_S], elapsed, weight)
+        )
+
+    def _rows(self, task: str) -> list[int]:
+        known = self._of.get(task)
+        return [] if known is None else [*known.rows]
+
+    def _put(self, numbers: tuple[float, float, float, float]) -> int:
+        if not self._empty:
+            before = len(self._phase)
+            more = max(64, before)
+            self._numbers = np.concatenate([self._numbers, np.zeros((more, 4))])
+            self._phase = np.concatenate([self._phase, np.zeros(more, np.int8)])
+            self._empty += range(before + more - 1, before - 1, -1)
+        row = self._empty.pop()
+        self._numbers[row], self._phase[row] = numbers, _WAITS
+        return row
+
+    def _thin(self, known: _Kept) -> None:
+        """Leave out every other forecast of a task, on average; the others stand for twice as many."""
+        known.one_of *= 2
+        gone = [row for row, mixed in known.rows.items() if mixed % known.one_of]
+        for row in gone:
+            del known.rows[row]
+        self._leave(gone)
+        self._numbers[[*known.rows], _WEIGHT] = known.one_of // _ONE_OF
+
+    def _leave(self, rows: list[int]) -> None:
+        if rows:
+            self._phase[rows] = _FREE
+            self._empty += rows
+
+
+def _seen(forecast_s: FloatArray, actual_s: FloatArray, weight: FloatArray) -> ErrorClasses:
+    known = np.isfinite(forecast_s)
+    return error_classes(forecast_s[known], actual_s[known], weight[known])

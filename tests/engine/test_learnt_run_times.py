@@ -1,0 +1,143 @@
+"""What completions teach of classes: factors that find the truth, are shrunk and bounded, and do not depend on any order."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowsched.cluster.learnt_run_times import (
+    EARLY_FACTORS,
+    FEW_RUNS,
+    LEARNT_FACTORS,
+    ClassRuns,
+    LearntRunTime,
+    LearntRunTimes,
+)
+
+NAMES, TYPES = ("a", "b", "c", "d"), ("large", "small")
+ENDS = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(TYPES), st.floats(0.02, 50.0)), max_size=20)
+
+
+def after(ends: list[tuple[str, str, float]]) -> LearntRunTimes:
+    known = LearntRunTimes()
+    for run_class, machine_type, done in ends:
+        known = known.with_end(run_class, machine_type, done)
+    return known
+
+
+def learnt(known: LearntRunTimes, run_class: str, machine_type: str | None = None) -> LearntRunTime:
+    found = known.of(run_class, machine_type)
+    assert found is not None
+    return found
+
+
+@given(ENDS, st.randoms(use_true_random=False))
+def test_the_order_of_completions_decides_nothing(ends: list[tuple[str, str, float]], order: random.Random) -> None:
+    known = after(ends)
+    shuffled = after(order.sample(ends, len(ends)))
+
+    assert shuffled == known
+    assert [shuffled.of_types(name) for name in NAMES] == [known.of_types(name) for name in NAMES]
+
+
+@given(ENDS)
+def test_what_stands_in_a_file_is_what_was_known(ends: list[tuple[str, str, float]]) -> None:
+    known = after(ends)
+
+    numbers = [(e.run_class, e.machine_type, e.runs, e.log_sum, e.log_squares) for e in known.classes]
+    assert LearntRunTimes(tuple(ClassRuns.of(*each) for each in numbers)) == known
+
+
+@given(ENDS)
+def test_factors_are_bounded_and_narrowly_while_runs_are_few(ends: list[tuple[str, str, float]]) -> None:
+    known = after(ends)
+    for name in NAMES:
+        runs = sum(run_class == name for run_class, _, _ in ends)
+        assert (known.of(name) is None) == (runs == 0)
+        least, most = EARLY_FACTORS if runs < FEW_RUNS else LEARNT_FACTORS
+        for found in known.of_types(name):
+            assert found is not None and least <= found.factor <= most and found.spread >= 0.0
+    assert known.of("", "small") is None and known.of("never ran") is None and known.of_types("never ran") == ()
+
+
+@given(ENDS, st.sampled_from(NAMES))
+def test_a_class_that_runs_as_forecast_has_no_factor(ends: list[tuple[str, str, float]], name: str) -> None:
+    exact = after([(run_class, machine_type, 1.0) for run_class, machine_type, _ in ends])
+
+    assert all(found is not None and found.factor == 1.0 for found in exact.of_types(name))
+
+
+def test_factors_that_are_not_applied_are_shown_only() -> None:
+    known = LearntRunTimes(applied=False).with_end("a", "small", 2.0)
+
+    assert known.of("a", "small") is None and known.of_types("a") == ()
+    found = known.shown("a", "small")
+    assert found is not None and found.factor > 1.0 and found.runs == 1
+
+
+def drawn(classes: float, types: float, runs: float, seed: int, ends: int = 900) -> tuple[LearntRunTimes, list[float]]:
+    """After completions of 30 classes on both types, whose logarithms have such spreads; and the truth on the first type."""
+    rng = np.random.default_rng(seed)
+    of_class, of_type = classes * rng.standard_normal(30), types * rng.standard_normal((30, 2))
+    known = LearntRunTimes()
+    for k in range(ends):
+        c, t = k % 30, int(rng.integers(2))
+        log = of_class[c] + of_type[c, t] + runs * rng.standard_normal()
+        known = known.with_end(f"{c:02d}", TYPES[t], math.exp(log))
+    return known, (of_class + of_type[:, 0]).tolist()
+
+
+@pytest.mark.parametrize(("classes", "types", "runs"), [(0.6, 0.0, 0.1), (0.3, 0.3, 0.1), (0.5, 0.2, 0.4)])
+def test_variances_and_factors_find_the_truth(classes: float, types: float, runs: float) -> None:
+    known, truth = drawn(classes, types, runs, seed=5)
+    found = known.variances
+
+    assert math.sqrt(found.run) == pytest.approx(runs, rel=0.1)
+    assert math.sqrt(found.run_class) == pytest.approx(classes, rel=0.3)
+    assert math.sqrt(found.type) == pytest.approx(types, abs=0.1)
+    logs = [math.log(learnt(known, f"{c:02d}", "large").factor) for c in range(30)]
+    error = math.sqrt(np.mean([(log - true) ** 2 for log, true in zip(logs, truth, strict=True)]))
+    assert error < 1.3 * runs / math.sqrt(15.0) + 0.01
+    assert learnt(known, "07", "large").spread == pytest.approx(math.hypot(runs, error), rel=0.25)
+
+
+def test_more_completions_come_closer() -> None:
+    errors = []
+    for ends in (60, 300, 1500):
+        known, truth = drawn(0.5, 0.2, 0.3, seed=8, ends=ends)
+        logs = [math.log(learnt(known, f"{c:02d}", "large").factor) for c in range(30)]
+        errors.append(float(np.mean(np.abs(np.subtract(logs, truth)))))
+
+    assert errors[0] > 1.5 * errors[1] and errors[1] > 1.5 * errors[2]
+
+
+def test_one_completion_is_enough_where_classes_differ_and_runs_do_not() -> None:
+    known, _ = drawn(0.5, 0.0, 0.05, seed=3)
+
+    assert learnt(known.with_end("new", "small", 1.8), "new", "small").factor == pytest.approx(1.8, rel=0.03)
+
+
+def test_scattered_runs_of_classes_that_are_alike_move_no_factor() -> None:
+    known, _ = drawn(0.0, 0.0, 0.4, seed=4)
+    known = known.with_end("new", "small", 1.8)
+
+    logs = [math.log(learnt(known, f"{c:02d}", "large").factor) for c in range(30)]
+    assert math.sqrt(np.mean(np.square(logs))) < 0.6 * 0.4 / math.sqrt(15.0)
+    assert learnt(known, "new", "small").factor < 1.1
+    assert learnt(known, "new", "small").spread == pytest.approx(0.4, abs=0.05)
+
+
+def test_a_class_on_a_type_is_between_its_own_runs_and_those_of_its_class() -> None:
+    known, _ = drawn(0.3, 0.3, 0.3, seed=6)
+    for _ in range(40):
+        known = known.with_end("new", "large", 1.5)
+    once = known.with_end("new", "small", 0.9)
+
+    assert 0.9 < learnt(once, "new", "small").factor < learnt(once, "new").factor < learnt(once, "new", "large").factor
+    assert learnt(once, "new", "large").factor == pytest.approx(1.5, rel=0.05)
+    assert learnt(known, "new", "small") == learnt(known, "new") and learnt(known, "new").spread > 0.3

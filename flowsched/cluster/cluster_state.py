@@ -19,6 +19,7 @@ from flowsched.cluster.events import (
     TaskWithdrawn,
 )
 from flowsched.cluster.gpus import DevicesNow, suits, taken, use_of
+from flowsched.cluster.learnt_run_times import NOTHING_LEARNT, LearntRunTimes
 from flowsched.cluster.pending_tasks import PendingTable
 from flowsched.cluster.resource import amount_text, covers, missing, without
 from flowsched.cluster.run_time_errors import RunTimeErrors
@@ -85,11 +86,13 @@ class ClusterState:
         task_groups: Iterable[TaskGroup] = (),
         share_service_cores: bool = False,
         gpu_demand: Iterable[tuple[GpuShape, int]] = (),
+        learnt_run_times: LearntRunTimes = NOTHING_LEARNT,
     ) -> None:
         """An empty cluster; ``hosts`` may be shared so that rates are computed once.
 
         ``relations`` and ``task_groups`` are all that tasks may name; ``share_service_cores`` as in :class:`Snapshot`.
-        ``gpu_demand`` is what tasks are declared to ask for; empty: learnt from those that come.
+        ``gpu_demand`` is what tasks are declared to ask for; empty: learnt from those that come. ``learnt_run_times``: what
+        was learnt before.
         """
         self._catalogue = catalogue
         self._start_delay = start_delay or StartDelay()
@@ -122,6 +125,7 @@ class ClusterState:
         self._start_samples = StartSamples()
         self._errors: RunTimeErrors | None = RunTimeErrors()
         """None while the state is as it was loaded, from a snapshot that knows of none."""
+        self._learnt_run_times = learnt_run_times
         self._coupled: set[str] = set()
         """Tasks that end only with others, which use their GPUs or the other way round."""
         self._now_s = 0.0
@@ -145,6 +149,7 @@ class ClusterState:
             task_groups=snapshot.task_groups,
             share_service_cores=snapshot.share_service_cores,
             gpu_demand=snapshot.gpu_demand,
+            learnt_run_times=snapshot.learnt_run_times,
         )
         state._now_s, state._rounds = snapshot.now_s, snapshot.round
         state._estimates.advance(snapshot.now_s)
@@ -234,6 +239,7 @@ class ClusterState:
             gpu_demand=self._gpu_demand,
             run_time_errors=self._errors,
             start_errors=self._start_samples.with_open(self._start_errors, now_s),
+            learnt_run_times=self._learnt_run_times,
         )
 
     def _learn_demand(self, task: Task) -> None:
@@ -371,6 +377,10 @@ class ClusterState:
         learnt = not (killed or running.task.endless or running.task.gpus_for or name in self._coupled)
         if progress > 0.0 and learnt:
             self._errors = (self._errors or RunTimeErrors()).with_end(progress)
+            # Work that was kept from another machine, or another time, was done under other conditions.
+            if running.task.run_class and running.task.done == 0.0:
+                here = running.task.run_class, self._nodes[running.machine].machine.type
+                self._learnt_run_times = self._learnt_run_times.with_end(*here, progress)
         if running.task.group is not None:
             group = self._task_groups[running.task.group]
             self._task_groups[group.name] = replace(group, minimum=max(1, group.minimum - 1))

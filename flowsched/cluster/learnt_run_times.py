@@ -144,11 +144,11 @@ class LearntRunTimes:
         return self._components[0]
 
     @cached_property
-    def _rows(self) -> dict[str, _Rows]:
+    def _rows(self) -> dict[str, _ClassRows]:
         """By class, where its entries are."""
-        found: dict[str, _Rows] = {}
+        found: dict[str, _ClassRows] = {}
         for row, entry in enumerate(self.classes):
-            known = found.setdefault(entry.run_class, _Rows(len(found), {}))
+            known = found.setdefault(entry.run_class, _ClassRows(len(found), {}))
             known.types[entry.machine_type] = row
         return found
 
@@ -175,7 +175,7 @@ class LearntRunTimes:
         numbers = np.array([entry[2:] for entry in self.classes], np.float64).reshape(-1, 3).T
         return numbers[0], numbers[1] / _MICRO, numbers[2] / _NANO
 
-    def _estimate(self, rows: _Rows, machine_type: str | None) -> LearntRunTime:
+    def _estimate(self, rows: _ClassRows, machine_type: str | None) -> LearntRunTime:
         variances, predictors, uncertainties = self._components
         runs, logs, _ = self._sums
         log, variance = float(predictors[rows.number]), float(uncertainties[rows.number])
@@ -193,7 +193,11 @@ class LearntRunTimes:
         return LearntRunTime(factor, round(math.sqrt(variance + variances.run), _DIGITS), count)
 
 
-class _Rows(NamedTuple):
+NOTHING_LEARNT = LearntRunTimes()
+"""Before the first completion."""
+
+
+class _ClassRows(NamedTuple):
     """Where the entries of a class are."""
 
     number: int

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from flowsched.cluster.gpus import DevicesNow, MachineGpus, TaskGpus
+from flowsched.cluster.learnt_run_times import NOTHING_LEARNT, LearntRunTimes
 from flowsched.cluster.resource import without
 from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.start_errors import NO_START_ERRORS, StartErrors
@@ -132,6 +133,9 @@ class Task:
     number: int = 0
     """Its place in the file that it comes from, counted from 1; 0 for none. Of tasks that come in one instant the least is
     first."""
+    run_class: str = ""
+    """Tasks of one class are expected to run for as long as each other, relative to their forecasts: what is learnt from one
+    holds for all. Empty: nothing is learnt."""
 
     @property
     def arrival(self) -> tuple[float, int, str, str]:
@@ -170,6 +174,7 @@ class Task:
             self.gpus is not None,
             self.gpus or _NO_GPUS,
             self.gpus_for,
+            *((self.run_class,) if self.run_class else ()),
         )
 
     @cached_property
@@ -385,6 +390,8 @@ class Snapshot(ShortRepr):
     """What is known of how long tasks run in truth. None: as long as was forecast, so that no progress is above 1."""
     start_errors: StartErrors = NO_START_ERRORS
     """What is known of how forecasts of starts and ends turned out."""
+    learnt_run_times: LearntRunTimes = NOTHING_LEARNT
+    """What completions taught of classes of tasks."""
 
     def overview(self) -> Overview:
         """Machines and tasks in numbers; a row per pending task."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from decimal import Decimal
+from keyword import iskeyword
 from math import inf
 from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from flowsched.cluster.gpus import MachineGpus, TaskGpus, profiles_of_worst
+from flowsched.cluster.learnt_run_times import ClassRuns, LearntRunTimes
 from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.snapshot import (
     SNAPSHOT_VERSION,
@@ -61,7 +63,8 @@ class PlainForm(Generic[V]):
             field = kind.field if kind and kind.field else key
             keys.append((key, field, kind and kind.dump, kind and kind.read, defaults[field]))
         self._fields = [field for _, field, *_ in keys]
-        self._taken = itemgetter(*(key for key, *_ in keys))
+        # No field of a form can be called "class".
+        self._taken = itemgetter(*(field if iskeyword(key) else key for key, field, *_ in keys))
         self._lists = [field for _, field, dump, *_ in keys if dump is list]
         self._always, self._optional = keys[: len(always.split())], keys[len(always.split()) :]
 
@@ -205,7 +208,8 @@ TASK = PlainForm(
     Task,
     "name job profile scale request widths memory submit_s priority",
     "weight goal_s machines spread_over resources holds joins threads group min_utility endless rounds_waited"
-    " preemptions done run_s interference_class input_mb locality wishes counted gpus gpus_for postponements number",
+    " preemptions done run_s interference_class input_mb locality wishes counted gpus gpus_for postponements number"
+    " class",
     request=_milli("request_milli"),
     widths=_listed(_cores, milli_of)._replace(field="widths_milli"),
     memory=_MEMORY,
@@ -215,6 +219,7 @@ TASK = PlainForm(
     counted=_COUNTED,
     gpus=Kind(dump_task_gpus, _TASK_GPUS.read),
     **dict.fromkeys(("machines", "spread_over", "holds", "joins", "threads"), _LIST),
+    **{"class": Kind(str, str, "run_class")},
 )
 RUNNING = PlainForm(
     Running,
@@ -234,10 +239,33 @@ RESERVATION = PlainForm(
 )
 TASK_GROUP = PlainForm(TaskGroup, "name minimum", "deadline_s")
 RELATION_COUNT = PlainForm(RelationCount, "machine relation", "members holders")
+
+
+def _dump_learnt(learnt: LearntRunTimes) -> dict[str, Any]:
+    classes = [
+        {
+            "class": entry.run_class,
+            "machine_type": entry.machine_type,
+            "runs": entry.runs,
+            "log_sum": entry.log_sum,
+            "log_squares": entry.log_squares,
+        }
+        for entry in learnt.classes
+    ]
+    return {"classes": classes} if learnt.applied else {"applied": False, "classes": classes}
+
+
+def _read_learnt(plain: Mapping[str, Any]) -> LearntRunTimes:
+    entries = (
+        ClassRuns.of(e["class"], e["machine_type"], e["runs"], e["log_sum"], e["log_squares"]) for e in plain["classes"]
+    )
+    return LearntRunTimes(tuple(entries), plain.get("applied", True))
+
+
 _SNAPSHOT = PlainForm(
     Snapshot,
     "now_s round machines services running pending plan reservations start_delay",
-    "relations task_groups relation_counts share_service_cores gpu_demand run_time_errors start_errors",
+    "relations task_groups relation_counts share_service_cores gpu_demand run_time_errors start_errors learnt_run_times",
     machines=_each(_MACHINE),
     services=_each(SERVICE),
     running=_each(RUNNING),
@@ -254,6 +282,7 @@ _SNAPSHOT = PlainForm(
         lambda plain: RunTimeErrors.of(plain["ends"], plain["log_squares"]),
     ),
     start_errors=Kind(_dump_start_errors, _read_start_errors),
+    learnt_run_times=Kind(_dump_learnt, _read_learnt),
 )
 
 

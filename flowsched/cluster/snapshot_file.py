@@ -31,6 +31,7 @@ from flowsched.cluster.cluster_form import (
     unique,
 )
 from flowsched.cluster.gpus import WHOLE_MILLI, suits, taken, untouched
+from flowsched.cluster.learnt_run_times import ClassRuns, LearntRunTimes
 from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.snapshot import SNAPSHOT_VERSION, Machine, Running, Service, Snapshot, StartDelay, Task
 from flowsched.cluster.snapshot_dump import (
@@ -118,6 +119,7 @@ class _TaskKeys(Form):
     gpus_for: Name | None = None
     postponements: Count = 0
     number: Count = 0
+    run_class: Name | None = Field(None, alias="class")
 
 
 class TaskForm(BoundForm, _TaskKeys):
@@ -196,6 +198,23 @@ class StartErrorsForm(Form):
     open_ends: ErrorCounts = Field(default_factory=dict)
 
 
+class ClassRunsForm(Form):
+    """The completions of a class on a machine type."""
+
+    run_class: Name = Field(alias="class")
+    machine_type: Name
+    runs: PositiveInt
+    log_sum: Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+    log_squares: NotNegative
+
+
+class LearntRunTimesForm(Form):
+    """What completions taught of classes of tasks."""
+
+    classes: list[ClassRunsForm] = Field(default_factory=list)
+    applied: bool = True
+
+
 class SnapshotForm(Form):
     """A snapshot file."""
 
@@ -219,6 +238,7 @@ class SnapshotForm(Form):
     gpu_demand: list[GpuDemandForm] = Field(default_factory=list)
     run_time_errors: RunTimeErrorsForm | None = None
     start_errors: StartErrorsForm = Field(default_factory=StartErrorsForm)
+    learnt_run_times: LearntRunTimesForm = Field(default_factory=LearntRunTimesForm)
 
 
 def load_snapshot(path: str | Path) -> Snapshot:
@@ -364,7 +384,20 @@ def _build(
         gpu_demand=build_gpu_demand(problems, document, checked.items("gpu_demand", form.gpu_demand), machines),
         run_time_errors=None if errors is None else RunTimeErrors.of(errors.ends, errors.log_squares),
         start_errors=StartErrors(*map(read_error_classes, form.start_errors.model_dump().values())),
+        learnt_run_times=_learnt(problems, document, form.learnt_run_times),
     )
+
+
+def _learnt(problems: Problems, document: Document, form: LearntRunTimesForm) -> LearntRunTimes:
+    """What was learnt, in the order of its classes, each on a machine type once."""
+    entries: dict[tuple[str, str], ClassRuns] = {}
+    for index, entry in enumerate(form.classes):
+        key = entry.run_class, entry.machine_type
+        if key in entries:
+            message = f"class {entry.run_class} on {entry.machine_type} stands twice"
+            problems.add(document.problem(("learnt_run_times", "classes", index), message, "leave one of them out"))
+        entries[key] = ClassRuns.of(*key, entry.runs, entry.log_sum, entry.log_squares)
+    return LearntRunTimes(tuple(entries[key] for key in sorted(entries)), form.applied)
 
 
 def _check_moments(
@@ -424,6 +457,7 @@ def _task(
         wishes=tuple(sorted((name, cost) for name, cost in form.wishes.items() if cost)),
         counted=tuple(sorted(counted.items())),
         gpus_for=form.gpus_for or "",
+        run_class=form.run_class or "",
         **bound,
     )
 

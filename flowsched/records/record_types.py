@@ -78,7 +78,10 @@ class RecordedCounted(TypedDict):
     price: Number
 
 
-class RecordedTask(TypedDict):
+_MaybeOfClass = TypedDict("_MaybeOfClass", {"class": NotRequired[Text]})
+
+
+class RecordedTask(_MaybeOfClass):
     """A task of a snapshot."""
 
     name: Text
@@ -247,6 +250,25 @@ class RecordedStartErrors(TypedDict):
     open_ends: NotRequired[dict[str, Count]]
 
 
+_OfRunClass = TypedDict("_OfRunClass", {"class": Text})
+
+
+class RecordedClassRuns(_OfRunClass):
+    """The completions of a class on a machine type before the round."""
+
+    machine_type: Text
+    runs: Count
+    log_sum: Number
+    log_squares: Number
+
+
+class RecordedLearntRunTimes(TypedDict):
+    """What completions taught of classes of tasks before the round."""
+
+    classes: list[RecordedClassRuns]
+    applied: NotRequired[Flag]
+
+
 class RecordedSnapshot(TypedDict):
     """The snapshot that a part decided on, with the profiles that it uses."""
 
@@ -267,6 +289,7 @@ class RecordedSnapshot(TypedDict):
     gpu_demand: NotRequired[list[RecordedGpuDemand]]
     run_time_errors: NotRequired[RecordedRunTimeErrors]
     start_errors: NotRequired[RecordedStartErrors]
+    learnt_run_times: NotRequired[RecordedLearntRunTimes]
 
 
 # Both kinds of parts

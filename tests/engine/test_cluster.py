@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from builders import (
     CATALOGUE,
     HUNGRY,
+    LARGE,
     SERIAL,
+    SMALL,
     any_of,
     bound_rounds,
     in_another_order,
@@ -39,6 +41,7 @@ from flowsched.cluster.events import (
     TaskSubmitted,
     TaskWithdrawn,
 )
+from flowsched.cluster.learnt_run_times import LearntRunTimes
 from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.running_tasks import columns_of
 from flowsched.cluster.snapshot import PlannedStart, RelationCount, Reservation, Snapshot
@@ -55,6 +58,14 @@ def cluster(*events: Event, at: float = 0.0) -> ClusterState:
     for event in (MachineAdded(machine()), *events):
         state.apply(event, at)
     return state
+
+
+LEARNT = (
+    LearntRunTimes()
+    .with_end("night", SMALL.name, 1.7)
+    .with_end("day", SMALL.name, 0.6)
+    .with_end("night", LARGE.name, 0.9)
+)
 
 
 def bound(name: str, width: int = 1000, cores: tuple[int, ...] = ALL, start_s: float = 0.0) -> TaskBound:
@@ -113,6 +124,7 @@ def courses(draw: st.DrawFn) -> Snapshot:
         reservations=tuple(Reservation(t.name, draw(place), t.widths_milli[0], now.now_s + 3.0) for t in kept),
         relation_counts=tuple(RelationCount(draw(place), r.name, 1, 2) for r in now.relations),
         run_time_errors=known,
+        learnt_run_times=draw(any_of(LearntRunTimes(), LEARNT, replace(LEARNT, applied=False))),
     )
 
 

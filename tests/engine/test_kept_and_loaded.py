@@ -66,6 +66,7 @@ def arrivals(draw: st.DrawFn) -> dict[str, Any]:
     """What to make a task from, but for its name and when it comes."""
     found: dict[str, Any] = {"profile": draw(PROFILES), "widths_milli": draw(any_of(*WIDTHS))}
     found |= {"scale": draw(any_of(0.3, 1.0, 2.5)), "priority": draw(any_of(0, 0, 5)), "memory_mib": 500}
+    found["run_class"] = draw(any_of("", "night", "day"))
     match draw(st.integers(0, 9)):
         case 0 | 1:
             found["holds"] = found["joins"] = draw(some_of(tuple(r.name for r in RELATIONS), 1, 2))

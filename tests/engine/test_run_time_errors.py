@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from builders import (
     CATALOGUE,
     HUNGRY,
+    LARGE,
     SCALING,
+    SMALL,
     any_of,
     flow_scheduler,
     in_another_order,
@@ -28,6 +30,7 @@ from builders import (
 from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.compaction import compact
 from flowsched.cluster.events import MachineAdded, TaskBound, TaskFinished, TaskPreempted, TaskSubmitted
+from flowsched.cluster.learnt_run_times import LearntRunTimes
 from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.running_tasks import columns_of, lengths
 from flowsched.cluster.settings import Settings
@@ -36,11 +39,16 @@ from flowsched.cluster.snapshot_dump import dump_snapshot, read_plain_snapshot
 from flowsched.cluster.still_running import run_length
 from flowsched.pricing.forecast_cache import forecast_cache
 from flowsched.pricing.goals import Goals
+from flowsched_models.forecast import forecast
 from flowsched_models.runtime import HostFactory
 
 ALL = (0, 1, 2, 3)
 ALONE_S = 25.0
 """Of a task of the profile ``scaling`` on the small machine."""
+
+
+ENDS = st.tuples(any_of("night", "day"), any_of(SMALL.name, LARGE.name), any_of(0.4, 0.9, 1.6, 5.0))
+"""Class, machine type, and run time over forecast."""
 
 
 def state_with(tasks: Sequence[Task], start_s: float = 0.0) -> ClusterState:
@@ -160,10 +168,18 @@ def test_a_task_beyond_its_forecast_is_not_about_to_end_round_after_round() -> N
 def test_a_snapshot_written_and_read_back_in_another_order_decides_the_same(
     drawn: Snapshot, errors: RunTimeErrors, data: st.DataObject
 ) -> None:
-    here = [replace(r, progress=data.draw(any_of(0.3, 0.98, 1.0, 1.9))) for r in drawn.running]
-    now = replace(drawn, running=tuple(here), run_time_errors=errors)
+    def of_class(t: Task) -> Task:
+        return replace(t, run_class=data.draw(any_of("", "night", "day")))
+
+    here = [replace(r, task=of_class(r.task), progress=data.draw(any_of(0.3, 0.98, 1.0, 1.9))) for r in drawn.running]
+    learnt = LearntRunTimes(applied=data.draw(st.booleans()))
+    for run_class, machine_type, done in data.draw(st.lists(ENDS, max_size=4)):
+        learnt = learnt.with_end(run_class, machine_type, done)
+    waiting = tuple(map(of_class, drawn.pending))
+    now = replace(drawn, running=tuple(here), pending=waiting, run_time_errors=errors, learnt_run_times=learnt)
     read = read_plain_snapshot(json.loads(json.dumps(dump_snapshot(now))))
-    assert read.run_time_errors == errors
+    assert (read.run_time_errors, read.learnt_run_times) == (errors, learnt)
+    assert [t.run_class for t in read.in_order().pending] == [t.run_class for t in now.in_order().pending]
 
     first = flow_scheduler().decide(now)
     other = flow_scheduler().decide(in_another_order(read, data.draw(st.randoms())))
@@ -178,3 +194,39 @@ def test_what_stands_in_a_file_is_what_was_known(ends: int, nano: int) -> None:
     known = RunTimeErrors(ends, nano)
 
     assert RunTimeErrors.of(known.ends, known.log_squares) == known
+
+
+def test_ends_of_a_class_teach_its_factor_on_the_type_of_their_machine() -> None:
+    """For what ran there without a break: not what kept work, was killed, or has no class."""
+    kinds: list[dict[str, Any]] = [
+        {"run_class": "night"},
+        {"run_class": "night", "done": 0.5},
+        {"run_class": "night"},
+        {},
+    ]
+    state = state_with([task(f"t{k}", SCALING, **more) for k, more in enumerate(kinds)])
+    for k in range(4):
+        state.apply(TaskFinished(f"t{k}", killed=k == 2), 2.0 * ALONE_S)
+    found = state.snapshot(2.0 * ALONE_S).learnt_run_times
+
+    assert found == LearntRunTimes().with_end("night", machines(1)[0].type, 2.0)
+
+
+def test_neighbours_are_no_part_of_what_is_learnt() -> None:
+    """Two that disturb each other and run as forecast beside each other have a factor of 1."""
+    state = ClusterState(CATALOGUE)
+    state.apply(MachineAdded(machines(1)[0]), 0.0)
+    for name in ("a", "b"):
+        state.apply(TaskSubmitted(task(name, HUNGRY, run_class="night")), 0.0)
+        state.apply(TaskBound(name, "m1", 1000, 4, ALL, 0.0), 0.0)
+    now = state.snapshot(0.0)
+    hosts = HostFactory(CATALOGUE)
+    forecasts = forecast_cache(compact(now, hosts), Settings(), hosts)
+    group = forecasts.view.groups[0]
+    end_s = forecast(group.host, group.residents).residents_s[0]
+    for name in ("a", "b"):
+        state.apply(TaskFinished(name), end_s)
+
+    (entry,) = state.snapshot(end_s).learnt_run_times.classes
+    assert entry.runs == 2 and entry.log_sum == pytest.approx(0.0, abs=1e-5)
+    assert end_s > 1.05 * forecasts.residents_alone_s(0)[0]

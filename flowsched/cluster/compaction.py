@@ -314,7 +314,7 @@ def compact(
     tasks = tuple(sorted(snapshot.pending, key=lambda t: (t.content, t.arrival)))
     if longest_first:
         jobs = snapshot.catalogue.jobs
-        tasks = tuple(sorted(tasks, key=lambda t: (-t.priority, -jobs[t.profile].work_s * t.scale)))
+        tasks = tuple(sorted(tasks, key=lambda t: (-t.priority, -jobs[t.profile].work_s * snapshot.expected_scale(t))))
     by_class: dict[Hashable, list[int]] = {}
     for i, task in enumerate(tasks):
         by_class.setdefault(task.content, []).append(i)
@@ -425,7 +425,7 @@ def _running_order(r: Running, now_s: float) -> tuple[object, ...]:
 
 def _resident(r: Running, snapshot: Snapshot, machine: Machine) -> Resident:
     ready_s = max(0.0, round(r.start_s - snapshot.now_s, 6))
-    estimate = snapshot.estimate(r.task, r.progress)
+    estimate = snapshot.estimate(r.task, r.progress, machine.type)
     resident = r.resident.at(estimate.scale, estimate.done, ready_s)
     gpus = use_of(snapshot.catalogue, r.task.profile, machine.gpus, r.task.gpus, r.devices, r.remote)
     if gpus is not NO_GPUS:

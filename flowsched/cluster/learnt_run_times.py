@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flowsched.cluster.still_running import run_length
 from flowsched.support.arrays import FloatArray, IntArray
 
 LEARNT_FACTORS = (1.0 / 8.0, 8.0)
@@ -84,6 +85,13 @@ class LearntRunTime(NamedTuple):
     runs: int
     """Completions that it was learnt from: those of the class on the machine type, or where there are none, on all types."""
 
+    def length(self, done: float) -> float:
+        """How many times its forecast a run is estimated to take in all, that has run for ``done`` times it already."""
+        if done <= 0.0:
+            return self.factor
+        squares = self.runs * self.spread**2
+        return self.factor * float(run_length(done / self.factor, self.spread, float(self.runs), squares))
+
 
 class Variances(NamedTuple):
     """Of the logarithm of run times over forecasts."""
@@ -131,12 +139,20 @@ class LearntRunTimes:
             found = self._found[key] = self._estimate(rows, key[1])
         return found
 
-    def of_types(self, run_class: str) -> tuple[LearntRunTime | None, ...]:
-        """What is expected of a class on an unknown type and on each that it ran on: equal where all forecasts of it are."""
-        rows = self._rows.get(run_class) if self.applied else None
+    def factors(self, run_class: str) -> tuple[tuple[str, float], ...]:
+        """The factors of a class: on types that it did not run on (""), and on each that it ran on; empty where there is
+        none. Forecasts that are worked out from these can be remembered by them.
+        """
+        rows = self._rows.get(run_class) if self.applied and run_class else None
         if rows is None:
             return ()
-        return tuple(self.of(run_class, machine_type) for machine_type in (None, *rows.types))
+        types = (("", None), *((name, name) for name in rows.types))
+        return tuple((name, found.factor) for name, key in types if (found := self.of(run_class, key)) is not None)
+
+    @property
+    def in_use(self) -> bool:
+        """Whether any forecast may differ from that of its profile."""
+        return self.applied and bool(self.classes)
 
     @cached_property
     def variances(self) -> Variances:

@@ -434,11 +434,29 @@ class Snapshot(ShortRepr):
         """Whether a task was submitted in this very instant."""
         return self.age_s(task) <= INSTANT_S
 
-    def estimate(self, task: Task, done: float) -> Estimate:
-        """The work of a task that has done so much, relative to its forecast work, and has not ended."""
-        length = 1.0
-        if self.run_time_errors is not None and done > 0.0 and not task.endless:
-            length = self.run_time_errors.length(done, self.catalogue.jobs[task.profile].error)
+    def expected_scale(self, task: Task, machine_type: str | None = None) -> float:
+        """A task's work relative to its profile's before it begins, as completions of its class taught: on machines of a
+        type, or of one that is not known.
+        """
+        learnt = None if task.endless else self.learnt_run_times.of(task.run_class, machine_type)
+        return task.scale if learnt is None else task.scale * learnt.factor
+
+    def length(self, task: Task, done: float, machine_type: str | None = None) -> float:
+        """How many times its profile's forecast a task is estimated to run in all, that has done so much of it and has not
+        ended, and runs or is to run on machines of a type.
+        """
+        if task.endless:
+            return 1.0
+        learnt = self.learnt_run_times.of(task.run_class, machine_type)
+        if learnt is not None:
+            return learnt.length(done)
+        if self.run_time_errors is None or done <= 0.0:
+            return 1.0
+        return self.run_time_errors.length(done, self.catalogue.jobs[task.profile].error)
+
+    def estimate(self, task: Task, done: float, machine_type: str | None = None) -> Estimate:
+        """The work of a task that has done so much, relative to its forecast work, and has not ended; the type as above."""
+        length = self.length(task, done, machine_type)
         return Estimate(task.scale * length, done / length)
 
     def service_cores(self, machine: str) -> frozenset[int]:

@@ -185,13 +185,15 @@ def problem_of(snapshot: Snapshot, rules: PlanRules, hosts: HostFactory | None =
     for task in snapshot.pending:
         wait = delay.at_submission_s if snapshot.is_new(task) else delay.after_waiting_s
         submit = task.submit_s - now
-        jobs.append(Job(task, snapshot.catalogue.jobs[task.profile], submit, max(0.0, submit) + wait))
+        expected = replace(task, scale=snapshot.expected_scale(task))
+        jobs.append(Job(expected, snapshot.catalogue.jobs[task.profile], submit, max(0.0, submit) + wait))
     for running in snapshot.running:
         seat = Seat(len(jobs), running.threads, running.cores, running.width_milli)
         profile = snapshot.catalogue.jobs[running.task.profile]
         ready = max(0.0, running.start_s - now)
         submit = min(0.0, running.task.submit_s - now)
-        estimate = snapshot.estimate(running.task, running.progress)
+        machine_type = sites[index[running.machine]].machine.type
+        estimate = snapshot.estimate(running.task, running.progress, machine_type)
         task = replace(running.task, scale=estimate.scale)
         jobs.append(Job(task, profile, submit, ready, estimate.done, index[running.machine], seat))
     return Problem(now, snapshot.catalogue, sites, tuple(jobs), delay, rules)

@@ -169,19 +169,25 @@ class ForecastCache:
 
     def task_alone_s(self, host: Host, cores: tuple[int, ...], task: Task) -> float:
         """Run time of a whole task on these cores alone, in seconds, with the threads that it starts there."""
-        return self.table.alone_s(host, cores, task.profile, task.threads) * task.scale
+        scale = self.view.snapshot.expected_scale(task, host.machine_type)
+        return self.table.alone_s(host, cores, task.profile, task.threads) * scale
 
     def best_left_s(self, group: int, task_class: int) -> float:
         """Run time of what is left of a task with the group's batch cores to itself; all of it, unless work was kept."""
         here, task = self.view.groups[group], self.view.classes[task_class].task
         return self.task_left_s(here.host, here.batch_cores, task) * self.gpu_slowdown(here.machine.gpus, task)
 
+    def scales(self, task: Task) -> tuple[object, ...]:
+        """A task's work relative to its profile's on every machine type: what its run times at a place are remembered by."""
+        return task.scale, () if task.endless else self.view.snapshot.learnt_run_times.factors(task.run_class)
+
     def task_left_s(self, host: Host, cores: tuple[int, ...], task: Task) -> float:
         """Run time of what is left of a task on these cores alone, in seconds."""
         if not task.done:
             return self.task_alone_s(host, cores, task)
         threads = task.threads_on(len(cores), self.view.snapshot.catalogue.jobs[task.profile])
-        return host.alone_s(task.profile, threads, cores, *self.view.snapshot.estimate(task, task.done))
+        work = self.view.snapshot.estimate(task, task.done, host.machine_type)
+        return host.alone_s(task.profile, threads, cores, *work)
 
     def alone_s(self, host: Host, cores: tuple[int, ...], profile: str, scale: float) -> float:
         """Run time on these cores alone, in seconds, with as many threads as the program takes there."""
@@ -279,12 +285,13 @@ class ForecastCache:
             if task.endless or c in without:
                 continue
             asked = (task.widths_milli[0], task.memory_mib, task.resources, task.gpus, task.machines)
-            key = (task.profile, task.scale, *asked)
+            key = (task.profile, *self.scales(task), *asked)
             if key not in known:
                 known[key] = self.remembered(c, ("one core", *key), partial(self._on_one_core_s, c))
                 known[key] *= self._held(task.profile, task.widths_milli[0])
             estimate = view.snapshot.estimate(task, task.done)
-            total += len(cls.members) * (1.0 - estimate.done) * estimate.scale / task.scale * known[key]
+            whole = view.snapshot.expected_scale(task)
+            total += len(cls.members) * (1.0 - estimate.done) * estimate.scale / whole * known[key]
         if view.candidates is not None:
             return (total + view.candidates.work_s) / max(1, view.candidates.batch_cores)
         for group in view.groups:
@@ -320,7 +327,8 @@ class ForecastCache:
         """Run time of a class on one core of its fastest shape; 0 where it fits on none."""
         view, task = self.view, self.view.classes[task_class].task
         fitting = [view.groups[g] for g in view.shapes if view.could_fit(task_class, g, task.widths_milli[0])]
-        return min((self.alone_s(g.host, g.batch_cores[:1], task.profile, task.scale) for g in fitting), default=0.0)
+        scales = ((g, view.snapshot.expected_scale(task, g.machine.type)) for g in fitting)
+        return min((self.alone_s(g.host, g.batch_cores[:1], task.profile, s) for g, s in scales), default=0.0)
 
     def delay_s(self, task_class: int, start_after: int) -> float:
         """Seconds from binding to the program's start."""
@@ -333,8 +341,9 @@ class ForecastCache:
         task = self.view.classes[arrival.task_class].task
         cores, threads = self.place(group, arrival)
         weight = arrival.width_milli / MILLI
-        gpus = use_of(self.view.snapshot.catalogue, task.profile, self.view.groups[group].machine.gpus, task.gpus)
-        scale, done = self.view.snapshot.estimate(task, task.done)
+        here = self.view.groups[group].machine
+        gpus = use_of(self.view.snapshot.catalogue, task.profile, here.gpus, task.gpus)
+        scale, done = self.view.snapshot.estimate(task, task.done, here.type)
         resident = Resident(task.profile, scale, threads, cores, weight, task.memory_mib, done, gpus=gpus)
         return long_running_resident(resident, self.view.snapshot) if task.endless else resident
 

@@ -37,7 +37,7 @@ class Goals:
             known: dict[tuple[object, ...], FloatArray] = {}
             self.alone_s = []
             for c, cls in enumerate(view.classes):
-                key = _place_key(cls.task)
+                key = self._place_key(cls.task)
                 if key not in known:
                     wanted = ("alone", settings.slo_margin, *key)
                     known[key] = forecasts.remembered(c, wanted, partial(self._alone, c))
@@ -110,7 +110,9 @@ class Goals:
         view = self._forecasts.view
         task = view.classes[task_class].task
         estimate = view.snapshot.estimate(task, task.done)
-        return self.whole_run_s[task_class] * (1.0 - estimate.done) * estimate.scale / task.scale
+        return (
+            self.whole_run_s[task_class] * (1.0 - estimate.done) * estimate.scale / view.snapshot.expected_scale(task)
+        )
 
     def known_run_s(self, task_class: int) -> float | None:
         """The run time that says when a class is overdue; None without a known end, or where more utility is waited for."""
@@ -146,7 +148,8 @@ class Goals:
         if np.isfinite(best):
             return best
         task = self._forecasts.view.classes[task_class].task
-        return self._forecasts.view.snapshot.catalogue.jobs[task.profile].work_s * task.scale
+        snapshot = self._forecasts.view.snapshot
+        return snapshot.catalogue.jobs[task.profile].work_s * snapshot.expected_scale(task)
 
     def _running_goals(self, group: int) -> list[tuple[float, float, float]]:
         """(elapsed, goal, importance) of all that runs on a group's machine."""
@@ -154,7 +157,8 @@ class Goals:
         goals = []
         for running in view.groups[group].running:
             task = running.task
-            key = (task.profile, task.scale, task.threads, task.goal_s, task.weight, task.endless, task.gpus)
+            scales = self._forecasts.scales(task)
+            key = (task.profile, *scales, task.threads, task.goal_s, task.weight, task.endless, task.gpus)
             known = self._known_goals.get(key)
             if known is None:
                 known = self._known_goals[key] = self._goal_and_importance(task)
@@ -173,16 +177,15 @@ class Goals:
         tau = self._own_goal(task, best_s) if self._goal_s is None else self._goal_s
         return tau, self._importance(task, best_s)
 
-
-def _place_key(task: Task) -> tuple[object, ...]:
-    """What a task's run time alone, and where it fits, depend on."""
-    return (
-        task.profile,
-        task.scale,
-        task.threads,
-        task.widths_milli[0],
-        task.memory_mib,
-        task.resources,
-        task.gpus,
-        task.machines,
-    )
+    def _place_key(self, task: Task) -> tuple[object, ...]:
+        """What a task's run time alone, and where it fits, depend on."""
+        return (
+            task.profile,
+            *self._forecasts.scales(task),
+            task.threads,
+            task.widths_milli[0],
+            task.memory_mib,
+            task.resources,
+            task.gpus,
+            task.machines,
+        )

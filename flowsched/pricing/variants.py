@@ -9,7 +9,7 @@ import numpy as np
 
 from flowsched.cluster.gpus import use_of
 from flowsched.cluster.settings import Settings
-from flowsched.cluster.snapshot import MILLI
+from flowsched.cluster.snapshot import MILLI, Estimate
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.forecast_arrays import (
     CORES,
@@ -77,7 +77,7 @@ class VariantBuilder:
             fresh = view.snapshot.is_new(t)
             # Where GPUs make a difference to its speed, how many it asks for does too.
             gpus = None if view.snapshot.catalogue.jobs[t.profile].gpus is NO_GPU_PROFILE else t.gpus
-            work = t.scale, *view.snapshot.estimate(t, t.done)
+            work = (*self.forecasts.scales(t), *self._kept_work(c))
             job = (t.profile, *work, t.widths_milli, t.memory_mib, t.threads, t.endless, t.machines)
             key = (*job, fresh, gpus)
             if key not in number:
@@ -102,6 +102,12 @@ class VariantBuilder:
             np.concatenate([np.zeros(0, np.bool_), *(p.variants.shared for p in parts)]),
         )
         return np.array(type_of, np.int64), rows, variants
+
+    def _kept_work(self, task_class: int) -> list[Estimate]:
+        """What is left of a class that kept work, on each shape of machine."""
+        view = self.forecasts.view
+        t = view.classes[task_class].task
+        return [view.snapshot.estimate(t, t.done, view.groups[g].machine.type) for g in view.shapes] if t.done else []
 
     def _type_variants(self, task_class: int) -> _TypeVariants:
         """The variants of one class's type, counted from 0."""
@@ -129,7 +135,7 @@ class VariantBuilder:
         now = self.forecasts.view.snapshot
         delay_s = self.forecasts.delay_s(task_class, 0)
         allowed = self.forecasts.view.allowed(task_class, here.members[0])
-        work = t.scale, *now.estimate(t, t.done)
+        work = t.scale, *now.estimate(t, t.done, here.machine.type)
         job = (t.profile, *work, t.widths_milli, t.memory_mib, t.threads, delay_s, allowed)
         goals = tuple(s.slo_us for s in here.services)
         reference = self.goals.whole_run_s[task_class] if t.endless else 0.0

@@ -114,7 +114,7 @@ class _Draw:
         """After how long a task is overdue; with a group that may be later, and then there are machines too many."""
         if task.endless or task.min_utility is not None:
             return self.settings.overdue_age_s(None)
-        best_s = float(self.cluster.profiles.alone_s[self.cluster.jobs[task.profile]].min()) * task.scale
+        best_s = self.cluster.best_alone_s(task) * task.scale
         return self.settings.overdue_age_s(best_s)
 
     def _drawn(self, task: Task, open_: BoolArray, rank: IntArray, most: int) -> IntArray:
@@ -220,7 +220,7 @@ class _Draw:
         """[rows] what a task would cost on some machines, roughly, and what if it started now."""
         settings, cluster = self.settings, self.cluster
         job, profiles = cluster.jobs[task.profile], cluster.profiles
-        best_s = REFERENCE_RUN_S if task.endless else float(profiles.alone_s[job].min()) * task.scale
+        best_s = REFERENCE_RUN_S if task.endless else cluster.best_alone_s(task) * task.scale
         goal_s = settings.goal_factor * best_s if task.goal_s is None else task.goal_s
         plain = self.snapshot.waits_plain and self.snapshot.catalogue.jobs[task.profile].is_plain
         exponent = 0.0 if task.endless else settings.length_exponent(plain)
@@ -244,7 +244,7 @@ class _Draw:
             cluster.free.memory_mib.astype(np.float64),
             cluster.batch_cores,
             cluster.shape,
-            alone_s * work.scale,
+            alone_s * (cluster.factors(task) * (task.scale / self.snapshot.expected_scale(task))) * work.scale,
             demand,
             arrival,
             np.array(task.widths_milli) / MILLI,

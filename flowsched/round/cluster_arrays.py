@@ -78,6 +78,8 @@ class ClusterArrays:
         self._set_costs: dict[tuple[str, TaskGpus], FloatArray] = {}
         self._gpu_memory, self._gpu_weight = hosts.attached(GpuMemory), settings.gpu_weight
         self._gpu_losses: dict[GpuShape, FloatArray] = {}
+        self._factors: dict[str, FloatArray] = {}
+        """By class, [shapes]."""
         self._welcome: dict[tuple[str, tuple[int, ...]], NDArray[np.int8]] = {}
         """By profile and allowed threads, [places]: 1 welcome, 0 not, -1 unknown."""
         self._book(columns_of(snapshot), settings)
@@ -174,6 +176,19 @@ class ClusterArrays:
         courses(self.count, self.running, self.batch_cores, ends_s, left_s, serial_s)
         return ends_s, left_s, serial_s
 
+    def factors(self, task: Task) -> FloatArray:
+        """[shapes] how many times its forecast a task is expected to run on each of ``places``; 1: nothing is learnt."""
+        known = "" if task.endless else task.run_class
+        found = self._factors.get(known)
+        if found is None:
+            learnt = [self.snapshot.learnt_run_times.of(known, place.host.machine_type) for place in self.places]
+            found = self._factors[known] = np.array([1.0 if each is None else each.factor for each in learnt])
+        return found
+
+    def best_alone_s(self, task: Task) -> float:
+        """Seconds that a task takes alone where it is fastest, at scale 1."""
+        return float((self.profiles.alone_s[self.jobs[task.profile]] * self.factors(task)).min(initial=np.inf))
+
     def asked(self, task: Task) -> IntArray:
         """[further resources] units that a task asks for."""
         found: IntArray = self._units([task.resources])[0]
@@ -245,7 +260,10 @@ class ClusterArrays:
         parallel_demand = profiles.demand(job, shape, parallel, left_s - serial_s)
         left_s = np.where(endless, np.inf, left_s * length_scale)
         serial_s = np.where(endless, 0.0, serial_s * length_scale)
-        best_s = np.where(endless, REFERENCE_RUN_S, profiles.alone_s.min(axis=1, initial=np.inf)[job] * scale)
+        best_s = profiles.alone_s.min(axis=1, initial=np.inf)[job]
+        if self.snapshot.learnt_run_times.in_use:
+            best_s = np.array([self.best_alone_s(r.task) for r in in_columns(self.snapshot)], np.float64)
+        best_s = np.where(endless, REFERENCE_RUN_S, best_s * scale)
         goal_s = np.where(goal_s >= 0.0, goal_s, settings.goal_factor * best_s)
         plain = profiles.plain[job]
         exempt = plain & self.snapshot.waits_plain

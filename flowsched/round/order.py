@@ -158,5 +158,6 @@ def _rank(model: RoundModel, task: int) -> tuple[bool, float, tuple[float, int, 
     wanted = model.view.tasks[task]
     if not model.prices.settings.prices_completions:
         return task not in model.must_start, -wanted.weight, wanted.arrival
-    work_s = model.view.snapshot.catalogue.jobs[wanted.profile].work_s * wanted.scale
+    snapshot = model.view.snapshot
+    work_s = snapshot.catalogue.jobs[wanted.profile].work_s * snapshot.expected_scale(wanted)
     return task not in model.must_start, -wanted.weight * work_s, wanted.arrival

@@ -372,10 +372,9 @@ def carried_over(model: RoundModel) -> Start | None:
 
 
 def _most_work_first(model: RoundModel) -> list[int]:
-    jobs, tasks = model.view.snapshot.catalogue.jobs, model.view.tasks
-    return sorted(
-        range(len(tasks)), key=lambda t: (-tasks[t].priority, -jobs[tasks[t].profile].work_s * tasks[t].scale, t)
-    )
+    snapshot, tasks = model.view.snapshot, model.view.tasks
+    work_s = [snapshot.catalogue.jobs[t.profile].work_s * snapshot.expected_scale(t) for t in tasks]
+    return sorted(range(len(tasks)), key=lambda t: (-tasks[t].priority, -work_s[t], t))
 
 
 def stage_counts(deciding: Deciding, changes: ChangedDecisions) -> dict[str, int]:

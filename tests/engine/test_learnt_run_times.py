@@ -20,6 +20,7 @@ from flowsched.cluster.learnt_run_times import (
 )
 
 NAMES, TYPES = ("a", "b", "c", "d"), ("large", "small")
+PLACES = [(name, machine_type) for name in NAMES for machine_type in (*TYPES, None)]
 ENDS = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(TYPES), st.floats(0.02, 50.0)), max_size=20)
 
 
@@ -42,7 +43,8 @@ def test_the_order_of_completions_decides_nothing(ends: list[tuple[str, str, flo
     shuffled = after(order.sample(ends, len(ends)))
 
     assert shuffled == known
-    assert [shuffled.of_types(name) for name in NAMES] == [known.of_types(name) for name in NAMES]
+    assert [shuffled.of(*place) for place in PLACES] == [known.of(*place) for place in PLACES]
+    assert [shuffled.factors(name) for name in NAMES] == [known.factors(name) for name in NAMES]
 
 
 @given(ENDS)
@@ -60,22 +62,31 @@ def test_factors_are_bounded_and_narrowly_while_runs_are_few(ends: list[tuple[st
         runs = sum(run_class == name for run_class, _, _ in ends)
         assert (known.of(name) is None) == (runs == 0)
         least, most = EARLY_FACTORS if runs < FEW_RUNS else LEARNT_FACTORS
-        for found in known.of_types(name):
-            assert found is not None and least <= found.factor <= most and found.spread >= 0.0
-    assert known.of("", "small") is None and known.of("never ran") is None and known.of_types("never ran") == ()
+        assert all(least <= factor <= most for _, factor in known.factors(name))
+    assert known.of("", "small") is None and known.of("never ran") is None and known.factors("never ran") == ()
+
+
+@given(ENDS)
+def test_factors_of_a_class_are_those_of_its_types(ends: list[tuple[str, str, float]]) -> None:
+    known = after(ends)
+    for name in NAMES:
+        seen = {machine_type for run_class, machine_type, _ in ends if run_class == name}
+        assert {machine_type for machine_type, _ in known.factors(name)} == (seen | {""} if seen else set())
+        for machine_type, factor in known.factors(name):
+            assert factor == learnt(known, name, machine_type or None).factor
 
 
 @given(ENDS, st.sampled_from(NAMES))
 def test_a_class_that_runs_as_forecast_has_no_factor(ends: list[tuple[str, str, float]], name: str) -> None:
     exact = after([(run_class, machine_type, 1.0) for run_class, machine_type, _ in ends])
 
-    assert all(found is not None and found.factor == 1.0 for found in exact.of_types(name))
+    assert all(factor == 1.0 for _, factor in exact.factors(name))
 
 
 def test_factors_that_are_not_applied_are_shown_only() -> None:
     known = LearntRunTimes(applied=False).with_end("a", "small", 2.0)
 
-    assert known.of("a", "small") is None and known.of_types("a") == ()
+    assert known.of("a", "small") is None and known.factors("a") == ()
     found = known.shown("a", "small")
     assert found is not None and found.factor > 1.0 and found.runs == 1
 

@@ -27,6 +27,7 @@ from builders import (
     task,
 )
 from flowsched.cluster.decision import Decisions, Scheduler
+from flowsched.cluster.learnt_run_times import LearntRunTimes
 from flowsched.cluster.snapshot import MILLI, Snapshot
 from flowsched_simulator.baselines import Granting
 from flowsched_simulator.baselines.expectation import effective_cores, load_s, run_time_alone_s, spread
@@ -534,6 +535,32 @@ def test_each_task_once_and_nothing_overcommitted(view: Snapshot) -> None:
             milli[p.machine] -= p.width_milli
             memory[p.machine] -= by_name[p.task].memory_mib
         assert all(left >= 0 for left in (*milli.values(), *memory.values())), whose
+
+
+@settings(max_examples=40, deadline=None)
+@given(view=snapshots(), done=st.sampled_from((0.05, 20.0)))
+def test_a_class_with_a_learnt_factor_is_told_as_a_longer_task(view: Snapshot, done: float) -> None:
+    learnt = LearntRunTimes().with_end("night", SMALL.name, done).with_end("night", LARGE.name, done)
+    found = learnt.of("night")
+    assert found is not None and dict(learnt.factors("night")) == dict.fromkeys(
+        ("", SMALL.name, LARGE.name), found.factor
+    )
+    begun = [replace(r, progress=0.0) for r in view.running]
+    same = replace(
+        view,
+        running=tuple(replace(r, task=replace(r.task, run_class="night")) for r in begun),
+        pending=tuple(replace(t, run_class="night") for t in view.pending),
+        learnt_run_times=learnt,
+    )
+    longer = replace(
+        view,
+        running=tuple(replace(r, task=replace(r.task, scale=r.task.scale * found.factor)) for r in begun),
+        pending=tuple(replace(t, scale=t.scale * found.factor) for t in view.pending),
+    )
+    for name, granting in product(BASELINES, VARIANTS):
+        first, other = decide(name, same, granting), decide(name, longer, granting)
+        assert first.placements == other.placements, f"{name}, {granting.label}"
+        assert why(first) == why(other), f"{name}, {granting.label}"
 
 
 @settings(max_examples=300, deadline=None)

@@ -87,6 +87,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             "group": draw(any_of(None, None, None, "g")),
             "holds": draw(some_of(("apart",), most=1)),
             "joins": draw(some_of(("apart",), most=1)),
+            "run_class": draw(any_of("", "night", "day")),
         }
         if changes["group"] is None:
             changes |= {"job": draw(any_of(f"t{i}", "j", "k")), "weight": draw(any_of(1.0, 1.0, 2.0))}
@@ -101,7 +102,8 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         )
     apart = Relation("apart", RelationKind.APART, "rack")
     group = TaskGroup("g", draw(st.integers(1, 3)))
-    return scenario(tasks, relations=(apart,), task_groups=(group,))
+    off = {t.name: draw(any_of(1.0, 1.7, 0.4)) for t in tasks}
+    return scenario(tasks, relations=(apart,), task_groups=(group,), run_time_factors=off)
 
 
 @settings(max_examples=12, deadline=None)
@@ -112,6 +114,19 @@ def test_a_kept_queue_decides_and_explains_as_a_turn_for_each_task_does(
     kept, each = Watched(BASELINES[name](granting, 0)), Watched(turn_for_each(name, granting))
     assert Simulation(given_, kept).run().jobs == Simulation(given_, each).run().jobs
     assert kept.decided == each.decided
+
+
+def test_a_kept_queue_is_in_another_order_once_more_is_learnt_of_run_times() -> None:
+    """Of two that wait the shorter by its forecast is the longer by what the end of one of its class has taught."""
+
+    def plain(name: str, seconds: float, at: float, run_class: str) -> Task:
+        made = task(name, FIXED, scale=seconds, submit_s=at, machines=("a",), memory_mib=100, run_class=run_class)
+        return replace(made, request_milli=4000, widths_milli=(4000,))
+
+    tasks = [plain("first", 10.0, 0.0, "night"), plain("long", 10.0, 1.0, "night"), plain("short", 15.0, 2.0, "day")]
+    for factor, order in ((1.0, ["first", "long", "short"]), (4.0, ["first", "short", "long"])):
+        found = Simulation(scenario(tasks, run_time_factors={"first": factor}), BASELINES["sjf"](OWN, 0)).run()
+        assert [job.job for job in sorted(found.jobs, key=lambda job: job.start_s or 0.0)] == order
 
 
 @st.composite

@@ -50,7 +50,7 @@ class AllAtOnce(Baseline):
     def rank(self, task: Task, this: Round) -> tuple[int, float, tuple[int, tuple[float, int, str, str]]]:
         """By priority, then the most work first."""
         work_s = this.snapshot.catalogue.jobs[task.profile].work_s
-        return -task.priority, -work_s * task.scale, by_arrival(task)
+        return -task.priority, -work_s * this.snapshot.expected_scale(task), by_arrival(task)
 
     def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:  # noqa: ARG002
         """The machine that would run empty first, with the task on it."""

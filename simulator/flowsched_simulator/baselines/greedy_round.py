@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from flowsched.cluster.running_tasks import running_on
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Snapshot, Task
 from flowsched.relations.domain_counts import DomainCounts, demand_text
 from flowsched.support.arrays import BoolArray, IntArray
+from flowsched_models.machine import MachineType
 from flowsched_simulator.baselines.expectation import OVERRUN, load_s, spread, told_s
 from flowsched_simulator.baselines.room import (
     NO_CPU_MILLI,
@@ -231,7 +233,8 @@ class Round:
             found = 0.0
             for r in self._there((room,))[0]:
                 if room.batch_cores:
-                    found += max(OVERRUN, 1.0 - r.progress) * self.added_s(r.task, room)
+                    factor = self.snapshot.expected_scale(r.task, room.type.name) / r.task.scale
+                    found += max(OVERRUN, 1.0 - r.progress / factor) * self.added_s(r.task, room)
             for p in self._placements:
                 if p.machine == room.name:
                     found += self.added_s(self._tasks[p.task], room)
@@ -240,10 +243,11 @@ class Round:
 
     def added_s(self, task: Task, room: Room) -> float:
         """By how much a task adds to the load of a machine."""
-        return load_s(self.snapshot.catalogue, task, room.type, room.batch_cores)
+        return load_s(self.snapshot.catalogue, self._expected(task, room.type), room.type, room.batch_cores)
 
     def told_s(self, task: Task, width_milli: int, room: Room) -> float:
         """Seconds from start to end, as policies are told, of what is left of a task with so much of an idle machine."""
+        task = self._expected(task, room.type)
         key = (
             task.profile,
             task.scale,
@@ -263,7 +267,9 @@ class Round:
     def fastest_s(self, task: Task, width_milli: int) -> float:
         """The same on the fastest of all machines that could ever take the task; 0 where there is none."""
         known = self.layout.fastest_s
-        key = (task.profile, task.scale, task.done, task.run_s, task.endless, self.demand_of(task, width_milli))
+        factors = self.snapshot.learnt_run_times.factors(task.run_class)
+        demand = self.demand_of(task, width_milli)
+        key = (task.profile, task.scale, factors, task.done, task.run_s, task.endless, demand)
         if key not in known:
             if len(known) >= MOST_KNOWN:
                 known.clear()
@@ -274,15 +280,24 @@ class Round:
 
     def started_s(self, running: Running) -> float:
         """Seconds from start to end, as policies are told, of what a running task started with, on the cores that it has."""
-        task, known, machine_type = running.task, self.layout.started_s, self._machines[running.machine].type
+        catalogue, known, machine_type = (
+            self.snapshot.catalogue,
+            self.layout.started_s,
+            self._machines[running.machine].type,
+        )
+        task = self._expected(running.task, catalogue.machine_types[machine_type])
         key = (task.profile, task.scale, task.done, task.run_s, task.endless, machine_type, running.cores)
         found = known.get(key)
         if found is None:
             if len(known) >= MOST_KNOWN:
                 known.clear()
-            catalogue = self.snapshot.catalogue
             found = known[key] = told_s(catalogue, task, catalogue.machine_types[machine_type], running.cores)
         return found
+
+    def _expected(self, task: Task, machine_type: MachineType) -> Task:
+        """A task with the work that its class is known to have on a type of machine."""
+        scale = self.snapshot.expected_scale(task, machine_type.name)
+        return task if scale == task.scale else replace(task, scale=scale)
 
     def machine(self, name: str) -> Machine:
         """A machine by its name."""

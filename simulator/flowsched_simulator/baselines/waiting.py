@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from flowsched.cluster.change_log import LogMark
+from flowsched.cluster.learnt_run_times import LearntRunTimes
 from flowsched.cluster.pending_tasks import PendingTasks, Wait, waits_of
 from flowsched.cluster.snapshot import Task
 from flowsched.support.arrays import BoolArray, FloatArray
@@ -60,11 +61,12 @@ class Waiting:
         least_s: Callable[[Task, Round], float],
     ) -> None:
         """None waits. Of a task ``rank`` makes the sort key, ``width_milli`` the request, and ``least_s`` the time that it
-        would last at least; none of them changes from round to round on the same machines.
+        would last at least; none of them changes on the same machines, unless more is learnt of run times.
         """
         self._rank, self._width_milli, self._least_s = rank, width_milli, least_s
         self._layout: RoomLayout | None = None
         self._mark: LogMark[Wait] | None = None
+        self._learnt: LearntRunTimes | None = None
         self._turns: dict[str, tuple[Turn, _Alike, float]] = {}
         self._order: list[Turn] = []
         self._alike: dict[Demand | None, _Alike] = {}
@@ -85,11 +87,13 @@ class Waiting:
         """Bring the queue to what waits in a round."""
         pending = this.snapshot.pending
         mark = pending.mark if isinstance(pending, PendingTasks) else None
-        changes = None if mark is None or self._layout is not this.layout else mark.since(self._mark)
+        learnt = this.snapshot.learnt_run_times
+        known = self._layout is this.layout and (self._learnt is learnt or not learnt.in_use)
+        changes = mark.since(self._mark) if mark is not None and known else None
         if changes is None:
             self._clear()
             changes = [(wait, True) for wait in waits_of(this.snapshot)]
-        self._mark, self._layout = mark, this.layout
+        self._mark, self._layout, self._learnt = mark, this.layout, learnt
         for wait, came in changes:
             if came:
                 self._add(wait, this)

@@ -313,13 +313,14 @@ class ClusterState:
                 event.start_s,
                 devices=event.devices,
                 remote=event.remote,
+                factor=self._factor(task, node),
             ),
             task.done,
         )
 
     def _start(self, node: _Node, running: Running, progress: float) -> None:
         task = running.task
-        resident = running.resident.at(task.scale, progress, running.start_s)
+        resident = running.resident.at(task.scale * running.factor, progress, running.start_s)
         place = node.machine.gpus, task.gpus, running.devices, running.remote
         if (gpus := use_of(self._catalogue, task.profile, *place)) is not NO_GPUS:
             resident = replace(resident, gpus=gpus)
@@ -365,7 +366,15 @@ class ClusterState:
             done = 0.0 if running.task.endless else min(progress, MOST_KEPT)
             place = move.machine, move.width_milli, move.threads, move.cores
             task = replace(running.task, done=done)
-            moved = Running(task, *place, running.bound_s, move.start_s, moved_s=self._now_s, devices=move.devices)
+            moved = Running(
+                task,
+                *place,
+                running.bound_s,
+                move.start_s,
+                moved_s=self._now_s,
+                devices=move.devices,
+                factor=self._factor(task, node),
+            )
             self._start(node, moved, progress)
 
     def _finish(self, name: str, killed: bool) -> None:
@@ -376,17 +385,28 @@ class ClusterState:
             self._start_errors = self._start_samples.ended(name, self._now_s, self._start_errors)
         learnt = not (killed or running.task.endless or running.task.gpus_for or name in self._coupled)
         if progress > 0.0 and learnt:
-            self._errors = (self._errors or RunTimeErrors()).with_end(progress)
+            self._errors = (self._errors or RunTimeErrors()).with_end(running.factor * progress)
             # Work that was kept from another machine, or another time, was done under other conditions.
             if running.task.run_class and running.task.done == 0.0:
-                here = running.task.run_class, self._nodes[running.machine].machine.type
-                self._learnt_run_times = self._learnt_run_times.with_end(*here, progress)
+                self._learn(running, progress)
         if running.task.group is not None:
             group = self._task_groups[running.task.group]
             self._task_groups[group.name] = replace(group, minimum=max(1, group.minimum - 1))
         for task, plan in self._plan.items():
             if plan.machine == running.machine and plan.slot > 0:
                 self._plan[task] = replace(plan, slot=plan.slot - 1)
+
+    def _factor(self, task: Task, node: _Node) -> float:
+        """How many times its profile's forecast a task is expected to run on a machine."""
+        learnt = None if task.endless else self._learnt_run_times.of(task.run_class, node.machine.type)
+        return 1.0 if learnt is None else learnt.factor
+
+    def _learn(self, running: Running, progress: float) -> None:
+        """A task of a class has ended, with the progress that it is believed to have."""
+        task, node = running.task, self._nodes[running.machine]
+        host = self._hosts.host(node.machine.type, (service_load(s) for s in node.services))
+        ran = running.factor * host.share_of_time(task.profile, running.threads, running.cores, progress)
+        self._learnt_run_times = self._learnt_run_times.with_end(task.run_class, node.machine.type, ran)
 
     def _forbid_unknown_names(self, task: Task) -> None:
         unknown = [f"relation {name}" for name in (*task.holds, *task.joins) if name not in self._relations]

@@ -420,12 +420,12 @@ def _running_order(r: Running, now_s: float) -> tuple[object, ...]:
     if r.task.endless:
         # When it came and how far it is believed to be tell machines apart that are alike from now on.
         return (r.task.timeless.content, 0.0, max(r.start_s, now_s), r.width_milli, r.threads, r.cores, r.remote)
-    return (r.task.content, r.progress, r.start_s, r.width_milli, r.threads, r.cores, r.remote)
+    return (r.task.content, r.progress, r.start_s, r.width_milli, r.threads, r.cores, r.remote, r.factor)
 
 
 def _resident(r: Running, snapshot: Snapshot, machine: Machine) -> Resident:
     ready_s = max(0.0, round(r.start_s - snapshot.now_s, 6))
-    estimate = snapshot.estimate(r.task, r.progress, machine.type)
+    estimate = snapshot.estimate(r.task, r.progress, machine.type, r.factor)
     resident = r.resident.at(estimate.scale, estimate.done, ready_s)
     gpus = use_of(snapshot.catalogue, r.task.profile, machine.gpus, r.task.gpus, r.devices, r.remote)
     if gpus is not NO_GPUS:

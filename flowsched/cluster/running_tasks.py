@@ -59,7 +59,9 @@ def lengths(snapshot: Snapshot, columns: RunningColumns) -> FloatArray:
     """[tasks] estimated over forecast run time of each, given that it still runs; 1 where it has no end."""
     if snapshot.learnt_run_times.in_use:
         rows = zip(in_columns(snapshot), columns.progress.tolist(), columns.machine.tolist(), strict=True)
-        return np.array([snapshot.length(r.task, done, snapshot.machines[at].type) for r, done, at in rows], np.float64)
+        return np.array(
+            [snapshot.length(r.task, done, snapshot.machines[at].type, r.factor) for r, done, at in rows], np.float64
+        )
     if snapshot.run_time_errors is None:
         return np.ones(len(columns.progress))
     errors = np.array([profile.error for profile in snapshot.catalogue.jobs.values()])

@@ -238,7 +238,7 @@ class Running:
     start_s: float
     """When its program starts or started (a container takes a moment); it uses no CPU before."""
     progress: float = 0.0
-    """Work done, relative to all its work as it was forecast. Estimated from its start time and the models, not measured:
+    """Work done, relative to all its work as it was forecast at its start. Estimated from that and the models, not measured:
     a task that takes longer than forecast goes beyond 1 (:meth:`Snapshot.estimate`)."""
     moved_s: float | None = None
     """When it was last moved here from another machine."""
@@ -246,6 +246,8 @@ class Running:
     """Numbers of the machine's GPUs that it has, or has a share of; ascending."""
     remote: bool = False
     """Whether parts of its job, its GPUs or what uses them, are on other machines."""
+    factor: float = 1.0
+    """All its work as it was forecast at its start, relative to what its profile says: what its class had taught by then."""
 
     @cached_property
     def numbers(self) -> tuple[float, ...]:
@@ -441,23 +443,27 @@ class Snapshot(ShortRepr):
         learnt = None if task.endless else self.learnt_run_times.of(task.run_class, machine_type)
         return task.scale if learnt is None else task.scale * learnt.factor
 
-    def length(self, task: Task, done: float, machine_type: str | None = None) -> float:
-        """How many times its profile's forecast a task is estimated to run in all, that has done so much of it and has not
-        ended, and runs or is to run on machines of a type.
+    def length(self, task: Task, done: float, machine_type: str | None = None, factor: float | None = None) -> float:
+        """How many times its forecast a task is estimated to run in all, that has done so much of it and has not ended, and
+        runs or is to run on machines of a type. Its forecast is ``factor`` times its profile's; None: as expected now.
         """
         if task.endless:
             return 1.0
         learnt = self.learnt_run_times.of(task.run_class, machine_type)
         if learnt is not None:
-            return learnt.length(done)
+            forecast = learnt.factor if factor is None else factor
+            return learnt.length(done * forecast) / forecast
         if self.run_time_errors is None or done <= 0.0:
             return 1.0
         return self.run_time_errors.length(done, self.catalogue.jobs[task.profile].error)
 
-    def estimate(self, task: Task, done: float, machine_type: str | None = None) -> Estimate:
-        """The work of a task that has done so much, relative to its forecast work, and has not ended; the type as above."""
-        length = self.length(task, done, machine_type)
-        return Estimate(task.scale * length, done / length)
+    def estimate(
+        self, task: Task, done: float, machine_type: str | None = None, factor: float | None = None
+    ) -> Estimate:
+        """The work of a task that has done so much, relative to its forecast work, and has not ended; the rest as above."""
+        length = self.length(task, done, machine_type, factor)
+        scale = self.expected_scale(task, machine_type) if factor is None else task.scale * factor
+        return Estimate(scale * length, done / length)
 
     def service_cores(self, machine: str) -> frozenset[int]:
         """Virtual CPUs of a machine that belong to its services."""

@@ -224,7 +224,7 @@ TASK = PlainForm(
 RUNNING = PlainForm(
     Running,
     "task machine width threads cores bound_s start_s progress",
-    "moved_s devices remote",
+    "moved_s devices remote factor",
     task=Kind(TASK.dump, TASK.read),
     width=_milli("width_milli"),
     cores=_CORES,

@@ -140,6 +140,7 @@ class RunningForm(Form):
     moved_s: Moment | None = None
     devices: list[Count] = Field(default_factory=list)
     remote: bool = False
+    factor: Positive = 1.0
 
 
 class PlannedForm(Form):

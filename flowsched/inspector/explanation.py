@@ -209,7 +209,7 @@ def _running(recorded: RecordView, part: Part, name: str) -> dict[str, Any] | No
     names = [r.task.name for r in opened.residents(running.machine)]
     group, colocation = opened.group_number[running.machine], opened.colocation(running.machine)
     here = next(m for m in view.snapshot.machines if m.name == running.machine)
-    share = view.snapshot.estimate(running.task, running.progress, here.type).done
+    share = view.snapshot.estimate(running.task, running.progress, here.type, running.factor).done
     predicted = None if running.task.endless else opened.model.prices.forecast(group, colocation)
     return {
         "models": True,

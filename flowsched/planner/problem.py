@@ -193,7 +193,7 @@ def problem_of(snapshot: Snapshot, rules: PlanRules, hosts: HostFactory | None =
         ready = max(0.0, running.start_s - now)
         submit = min(0.0, running.task.submit_s - now)
         machine_type = sites[index[running.machine]].machine.type
-        estimate = snapshot.estimate(running.task, running.progress, machine_type)
+        estimate = snapshot.estimate(running.task, running.progress, machine_type, running.factor)
         task = replace(running.task, scale=estimate.scale)
         jobs.append(Job(task, profile, submit, ready, estimate.done, index[running.machine], seat))
     return Problem(now, snapshot.catalogue, sites, tuple(jobs), delay, rules)

@@ -170,6 +170,7 @@ class RecordedRunning(TypedDict):
     moved_s: NotRequired[Number | None]
     devices: NotRequired[Wholes]
     remote: NotRequired[Flag]
+    factor: NotRequired[Positive]
 
 
 class RecordedPlannedStart(RecordedPlace):

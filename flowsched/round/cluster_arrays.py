@@ -243,7 +243,10 @@ class ClusterArrays:
         goal_s, waited_s = running.goal_s, np.round(now - running.submit_s, 6)
         # What a task has left follows from its estimated length, its goal and importance from its forecast one.
         length = lengths(self.snapshot, running)
-        left, length_scale = np.where(running.endless > 0.0, 1.0, 1.0 - running.progress / length), length * scale
+        forecast = scale
+        if self.snapshot.learnt_run_times.in_use:
+            forecast = scale * np.array([r.factor for r in in_columns(self.snapshot)], np.float64)
+        left, length_scale = np.where(running.endless > 0.0, 1.0, 1.0 - running.progress / length), length * forecast
         self._milli, self._memory_mib = width.astype(np.int64), memory.astype(np.int64)
         self._task_units = self._running_units()
         self._priority: IntArray = running.priority.astype(np.int64)

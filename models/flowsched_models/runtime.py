@@ -332,6 +332,20 @@ class Host:
             found = self._courses[key] = (first, last, serial)
         return found
 
+    def share_of_time(self, profile: str, threads: int, cores: tuple[int, ...], progress: float) -> float:
+        """The share of its run time alone that a job of any scale takes to get so far. Progress beyond 1 is made in its last
+        stage.
+        """
+        job = self.catalogue.jobs[profile]
+        end = job.serial_fraction if self.stage(profile, 0.0) is Stage.SERIAL else 0.0
+        if not _TINY < end < 1.0 - _TINY:
+            return progress
+        whole_s = self.alone_s(profile, threads, cores)
+        later = self.alone_s(profile, threads, cores, progress=end) / whole_s
+        if progress <= end:
+            return (1.0 - later) * progress / end
+        return 1.0 - later + later * (progress - end) / (1.0 - end)
+
     def alone_s(
         self, profile: str, threads: int, cores: tuple[int, ...], scale: float = 1.0, progress: float = 0.0
     ) -> float:

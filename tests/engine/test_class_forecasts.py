@@ -92,10 +92,13 @@ def test_a_factor_of_all_types_is_a_longer_task(drawn: Snapshot, factor: float) 
         assert rough.best_alone_s(t) * t.scale == pytest.approx(rough_other.best_alone_s(long) * long.scale, rel=1e-12)
 
 
-@given(any_of(0.0, 0.4, 1.1, 3.0), st.booleans())
-def test_what_runs_is_conditioned_on_its_class_and_keeps_the_goal_of_that(progress: float, errors: bool) -> None:
+@given(any_of(0.0, 0.4, 1.1, 3.0), any_of(1.0, 1.6, 0.7), st.booleans())
+def test_what_runs_is_conditioned_on_its_class_and_keeps_the_goal_of_that(
+    progress: float, forecast: float, errors: bool
+) -> None:
+    """``forecast``: the factor that was known of its class when it started."""
     known = learnt("night", small=1.6)
-    here = running(task("r", run_class="night"), "m1", (0, 1, 2, 3), progress=progress)
+    here = running(task("r", run_class="night"), "m1", (0, 1, 2, 3), progress=progress / forecast, factor=forecast)
     told = {"run_time_errors": RunTimeErrors.of(9, 2.0) if errors else None}
     now = replace(snapshot([task("w", run_class="night")], running=[here], learnt_run_times=known), **told)
     hosts = HostFactory(CATALOGUE)
@@ -108,7 +111,9 @@ def test_what_runs_is_conditioned_on_its_class_and_keeps_the_goal_of_that(progre
 
     assert forecasts.best_left_s(0, 0) == pytest.approx(ALONE_S * factor)
     assert forecasts.residents_alone_s(0)[0] == pytest.approx(ALONE_S * (length - progress), abs=1e-6)
-    assert lengths(now, columns_of(now)).tolist() == pytest.approx([length])
+    assert lengths(now, columns_of(now)).tolist() == pytest.approx([length / forecast])
+    rough = ClusterArrays(now, hosts, Settings())
+    assert rough.running[0, 0, 0] == pytest.approx(ALONE_S * (length - progress), abs=1e-6)
     assert length >= progress and (progress > 1.0 or length == pytest.approx(factor, rel=0.01))
     assert goals.running[0][0][1:] == (goals.tau[0], goals.weight[0])
 

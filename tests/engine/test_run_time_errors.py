@@ -17,6 +17,7 @@ from builders import (
     HUNGRY,
     LARGE,
     SCALING,
+    SERIAL,
     SMALL,
     any_of,
     flow_scheduler,
@@ -210,6 +211,26 @@ def test_ends_of_a_class_teach_its_factor_on_the_type_of_their_machine() -> None
     found = state.snapshot(2.0 * ALONE_S).learnt_run_times
 
     assert found == LearntRunTimes().with_end("night", machines(1)[0].type, 2.0)
+
+
+@pytest.mark.parametrize("factor", [0.3, 1.0, 2.5])
+@pytest.mark.parametrize("known", [None, 0.5])
+def test_the_stages_of_a_task_are_no_part_of_what_is_learnt(factor: float, known: float | None) -> None:
+    """It is believed to be in the second while it is in the first, or the other way round, and the first is on one core."""
+    state = state_with([task("t", SERIAL, run_class="night")])
+    alone_s = HostFactory(CATALOGUE).host(SMALL.name).alone_s(SERIAL.name, 4, ALL)
+    now_s = factor * alone_s
+    state.apply(TaskFinished("t"), now_s)
+    if known is not None:  # another one starts with a forecast that is off by as much
+        state.apply(TaskSubmitted(task("late", SERIAL, run_class="night")), now_s)
+        state.apply(TaskBound("late", "m0", 1000, 4, ALL, now_s), now_s)
+        (late,) = state.snapshot(now_s).running
+        assert late.factor != 1.0 or factor == 1.0
+        state.apply(TaskFinished("late"), factor * (1.0 + known) * alone_s)
+    (entry,) = state.snapshot(10.0 * alone_s).learnt_run_times.classes
+
+    expected = [factor] if known is None else [factor, factor * known]
+    assert entry.log_sum == pytest.approx(sum(map(math.log, expected)), abs=1e-5)
 
 
 def test_neighbours_are_no_part_of_what_is_learnt() -> None:

@@ -233,8 +233,7 @@ class Round:
             found = 0.0
             for r in self._there((room,))[0]:
                 if room.batch_cores:
-                    factor = self.snapshot.expected_scale(r.task, room.type.name) / r.task.scale
-                    found += max(OVERRUN, 1.0 - r.progress / factor) * self.added_s(r.task, room)
+                    found += max(OVERRUN, 1.0 - r.progress) * self.added_s(r.task, room)
             for p in self._placements:
                 if p.machine == room.name:
                     found += self.added_s(self._tasks[p.task], room)

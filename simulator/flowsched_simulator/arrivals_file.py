@@ -32,9 +32,10 @@ from flowsched_simulator.job_form import ArrivalForm, JobEntry
 
 PARQUET = (".parquet", ".pq")
 """How the names of Parquet files end; any other file is read as CSV."""
-COLUMNS = tuple(sorted(ArrivalForm.model_fields, key=lambda name: (name != "submit_s", name != "name")))
+_FIELDS = {field.alias or name: field for name, field in ArrivalForm.model_fields.items()}
+COLUMNS = tuple(sorted(_FIELDS, key=lambda name: (name != "submit_s", name != "name")))
 """Names of the columns, the first two in front as in a log."""
-REQUIRED = tuple(name for name in COLUMNS if ArrivalForm.model_fields[name].is_required())
+REQUIRED = tuple(name for name in COLUMNS if _FIELDS[name].is_required())
 _STAMP = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}.*|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}.*|\d+:\d{1,2}(:\d{1,2}(\.\d*)?)?")
 _STAMP_HELP = (
     "use seconds, counted from one moment for all rows; pandas converts a column of time stamps by "
@@ -256,7 +257,7 @@ def _kinds() -> Mapping[str, _Kind]:
     """How each column is read, by the form."""
     return {
         name: _kind(Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation)
-        for name, field in ArrivalForm.model_fields.items()
+        for name, field in _FIELDS.items()
     }
 
 

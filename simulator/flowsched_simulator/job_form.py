@@ -41,6 +41,7 @@ class _JobKeys(Form):
     mix: Positive | None = None
     tasks: Annotated[int, Field(gt=0, le=MAX_COPIES)] = 1
     barrier: bool = False
+    run_class: Name | None = Field(None, alias="class")
 
 
 class JobForm(BoundForm, _JobKeys):

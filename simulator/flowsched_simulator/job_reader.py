@@ -42,6 +42,8 @@ class ReadJobs:
     """By job, where there are any."""
     run_time_factors: Mapping[str, float]
     """True over estimated run time, by task, where they differ."""
+    classes: Mapping[str, str]
+    """Class of jobs that are copies, by job: the name of their entry."""
     barriers: tuple[TaskGroup, ...]
     """A task group for each job whose tasks start together, with its name."""
 
@@ -82,6 +84,7 @@ def read_jobs(problems: Problems, entries: Sequence[JobEntry], catalogue: Catalo
         tuple(tasks),
         {name: terms for entry in entries for name, terms in _terms_of(entry, after.get(id(entry), ()))},
         _run_time_factors(entries),
+        {name: entry.form.name for entry in entries if entry.form.copies > 1 for name in entry.form.names()},
         tuple(
             TaskGroup(name, len(e.form.task_names(name)))
             for e in entries
@@ -146,6 +149,7 @@ def _tasks_of(entry: JobEntry, profile: JobProfile, bound: Mapping[str, Any]) ->
             goal_s=form.goal_s if form.goal_s is not None else form.deadline_s,
             priority=form.priority,
             weight=form.weight,
+            run_class=form.run_class or "",
             **{**bound, "group": job if form.has_barrier else form.group},
         )
 

@@ -70,6 +70,9 @@ class Scenario(ShortRepr):
     truth stays."""
     job_terms: Mapping[str, JobTerms] = field(default_factory=dict)
     """What holds for jobs as a whole, by job, where there is anything."""
+    classes: Mapping[str, str] = field(default_factory=dict)
+    """Class of jobs that are copies of another, by job: its name. Any other job is a class by itself, unless its tasks name
+    one."""
     barriers: frozenset[str] = frozenset()
     """Jobs whose tasks start together: each has a task group of its own, with its name. So have jobs whose GPUs may be on
     other machines."""
@@ -95,6 +98,10 @@ class Scenario(ShortRepr):
     def terms_of(self, job: str) -> JobTerms:
         """What holds for a job as a whole."""
         return self.job_terms.get(job, _NO_TERMS)
+
+    def class_of(self, task: Task) -> str:
+        """The class of a task: tasks of one are expected to run for as long as each other, relative to their forecasts."""
+        return task.run_class or self.classes.get(task.job, task.job)
 
     def batch_cores(self) -> dict[str, tuple[int, ...]]:
         """By machine, the virtual CPUs that belong to no service."""

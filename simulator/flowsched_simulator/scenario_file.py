@@ -186,6 +186,7 @@ class _ScenarioReader:
             estimate_error=form.estimate_error,
             run_time_factors=read.run_time_factors,
             job_terms=read.terms,
+            classes=read.classes,
             source=document.source,
         )
 

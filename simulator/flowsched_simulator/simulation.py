@@ -31,6 +31,7 @@ from flowsched_simulator.coupled_tasks import CoupledTasks
 from flowsched_simulator.gpu_use import GpuUse
 from flowsched_simulator.grant_check import check_time, check_width
 from flowsched_simulator.run import JobRun, RoundSummary, Run, Stay
+from flowsched_simulator.run_classes import Learning, chosen_learning, learnt_at_first, with_classes
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.submissions import Submissions
 from flowsched_simulator.truth import Error, true_world
@@ -61,6 +62,8 @@ class Options:
     """How far the true machines are from the models; see :mod:`flowsched_simulator.truth`."""
     error_of: ErrorOf = "job"
     """What draws a factor of its own, where ``model_error`` is a number."""
+    learning: Learning | None = None
+    """Whether completions teach how long others of their class run; None: as :func:`run_classes.chosen_learning` says."""
     charge_scheduling_time: bool = False
     keep_records: bool = False
     """Whether the run keeps all records, made at once; for short runs. The scheduler must offer them."""
@@ -92,16 +95,18 @@ class Simulation:
     ) -> None:
         """``hosts`` may be shared by runs on the same profiles, so that rates are computed once."""
         options = self._options = options or Options()
-        scenario = self._scenario = drawn_workload(scenario, options.seed)
+        scenario = drawn_workload(scenario, options.seed)
         self._scheduler = scheduler
         self._guard = guard_of(scheduler)
         self._variant = variant
         self._progress = progress
         hosts = hosts or HostFactory(scenario.catalogue)
+        self._world = true_world(scenario, scenario.tasks, hosts, options.model_error, options.seed, options.error_of)
+        learning = options.learning or chosen_learning(scenario, options.model_error)
+        scenario = self._scenario = with_classes(scenario, learning)
         self._tasks = {t.name: t for t in scenario.tasks}
         self._submissions = Submissions(scenario.tasks, scenario.job_terms)
         self._coupled = CoupledTasks(scenario.tasks)
-        self._world = true_world(scenario, scenario.tasks, hosts, options.model_error, options.seed, options.error_of)
         self._state = ClusterState(
             scenario.catalogue,
             scenario.start_delay,
@@ -110,6 +115,7 @@ class Simulation:
             task_groups=scenario.task_groups,
             share_service_cores=scenario.share_service_cores,
             gpu_demand=scenario.gpu_demand,
+            learnt_run_times=learnt_at_first(learning),
         )
         for machine in scenario.machines:
             services = tuple(s for s in scenario.services if s.machine == machine.name)

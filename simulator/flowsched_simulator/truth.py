@@ -74,8 +74,11 @@ def true_world(
     """The true machines of one run; ``hosts`` are those of the models. ``error_of`` says what an error by number is of."""
     if isinstance(error, str):
         return Draws(scenario, tasks, seed, 1).world(0)
-    factors = ModelError(error, seed, error_of) if isinstance(error, float | int) else error
-    return World(scenario.machines, scenario.services, hosts, EstimatedRunTimes(scenario.run_time_factors, factors))
+    if isinstance(error, float | int):
+        classes = {task.name: scenario.class_of(task) for task in tasks}
+        types = {machine.name: machine.type for machine in scenario.machines}
+        error = ModelError(error, seed, error_of, classes, types)
+    return World(scenario.machines, scenario.services, hosts, EstimatedRunTimes(scenario.run_time_factors, error))
 
 
 def _own(service: Service) -> str:

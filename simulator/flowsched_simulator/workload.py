@@ -77,11 +77,12 @@ def _mixed(scenario: Scenario, count: int, seed: int) -> Scenario:
     names = list(jobs)
     groups = {group.name: group for group in scenario.task_groups}
     times: Counter[str] = Counter()
-    tasks, terms, factors, own_groups = [], {}, {}, []
+    tasks, terms, factors, own_groups, classes = [], {}, {}, [], {}
     for index in drawn_from([scenario.arrivals.mix.get(name, 1.0) for name in names], count, seed):
         job = names[index]
         times[job] += 1
         name = f"{job}-{times[job]}"
+        classes[name] = scenario.classes.get(job, job)
         own = job in scenario.barriers
         if own:
             own_groups.append(replace(groups[job], name=name))
@@ -104,6 +105,7 @@ def _mixed(scenario: Scenario, count: int, seed: int) -> Scenario:
         tasks=tuple(tasks),
         job_terms=terms,
         run_time_factors=factors,
+        classes=classes,
         task_groups=(*shared, *own_groups),
         barriers=frozenset(group.name for group in own_groups),
     )

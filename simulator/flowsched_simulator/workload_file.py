@@ -16,6 +16,7 @@ from flowsched_models.output import write_whole, write_whole_bytes
 from flowsched_models.text_table import csv_table
 from flowsched_simulator.arrivals_file import COLUMNS, column_type, is_parquet
 from flowsched_simulator.job_form import JobEntry
+from flowsched_simulator.run_classes import chosen_learning
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.workload import drawn_workload
 
@@ -24,8 +25,11 @@ _SPENT = ("copies", "mix")
 
 
 def workload_rows(scenario: Scenario, entries: Sequence[JobEntry], seed: int) -> list[dict[str, Any]]:
-    """A row per job in the order of submission: the keys of its entry as they were written, its name and its time."""
+    """A row per job in the order of submission: the keys of its entry as they were written, its name and its time, and where
+    run times are learnt its class.
+    """
     drawn = drawn_workload(scenario, seed)
+    learns = chosen_learning(scenario, 0.0) != "off"
     entry_of = {name: entry for entry in entries for name in entry.form.names()}
     rows: dict[str, dict[str, Any]] = {}
     for task in drawn.tasks:
@@ -34,6 +38,8 @@ def workload_rows(scenario: Scenario, entries: Sequence[JobEntry], seed: int) ->
         listed = task.job if scenario.arrivals.jobs is None else task.job.rpartition("-")[0]
         row = {"submit_s": task.submit_s, "name": task.job}
         row |= {key: value for key, value in entry_of[listed].data.items() if key not in (*row, *_SPENT)}
+        if learns and task.job in drawn.classes:
+            row.setdefault("class", drawn.class_of(task))
         if after := drawn.terms_of(task.job).after:
             row["after"] = list(after)
         rows[task.job] = row

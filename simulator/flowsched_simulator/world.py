@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Literal, NamedTuple, Protocol
 
@@ -43,8 +43,9 @@ class RunTimeError(Protocol):
         """Run time of a task on a machine, relative to the models."""
 
 
-ErrorOf = Literal["job", "job-and-machine"]
-"""What draws a factor of its own: each task, wherever it runs, or each task on each machine."""
+ErrorOf = Literal["job", "job-and-machine", "class", "class-and-machine-type"]
+"""What draws a factor of its own: each task, wherever it runs, each task on each machine, each class of tasks, or each class
+on each machine type."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,16 @@ class ModelError:
 
     ``sigma`` is the standard deviation of the factor's logarithm, 0 for machines that do what the models say. The
     factor depends on the seed and on names only, not on the order of events: on the task's, or with ``job-and-machine``, in
-    which equal machines differ, on the machine's too.
+    which equal machines differ, on the machine's too; or on those of its class, and of the machine's type.
     """
 
     sigma: float = 0.0
     seed: int = 0
     of: ErrorOf = "job"
+    classes: Mapping[str, str] = field(default_factory=dict)
+    """Class of each task; of one that is not named its own name."""
+    types: Mapping[str, str] = field(default_factory=dict)
+    """Type of each machine; of one that is not named its own name."""
 
     def factor(self, task: str, machine: str) -> float:
         """Run time of a task on a machine, relative to the models."""
@@ -67,6 +72,12 @@ class ModelError:
         if self.of == "job":
             return float(factors(self.sigma, normals(self.seed, "job", task, 1))[0])
         words = [self.seed, zlib.crc32(task.encode()), zlib.crc32(machine.encode())]
+        if self.of != "job-and-machine":
+            run_class = self.classes.get(task, task)
+            if self.of == "class":
+                return float(factors(self.sigma, normals(self.seed, "class", run_class, 1))[0])
+            machine_type = self.types.get(machine, machine)
+            words = [self.seed, *(zlib.crc32(word.encode()) for word in ("class", run_class, machine_type))]
         return float(factors(self.sigma, np.random.default_rng(words).standard_normal(1))[0])
 
 

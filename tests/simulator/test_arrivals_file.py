@@ -53,6 +53,7 @@ FULL: dict[str, Any] = {
     "group": "train",
     "threads": [1, 2],
     "min_utility": 0.25,
+    "class": "night",
 }
 GIVEN: dict[str, Any] = {
     "submit_s": 0,
@@ -94,7 +95,8 @@ def problems(tmp_path: Path, name: str) -> list[str]:
 @pytest.fixture
 def listed(tmp_path: Path) -> Scenario:
     """The same jobs in the scenario itself."""
-    assert {*FULL, *GIVEN, "mix"} == set(JobForm.model_fields), "every key is tried"
+    keys = {field.alias or name for name, field in JobForm.model_fields.items()}
+    assert {*FULL, *GIVEN, "mix"} == keys, "every key is tried"
     path = tmp_path / "yaml.yaml"
     path.write_text(HEAD + f"jobs: {json.dumps(JOBS)}\n")
     return load_scenario(path)

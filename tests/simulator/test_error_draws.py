@@ -119,7 +119,7 @@ def test_what_has_no_meaning_is_refused(tmp_path: Path) -> None:
     help = "write --model-error 0.2, or leave it out"
     assert told("job") == f"--error-of: has no meaning with --model-error 0; {help}"
     assert told("job-and-machine", "--model-error", "measured").endswith(f"measured; {help}")
-    assert "'machine' is not one of 'job', 'job-and-machine'" in told("machine")
+    assert "'machine' is not one of 'job', 'job-and-machine', 'class', 'class-and-machine-type'" in told("machine")
     with pytest.raises(InputError, match=r"errors.yaml:4: estimate_error: .*3"):
         read(HEAD + "estimate_error: 4\nmachines: [{type: e2-standard-8}]\njobs: [{name: a, runtime_s: 1}]\n")
 

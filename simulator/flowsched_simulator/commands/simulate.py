@@ -42,6 +42,7 @@ from flowsched_simulator.record_folder import RecordFolder
 from flowsched_simulator.replay import caveats, placed_services, replay
 from flowsched_simulator.report.page import render_report
 from flowsched_simulator.run import Run
+from flowsched_simulator.run_classes import Learning
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.scenario_file import BUNDLED, find_document, load_scenario, read_scenario
 from flowsched_simulator.schedule_file import load_schedule
@@ -106,6 +107,12 @@ _TOLD = 10
     help="What has a factor of its own with --model-error SIGMA.",
 )
 @click.option(
+    "--learning",
+    type=click.Choice(get_args(Learning)),
+    show_default="on where run times may be off, or a job has a class",
+    help="Whether completions teach how long others of their class run; `observe`: without using it.",
+)
+@click.option(
     "--max-time",
     type=Seconds(above_zero=True),
     default=NO_LIMIT_S,
@@ -154,6 +161,7 @@ def simulate(
     charge_scheduling_time: bool,
     model_error: str,
     error_of: ErrorOf,
+    learning: Learning | None,
     max_time: float,
     round_interval: float,
     solver: str,
@@ -229,6 +237,7 @@ def simulate(
         seed=seed,
         model_error=error,
         error_of=error_of,
+        learning=learning,
         charge_scheduling_time=charge_scheduling_time,
         max_time_s=max_time,
         round_interval_s=round_interval,
@@ -291,12 +300,13 @@ def _end(unfinished: Sequence[tuple[str, str, str]]) -> None:
 
 
 _NOT_OF_EVENTS = (
-    "variant", "schedule", "out", "records", "keep_rounds", "charge_scheduling_time", "model_error", "max_time",
+    "variant", "schedule", "out", "records", "keep_rounds", "charge_scheduling_time", "model_error", "learning", "max_time",
     "round_interval", *NODE_ONLY,
 )  # fmt: skip
 _OF_OTHERS = ("settings", "solver", "time_limit", "seed")
 _CLUSTER_ONLY = (
     "error_of",
+    "learning",
     "variant",
     "schedule",
     "keep_rounds",

@@ -58,6 +58,11 @@ def with_copies(scenario: Scenario, machines: int = 1, jobs: int = 1) -> Scenari
             for copied, task in zip(tasks, scenario.tasks * jobs, strict=True)
             if task.name in scenario.run_time_factors
         },
+        classes={
+            copied.job: scenario.classes.get(task.job, task.job)
+            for copied, task in zip(tasks, scenario.tasks * jobs, strict=True)
+            if jobs > 1 or task.job in scenario.classes
+        },
     )
 
 

@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from flowsched.cluster.gpus import MachineGpus, TaskGpus, profiles_of_worst
-from flowsched.cluster.learnt_run_times import ClassRuns, LearntRunTimes
+from flowsched.cluster.learnt_run_times import NOTHING_LEARNT, ClassRuns, LearntRunTimes
 from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.snapshot import (
     SNAPSHOT_VERSION,
@@ -303,6 +303,11 @@ def read_plain_snapshot(plain: Mapping[str, Any]) -> Snapshot:
     """The snapshot that ``dump_snapshot`` wrote. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for a damaged one."""
     catalogue = CatalogueForm.model_validate(plain["catalogue"]).catalogue("record")
     return _SNAPSHOT.read(plain, catalogue=catalogue)
+
+
+def plain_learnt_run_times(plain: Mapping[str, Any]) -> LearntRunTimes:
+    """What completions had taught before the round of a snapshot."""
+    return _read_learnt(plain["learnt_run_times"]) if "learnt_run_times" in plain else NOTHING_LEARNT
 
 
 def plain_task_gpus(plain: Mapping[str, Any]) -> TaskGpus | None:

@@ -71,6 +71,8 @@ and, where they apply:
   ``shortage``: ``never``, ``too_small``, ``largest``, ``lacking``, ``emptiest``, ``empty``
   (:func:`flowsched.inspector.refusals.shortage`), ``units``, ``started_there`` (on the emptiest), ``stays`` (``machine``,
   ``services``, and ``tasks`` without an end, of those machines);
+- ``learnt``: what completions of its class taught (:func:`flowsched.inspector.learnt_facts.learnt_facts`); missing where
+  nothing did;
 - ``bound``: how long it can wait at most, if no run takes longer than ``longest_run_s``, an estimate: ``bounded``,
   ``why_not``, ``due_age_s``, ``due``, ``ahead``, ``group``, ``group_needs``, ``group_room``, ``longest_run_s``,
   ``round_s``, ``turns``, ``left_s``, ``most_s`` (:mod:`flowsched.inspector.waiting_bound`).
@@ -85,6 +87,7 @@ from typing import Any
 
 from flowsched.errors import RestoreError
 from flowsched.inspector.flow_case import flow_facts
+from flowsched.inspector.learnt_facts import learnt_facts
 from flowsched.inspector.network_case import NetworkCase
 from flowsched.inspector.pod_facts import told as told_of
 from flowsched.inspector.record_view import SEARCH, Part, RecordView
@@ -174,7 +177,9 @@ def _explanation(recorded: RecordView, name: str, part: Part | None, facts: Mapp
         "part": None if part is None else {"index": part.index, "kind": part.kind, "priority": part.priority},
     }
     named = sorted({n for n in _strings(facts) if recorded.titles.get(n)} - {name}) if recorded.titles else []
-    return Explanation({**head, "titles": {n: recorded.title(n) for n in named}, **facts})
+    learnt = learnt_facts(part, name, facts)
+    more = {} if learnt is None else {"learnt": learnt}
+    return Explanation({**head, "titles": {n: recorded.title(n) for n in named}, **facts, **more})
 
 
 def _strings(value: Any) -> list[str]:

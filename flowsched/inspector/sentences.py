@@ -5,6 +5,7 @@ Every number here is one of the data, rounded; nothing is computed but units.
 
 from __future__ import annotations
 
+from flowsched.inspector.learnt_facts import learnt_sentences
 from flowsched.inspector.placed_sentences import placed_sentences
 from flowsched.inspector.running_changes import change_sentences
 from flowsched.inspector.task_sentences import shape_text, shared_cores
@@ -23,6 +24,7 @@ def sentences(facts: Facts) -> list[str]:
             lines = change_sentences(facts)
         case _:
             lines = waiting_sentences(facts)
+    lines += learnt_sentences(facts)
     if facts.get("models_missing"):
         lines.append(f"More cannot be said: {facts['models_missing']}.")
     return lines

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.cluster.gpus import MachineGpus, TaskGpus
 from flowsched.cluster.snapshot import Machine, Task
 from flowsched.disaggregation.coupled import coupled, serving_profile
+from flowsched.gpu.devices import MachineGpus, TaskGpus
 from flowsched.relations.relation import TaskGroup
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.gpu_profile import Contention, GpuProfile

@@ -22,9 +22,9 @@ from benchmarks.openb_playing import GpuPlacements
 from benchmarks.openb_trace import trace_folder
 from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.events import MachineAdded, TaskBound, TaskSubmitted, TaskWithdrawn
-from flowsched.cluster.gpus import MachineGpus, TaskGpus
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, Task
+from flowsched.gpu.devices import MachineGpus, TaskGpus
 from flowsched.gpu.shapes import GpuShape
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import make_solver

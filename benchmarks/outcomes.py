@@ -25,7 +25,7 @@ from flowsched.cluster.decision import Decisions, Scheduler
 from flowsched.cluster.played_events import find_player
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
-from flowsched.cluster.snapshot_file import load_snapshot
+from flowsched.records.snapshot_source import load_snapshot
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator import Scenario, load_scenario
 from flowsched_simulator.policies import EngineOptions, schedulers, schedulers_with

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.pricing.linear.policies.flow import FlowCostModel
+from flowsched.pricing.linear.policy import CostModel
 from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.policy import CostModel
-from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 
 CORE = 1000
 MEMORY_PER_CORE = 4096

@@ -15,9 +15,9 @@ from statistics import fmean
 from benchmarks import thesis_table7
 from benchmarks.thesis_cell import Cell, Kind, ThesisTable
 from benchmarks.thesis_table7 import QUANTITIES, duration_s, events, job_of, linked, slowed
-from flowsched.cluster.gpus import WHOLE_MILLI, GpuJob
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Task
+from flowsched.gpu.devices import WHOLE_MILLI, GpuJob
 from flowsched.gpu.topology_cost import TopologyCost
 from flowsched_simulator import EngineOptions, Options, Run, Scenario, load_scenario, simulate
 from flowsched_simulator.run import JobRun

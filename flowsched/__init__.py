@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from flowsched.cluster.decision import Certificate, Decisions, Placement, Postponement
     from flowsched.cluster.settings import Settings
     from flowsched.cluster.snapshot import Snapshot
-    from flowsched.cluster.snapshot_file import load_snapshot
     from flowsched.errors import InputError
     from flowsched.records.record_file import load_record, write_record
     from flowsched.records.record_types import Record
+    from flowsched.records.snapshot_source import load_snapshot
     from flowsched.round.scheduler import FlowScheduler, solve
 else:
     # The engine takes a second to import, and every command imports this package: so each name when it is asked for.
@@ -30,7 +30,7 @@ else:
         "Settings": "cluster.settings",
         "Snapshot": "cluster.snapshot",
         "load_record": "records.record_file",
-        "load_snapshot": "cluster.snapshot_file",
+        "load_snapshot": "records.snapshot_source",
         "solve": "round.scheduler",
         "write_record": "records.record_file",
     }

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus, TaskGpus
 from flowsched.cluster.snapshot import MILLI, Machine, Service
 from flowsched.cluster.snapshot_dump import SERVICE
+from flowsched.gpu.devices import WHOLE_MILLI, MachineGpus, TaskGpus
 from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched_models.catalogue import Catalogue

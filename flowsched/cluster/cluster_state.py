@@ -18,7 +18,6 @@ from flowsched.cluster.events import (
     TaskSubmitted,
     TaskWithdrawn,
 )
-from flowsched.cluster.gpus import DevicesNow, suits, taken, use_of
 from flowsched.cluster.learnt_run_times import NOTHING_LEARNT, LearntRunTimes
 from flowsched.cluster.pending_tasks import PendingTable
 from flowsched.cluster.resource import amount_text, covers, missing, without
@@ -42,6 +41,7 @@ from flowsched.cluster.snapshot_checks import forbid_contradictions
 from flowsched.cluster.start_errors import StartErrors
 from flowsched.cluster.start_samples import StartSamples
 from flowsched.gpu.demand import LearntDemand
+from flowsched.gpu.devices import DevicesNow, suits, taken, use_of
 from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_models.catalogue import Catalogue

@@ -15,11 +15,11 @@ from operator import itemgetter
 import numpy as np
 
 from flowsched.cluster.cluster_state import service_load
-from flowsched.cluster.gpus import MachineGpus, TaskGpus, has_devices, left_beside, suits, use_of
+from flowsched.cluster.domain_counts import DomainCounts
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.running_tasks import running_on
 from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, by_machine, cores_beside
-from flowsched.relations.domain_counts import DomainCounts
+from flowsched.gpu.devices import MachineGpus, TaskGpus, has_devices, left_beside, suits, use_of
 from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_models.gpu_profile import NO_GPUS
 from flowsched_models.profile import PhaseOrder

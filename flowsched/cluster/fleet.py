@@ -13,12 +13,12 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from flowsched.cluster.fleet_arrays import FleetArrays
 from flowsched.cluster.machine_rows import FIXED, MachineRows
 from flowsched.relations.entry_bounds import roles
 from flowsched.relations.relation import Relation
 from flowsched.relations.relation_store import Footprint, RelationStore
 from flowsched.relations.topology_counts import TopologyCounts
-from flowsched.scale.fleet_kernels import FleetArrays
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 _LARGEST = 1e4

@@ -9,8 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.scale.policy import Feature
-from flowsched.scale.task_class import MachineKind, MachineSpec
+from flowsched.cluster.task_class import MachineKind, MachineSpec
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 FIXED = 1 << 24
@@ -105,9 +104,9 @@ def amounts(specs: Sequence[MachineSpec], resources: Sequence[str]) -> IntArray:
     return np.array(found, dtype=np.int64).reshape(len(specs), len(resources))
 
 
-def own_readings(specs: Sequence[MachineSpec], features: Sequence[Feature]) -> tuple[IntArray, IntArray]:
+def own_readings(specs: Sequence[MachineSpec], features: Sequence[str]) -> tuple[IntArray, IntArray]:
     """What machines read by themselves, and what they may read at most, by machine and feature."""
-    position = {feature.name: f for f, feature in enumerate(features)}
+    position = {feature: f for f, feature in enumerate(features)}
     readings = np.zeros((len(specs), len(position)), dtype=np.int64)
     limits = np.full(readings.shape, UNLIMITED, dtype=np.int64)
     for i, spec in enumerate(specs):

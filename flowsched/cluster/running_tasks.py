@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from flowsched.cluster.change_log import ChangeLog, LogMark
-from flowsched.cluster.gpus import DevicesNow
 from flowsched.cluster.snapshot import Machine, Running, Snapshot
+from flowsched.gpu.devices import DevicesNow
 from flowsched.support.arrays import FloatArray, IntArray
 from flowsched.support.late_sequence import LateSequence
 from flowsched_models.catalogue import Catalogue

@@ -9,11 +9,11 @@ from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from flowsched.cluster.gpus import DevicesNow, MachineGpus, TaskGpus
 from flowsched.cluster.learnt_run_times import NOTHING_LEARNT, LearntRunTimes
 from flowsched.cluster.resource import without
 from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.start_errors import NO_START_ERRORS, StartErrors
+from flowsched.gpu.devices import DevicesNow, MachineGpus, TaskGpus
 from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_models.catalogue import Catalogue

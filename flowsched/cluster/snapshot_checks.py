@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from flowsched.cluster.gpus import suits
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.errors import EventError
+from flowsched.gpu.devices import suits
 
 
 def forbid_contradictions(snapshot: Snapshot) -> None:

@@ -14,7 +14,6 @@ from math import inf
 from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from flowsched.cluster.gpus import MachineGpus, TaskGpus, profiles_of_worst
 from flowsched.cluster.learnt_run_times import NOTHING_LEARNT, ClassRuns, LearntRunTimes
 from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.snapshot import (
@@ -30,6 +29,7 @@ from flowsched.cluster.snapshot import (
     Task,
 )
 from flowsched.cluster.start_errors import StartErrors, read_error_classes
+from flowsched.gpu.devices import MachineGpus, TaskGpus, profiles_of_worst
 from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched_models.catalogue import Catalogue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -30,7 +29,6 @@ from flowsched.cluster.cluster_form import (
     refer,
     unique,
 )
-from flowsched.cluster.gpus import WHOLE_MILLI, suits, taken, untouched
 from flowsched.cluster.learnt_run_times import ClassRuns, LearntRunTimes
 from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.snapshot import SNAPSHOT_VERSION, Machine, Running, Service, Snapshot, StartDelay, Task
@@ -41,11 +39,11 @@ from flowsched.cluster.snapshot_dump import (
     RUNNING,
     TASK,
     TASK_GROUP,
-    read_plain_snapshot,
 )
 from flowsched.cluster.start_errors import FARTHEST, StartErrors, read_error_classes
+from flowsched.gpu.devices import WHOLE_MILLI, suits, taken, untouched
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.document import Document, InputError, KeyPath, Problems, read_document
+from flowsched_models.document import Document, KeyPath, Problems
 from flowsched_models.form import (
     LARGEST,
     Checked,
@@ -61,7 +59,6 @@ from flowsched_models.form import (
     PositiveInt,
     Priority,
     check,
-    check_header,
 )
 from flowsched_models.profiles import CatalogueForm, catalogue_problems
 from flowsched_models.quantity import format_cores, format_memory, format_milli
@@ -240,35 +237,6 @@ class SnapshotForm(Form):
     run_time_errors: RunTimeErrorsForm | None = None
     start_errors: StartErrorsForm = Field(default_factory=StartErrorsForm)
     learnt_run_times: LearntRunTimesForm = Field(default_factory=LearntRunTimesForm)
-
-
-def load_snapshot(path: str | Path) -> Snapshot:
-    """Read a snapshot file, or the snapshot in a round's record (the first one that it has).
-
-    Its profiles are the bundled ones and those of the files under ``profiles``, or else only those
-    written under ``catalogue``. Raises :class:`flowsched_models.document.InputError` with all mistakes.
-    """
-    # A record is read by what builds on snapshots.
-    from flowsched.records.record_file import load_record, looks_like_record
-
-    if looks_like_record(Path(path)):
-        return snapshot_of_record(load_record(path), str(path))
-    document = read_document(Path(path), str(path))
-    check_header(document, "Snapshot")
-    return read_snapshot(document)
-
-
-def snapshot_of_record(record: Mapping[str, Any], source: str) -> Snapshot:
-    """The snapshot of the first part of a record that has any. Raises :class:`InputError`."""
-    found = next((p["snapshot"] for p in record["parts"] if p["kind"] == "search"), None)
-    if found is None:
-        message = "the record has no snapshot: its tasks were placed by a bulk round"
-        raise InputError.one(source, message, "flowsched replay and whatif solve it again", key="parts")
-    # What a round saw may be what no person would write: a clock that is ahead, a machine that gives nothing.
-    try:
-        return read_plain_snapshot(found)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError.one(source, f"its snapshot is damaged: {error}", key="parts") from None
 
 
 def read_snapshot(document: Document) -> Snapshot:

@@ -14,15 +14,15 @@ from flowsched.cluster.decision import Decisions, Postponement, gap_words
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import KUBERNETES_SETTINGS, SETTING_NAMES, Readers, apply_settings
 from flowsched.cluster.snapshot import MILLI, Snapshot
-from flowsched.cluster.snapshot_file import load_snapshot
 from flowsched.cluster.start_errors import Interval
 from flowsched.commands.solver_options import SOLVER, TIME_LIMIT, TIME_LIMIT_HELP
 from flowsched.disaggregation.registry import DISAGGREGATION_POLICIES
+from flowsched.pricing.linear.policy import CostModel
 from flowsched.records.record import finite_or_none, plain_certificate, plain_timings
 from flowsched.records.record_file import write_record
+from flowsched.records.snapshot_source import load_snapshot
 from flowsched.round.scheduler import solve as solve_round
 from flowsched.scale import choice
-from flowsched.scale.policy import CostModel
 from flowsched.scale.scheduler import solve_network_round
 from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, name_help

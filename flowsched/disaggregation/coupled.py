@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from flowsched.cluster.gpus import TaskGpus
 from flowsched.cluster.snapshot import Task
+from flowsched.gpu.devices import TaskGpus
 from flowsched_models.profile import JobProfile
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from flowsched.cluster.gpus import fullest, given_back, has_devices, suits, taken
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.running_tasks import entries_of
 from flowsched.cluster.snapshot import Machine, Snapshot, Task
+from flowsched.gpu.devices import fullest, given_back, has_devices, suits, taken
 
 _NEVER_LIMITS = 1 << 31
 

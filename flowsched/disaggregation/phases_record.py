@@ -14,16 +14,9 @@ from flowsched.cluster.snapshot import Snapshot
 from flowsched.cluster.snapshot_dump import dump_snapshot
 from flowsched.disaggregation.phase_network import SolvedNetwork
 from flowsched.disaggregation.settings import DisaggregationSettings
-from flowsched.records.record import (
-    SEARCH_PART,
-    finite_or_none,
-    plain_compaction,
-    plain_nothing,
-    plain_value,
-    record_head,
-    standing,
-)
+from flowsched.records.record import SEARCH_PART, finite_or_none, plain_nothing, plain_value, record_head
 from flowsched.round.origin import PlanStage
+from flowsched.round.round_record import plain_compaction, standing
 from flowsched_models.runtime import HostFactory
 
 

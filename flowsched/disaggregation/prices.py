@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from flowsched.cluster.cluster_state import service_load
-from flowsched.cluster.gpus import suits, use_of
 from flowsched.cluster.snapshot import MILLI, Machine, Snapshot, Task, by_machine, cores_beside
 from flowsched.disaggregation.free_room import FreeRoom
 from flowsched.disaggregation.settings import (
@@ -16,6 +15,7 @@ from flowsched.disaggregation.settings import (
     utility,
     waiting_cost,
 )
+from flowsched.gpu.devices import suits, use_of
 from flowsched_models.gpu_profile import NO_GPU_PROFILE
 from flowsched_models.runtime import Host, HostFactory
 

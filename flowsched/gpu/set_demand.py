@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from flowsched.cluster.gpus import TaskGpus
+from flowsched.gpu.devices import TaskGpus
 from flowsched_models.catalogue import Catalogue
 
 _STEPS = 16

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowsched.cluster.gpus import WHOLE_MILLI
+from flowsched.gpu.devices import WHOLE_MILLI
 from flowsched.support.arrays import BoolArray, IntArray
 
 __all__ = ["WHOLE_MILLI", "GpuShape", "ShapeArrays", "shape_arrays"]

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
-from flowsched.cluster.gpus import WHOLE_MILLI, GpuJob, MachineGpus, TaskGpus, profiles_of_worst
+from flowsched.gpu.devices import WHOLE_MILLI, GpuJob, MachineGpus, TaskGpus, profiles_of_worst
 from flowsched.gpu.set_demand import SetDemand
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.gpu_topology import GpuTopology

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flowsched.cluster.gpus import taken, untouched
 from flowsched.cluster.snapshot_dump import plain_gpu_topologies, plain_machine_gpus, plain_task_gpus
+from flowsched.gpu.devices import taken, untouched
 from flowsched.inspector.record_view import SEARCH, Part, RecordView
 from flowsched.inspector.running_changes import changes_of
 from flowsched.records.record_types import RecordedMove, RecordedPlacement, RecordedRunning

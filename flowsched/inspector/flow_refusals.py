@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.cluster.gpus import left_beside, suits, untouched
+from flowsched.cluster.domain_counts import DomainCounts
 from flowsched.cluster.snapshot import Task
+from flowsched.gpu.devices import left_beside, suits, untouched
 from flowsched.inspector import pod_facts, refusals
 from flowsched.inspector.flow_task import FlowTask, counts_without
 from flowsched.inspector.restored_round import RestoredRound, remembered
 from flowsched.inspector.wait_cause import WaitCause
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
-from flowsched.relations.domain_counts import DomainCounts
 from flowsched.relations.relation import RelationKind
 from flowsched.support.arrays import BoolArray, IntArray
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from flowsched.cluster.domain_counts import DomainCounts
 from flowsched.errors import RestoreError
 from flowsched.inspector.record_view import Part, Placed, RecordView, Waits
 from flowsched.inspector.restored_round import RestoredRound, remembered, restore
 from flowsched.pricing.arrival import Colocation
 from flowsched.records.record_types import RecordedTask
-from flowsched.relations.domain_counts import DomainCounts
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flowsched.cluster.gpus import TaskGpus
+from flowsched.gpu.devices import TaskGpus
 from flowsched.gpu.shapes import GpuShape
 from flowsched.inspector.flow_task import FlowTask
 from flowsched.pricing.arrival import Arrival, joined

@@ -11,8 +11,8 @@ from flowsched.inspector.re_solve import POLICY, damaged, read_settings, snapsho
 from flowsched.inspector.record_view import SEARCH, Part, RecordView
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.forecast_cache import Forecast
-from flowsched.records.record import rebuild_model
 from flowsched.round.round_model import RoundModel
+from flowsched.round.round_record import rebuild_model
 
 
 @dataclass(frozen=True)

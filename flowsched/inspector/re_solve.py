@@ -23,8 +23,8 @@ from flowsched_models.document import InputError, Problem, name_help
 
 if TYPE_CHECKING:
     # Compiled code takes a while to load, and only records with parts of this kind need it.
+    from flowsched.pricing.linear.policy import CostModel
     from flowsched.scale.bulk_input import BulkInput
-    from flowsched.scale.policy import CostModel
 
 POLICY = COST_MODEL
 """The policy whose searches can be solved again."""

@@ -22,13 +22,13 @@ from flowsched.inspector.record_view import Part, RecordView, option_of
 from flowsched.inspector.running_changes import let_in
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.flow_prices import FlowPrices
-from flowsched.records.record import rebuild_model
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.demands import Levels
 from flowsched.round.gang import Gangs
 from flowsched.round.machine_states import MachineStates
 from flowsched.round.reservation import OverdueDemands
 from flowsched.round.round_model import RoundModel
+from flowsched.round.round_record import rebuild_model
 from flowsched_models.document import InputError
 
 P = ParamSpec("P")

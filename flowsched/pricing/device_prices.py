@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from flowsched.cluster.gpus import TaskGpus
+from flowsched.gpu.devices import TaskGpus
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.support.arrays import BoolArray, FloatArray
 

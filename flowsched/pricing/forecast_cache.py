@@ -11,10 +11,10 @@ from typing import TypeVar
 import numpy as np
 
 from flowsched.cluster.compaction import View, long_running_resident
-from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus, use_of
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.settings import WORTH, Settings
 from flowsched.cluster.snapshot import MILLI, Task
+from flowsched.gpu.devices import WHOLE_MILLI, MachineGpus, use_of
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.device_prices import DevicePrices
 from flowsched.pricing.forecast_arrays import CORES as JOB_CORES

@@ -6,9 +6,9 @@ from functools import partial
 
 import numpy as np
 
-from flowsched.cluster.gpus import suits
 from flowsched.cluster.settings import WORTH, Settings
 from flowsched.cluster.snapshot import Task
+from flowsched.gpu.devices import suits
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.forecast_cache import ForecastCache
 from flowsched.pricing.utility import penalty

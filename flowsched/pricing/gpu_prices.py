@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus
 from flowsched.cluster.snapshot import Machine, Snapshot, Task
 from flowsched.gpu.demand import demand_of
 from flowsched.gpu.demand_prices import PriceProgram
 from flowsched.gpu.device_arrays import NO_DEVICE, NO_MODEL, DeviceArrays, device_arrays
 from flowsched.gpu.device_value import for_shapes, value_state, value_tables
+from flowsched.gpu.devices import WHOLE_MILLI, MachineGpus
 from flowsched.gpu.shapes import GpuShape, shape_arrays
 from flowsched.gpu.tie_order import tie_ranks
 from flowsched.gpu.value_kernels import ValueTables, place_together, price_everywhere

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from flowsched.cluster.gpus import DevicesNow, MachineGpus, TaskGpus, taken
 from flowsched.cluster.settings import TOPOLOGY_WORTH, Settings
 from flowsched.cluster.snapshot import Snapshot
+from flowsched.gpu.devices import DevicesNow, MachineGpus, TaskGpus, taken
 from flowsched.gpu.set_demand import SetDemand, set_demand
 from flowsched.gpu.topology_cost import SetTerms, TopologyCost
 from flowsched.pricing.arrival import Arrival, Colocation

@@ -7,9 +7,9 @@ from functools import partial
 
 import numpy as np
 
-from flowsched.cluster.gpus import use_of
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import MILLI, Estimate
+from flowsched.gpu.devices import use_of
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.forecast_arrays import (
     CORES,

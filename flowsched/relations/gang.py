@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence, Sized
+from collections.abc import Iterable, Sized
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from flowsched.cluster.snapshot import Snapshot, Task
 from flowsched.relations.relation import TaskGroup
 
 Members = TypeVar("Members", bound=Sized)
@@ -54,14 +53,19 @@ class Gang(Generic[Members]):
         return text
 
 
-def gangs_of(snapshot: Snapshot, tasks: Sequence[Task]) -> list[Gang[tuple[int, ...]]]:
-    """The gangs among the waiting ``tasks`` in the order of the snapshot's groups; members are indices of ``tasks``."""
-    waiting: dict[str, list[int]] = {}
-    for t, task in enumerate(tasks):
-        if task.group is not None:
-            waiting.setdefault(task.group, []).append(t)
-    if not waiting:
+def gangs_of(
+    groups: Iterable[TaskGroup], running: Iterable[str | None], waiting: Iterable[str | None]
+) -> list[Gang[tuple[int, ...]]]:
+    """The gangs among waiting tasks, in the order of ``groups``; members are positions in ``waiting``.
+
+    ``running``, ``waiting``: the name of each task's group, None without one.
+    """
+    members: dict[str, list[int]] = {}
+    for t, group in enumerate(waiting):
+        if group is not None:
+            members.setdefault(group, []).append(t)
+    if not members:
         return []
-    running = Counter(r.task.group for r in snapshot.running)
-    gangs = [Gang(g, running[g.name], tuple(waiting[g.name])) for g in snapshot.task_groups if g.name in waiting]
+    there = Counter(running)
+    gangs = [Gang(g, there[g.name], tuple(members[g.name])) for g in groups if g.name in members]
     return [gang for gang in gangs if gang.needed > 0]

@@ -18,12 +18,12 @@ from zlib import crc32
 import numpy as np
 
 from flowsched.cluster.compaction import Candidates, View, compact, kind_of
+from flowsched.cluster.domain_counts import DomainCounts
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import MILLI, Snapshot, Task
 from flowsched.pricing.flow_prices import price_settings_of
 from flowsched.pricing.goals import REFERENCE_RUN_S
 from flowsched.pricing.sharing_kernel import sharing_prices
-from flowsched.relations.domain_counts import DomainCounts
 from flowsched.relations.relation import MACHINE
 from flowsched.round.candidate_kernel import cheapest_first
 from flowsched.round.cluster_arrays import ClusterArrays

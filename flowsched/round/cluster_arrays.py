@@ -10,10 +10,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.gpus import TaskGpus, suits
 from flowsched.cluster.running_tasks import RunningColumns, columns_of, in_columns, lengths
 from flowsched.cluster.settings import WORTH, Settings
 from flowsched.cluster.snapshot import MILLI, Snapshot, Task
+from flowsched.gpu.devices import TaskGpus, suits
 from flowsched.gpu.shapes import GpuShape
 from flowsched.gpu.tie_order import tie_ranks
 from flowsched.pricing.goals import REFERENCE_RUN_S

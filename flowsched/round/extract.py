@@ -10,13 +10,13 @@ import numpy as np
 
 from flowsched.cluster.compaction import MachineGroup
 from flowsched.cluster.decision import Placement, Postponement
-from flowsched.cluster.gpus import TaskGpus
+from flowsched.cluster.domain_counts import demand_text
 from flowsched.cluster.resource import amount_text
 from flowsched.cluster.snapshot import PlannedStart, Reservation, Task
+from flowsched.gpu.devices import TaskGpus
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.pricing.topology_prices import TopologyPrices
-from flowsched.relations.domain_counts import demand_text
 from flowsched.relations.relation import Relation
 from flowsched.round.assignment import Assignment
 from flowsched.round.passes import Deciding

@@ -53,7 +53,8 @@ def ordered_gangs(view: View) -> tuple[RoundGang, ...]:
         first = min(view.tasks[t].submit_s for t in gang.members)
         return -priority_of(view, gang), first, gang.group.name
 
-    gangs = gangs_of(view.snapshot, view.tasks)
+    snapshot = view.snapshot
+    gangs = gangs_of(snapshot.task_groups, (r.task.group for r in snapshot.running), [t.group for t in view.tasks])
     return tuple(sorted((gang for gang in gangs if gang.group.minimum > 1), key=order))
 
 

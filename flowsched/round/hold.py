@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flowsched.cluster.compaction import View
-from flowsched.cluster.gpus import MachineGpus, TaskGpus, fullest, suits, taken
 from flowsched.cluster.resource import Amounts, covers, without
+from flowsched.gpu.devices import MachineGpus, TaskGpus, fullest, suits, taken
 from flowsched.pricing.arrival import Colocation
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
 

@@ -14,10 +14,10 @@ from functools import cached_property
 
 import numpy as np
 
+from flowsched.cluster.domain_counts import DomainCounts
 from flowsched.cluster.resource import without
 from flowsched.pricing.arrival import Arrival, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
-from flowsched.relations.domain_counts import DomainCounts
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.demands import Demands, closed_by
 from flowsched.round.options import Budget, ClassOptions, Options

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from flowsched.cluster.domain_counts import DomainCounts, demand_text
 from flowsched.pricing.flow_prices import FORBIDDEN
-from flowsched.relations.domain_counts import DomainCounts, demand_text
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.gang import Gangs, RoundGang
 from flowsched.round.round_model import RoundModel

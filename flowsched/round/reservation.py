@@ -24,13 +24,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from flowsched.cluster.compaction import View
-from flowsched.cluster.gpus import TaskGpus, suits
+from flowsched.cluster.domain_counts import DomainCounts
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Task
+from flowsched.gpu.devices import TaskGpus, suits
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
-from flowsched.relations.domain_counts import DomainCounts
 from flowsched.round.assignment import Assignment
 from flowsched.round.gang import RoundGang, fit_now, ordered_gangs
 from flowsched.round.hold import Hold, drained_s

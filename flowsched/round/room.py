@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from flowsched.cluster.gpus import TaskGpus, fullest, given_back, has_devices, suits, taken
 from flowsched.cluster.snapshot import Running, Snapshot, Task, by_machine
+from flowsched.gpu.devices import TaskGpus, fullest, given_back, has_devices, suits, taken
 from flowsched.support.arrays import BoolArray, IntArray
 
 _EXACT = 10

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from flowsched.cluster.compaction import View
+from flowsched.cluster.domain_counts import DomainCounts
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
 from flowsched.pricing.forecast_cache import ForecastCache
-from flowsched.relations.domain_counts import DomainCounts
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.hold import Hold
 

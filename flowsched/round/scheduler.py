@@ -17,7 +17,7 @@ from flowsched.cluster.snapshot import Snapshot
 from flowsched.pricing.arrival import Arrival, joined
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
 from flowsched.pricing.forecast_cache import forecast_cache
-from flowsched.records.record import COST_MODEL, RoundTrace, round_record
+from flowsched.records.record import COST_MODEL
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.candidates import look
 from flowsched.round.certificate import certify
@@ -32,6 +32,7 @@ from flowsched.round.origin import Origin, PlanStage
 from flowsched.round.passes import FEW_MACHINES, NONE, Deciding, Start, run_passes
 from flowsched.round.repair import repair
 from flowsched.round.round_model import Offered, RoundModel
+from flowsched.round.round_record import RoundTrace, round_record
 from flowsched.solvers import Solver, make_solver
 from flowsched.solvers.limited import limited, take_stopped, unlimited
 from flowsched.support.stage_timer import StageTimer

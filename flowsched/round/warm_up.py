@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 
 from flowsched.cluster.compaction import compact
-from flowsched.cluster.gpus import MachineGpus, TaskGpus
 from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, Running, Snapshot, Task
+from flowsched.gpu.devices import MachineGpus, TaskGpus
 from flowsched.round.candidates import draw
 from flowsched.round.scheduler import FlowScheduler, begin_round, decide
 from flowsched.solvers import make_solver

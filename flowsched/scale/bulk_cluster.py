@@ -25,15 +25,15 @@ from flowsched.cluster.machine_rows import (
     ties,
     wider,
 )
+from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.errors import EventError
 from flowsched.pricing.linear import kernels
+from flowsched.pricing.linear.policy import FORBIDDEN, ClassPrices, CostModel
 from flowsched.relations.relation import Relation
 from flowsched.relations.topology import Role, Topology, roles_of
 from flowsched.scale import cluster_checks
 from flowsched.scale.places import PlacesTable
-from flowsched.scale.policy import FORBIDDEN, ClassPrices, CostModel
 from flowsched.scale.price_table import PriceTable, checked_prices
-from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 FREE, PENDING, RUNNING = 0, 1, 2
@@ -159,7 +159,7 @@ class BulkCluster(MachineRows):
         rows = np.array([self._take_row(spec.name) for spec in specs], dtype=np.int64)
         self.kind[rows] = [self._kind[spec.kind] for spec in specs]
         self.allocatable[rows] = self.free[rows] = amounts(specs, self.resources)
-        readings, self.limits[rows] = own_readings(specs, self.features)
+        readings, self.limits[rows] = own_readings(specs, list(self._feature))
         self.own_readings[rows] = self.readings[rows] = readings
         for row, spec in zip(rows.tolist(), specs, strict=True):
             self.topology.set_labels(row, spec.labels)

@@ -16,18 +16,18 @@ import numpy as np
 from flowsched.cluster.fleet import Fleet, FleetMachines
 from flowsched.cluster.machine_rows import UNLIMITED, LoadedMachines
 from flowsched.cluster.settings import Settings
+from flowsched.cluster.task_class import MachineKind, TaskClass
 from flowsched.pricing.linear.policies.flow import FlowCostModel, linear
+from flowsched.pricing.linear.policy import ClassPrices, CostModel, Feature
 from flowsched.pricing.spread_prices import SPREADING
 from flowsched.relations.relation import TaskGroup
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.demand import Demand
 from flowsched.scale.fleet_kernels import machine_arrays
-from flowsched.scale.policy import ClassPrices, CostModel, Feature
 from flowsched.scale.restricted import coarsen
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.snapshot_adapter import places_order
-from flowsched.scale.task_class import MachineKind, TaskClass
 
 _MIB = 1 << 20
 BOUND_STEPS = 20

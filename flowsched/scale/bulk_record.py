@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from flowsched.cluster.machine_rows import FIXED
+from flowsched.cluster.task_class import MachineKind, TaskClass
+from flowsched.pricing.linear.policy import ClassPrices, CostModel
 from flowsched.records.record import plain_timings
 from flowsched.relations.relation import TaskGroup
 from flowsched.relations.topology import read_topology_counts
@@ -17,13 +19,11 @@ from flowsched.scale.certificate import Evidence
 from flowsched.scale.demand import ALWAYS_WORTH_IT, Demand
 from flowsched.scale.network_trace import NetworkTrace, PlacedCosts, RoundHead
 from flowsched.scale.places import read_places
-from flowsched.scale.policy import ClassPrices, CostModel
 from flowsched.scale.reasons import Closing, Reason
 from flowsched.scale.record import class_numbers, network_part, plain_demand
 from flowsched.scale.recorded import RecordedPolicy, read_class, read_machines, read_round_settings
 from flowsched.scale.round import Level, RoundOutcome, Rounds
 from flowsched.scale.round_state import BulkRoundState
-from flowsched.scale.task_class import MachineKind, TaskClass
 from flowsched.scale.waiting import survey
 from flowsched.solvers import Solver
 from flowsched.support.arrays import IntArray

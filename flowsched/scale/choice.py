@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from flowsched.cluster.settings_form import CHANGE_SETTINGS, SETTING_NAMES, TRUE
+from flowsched.cluster.task_class import MachineKind, TaskClass
 from flowsched.errors import PolicyError
 from flowsched.pricing.linear.policies import ALIASES, COST_MODELS, describe_cost_model, make_cost_model
-from flowsched.scale.policy import ClassPrices, CostModel, Feature, labels_of
-from flowsched.scale.task_class import MachineKind, TaskClass
+from flowsched.pricing.linear.policy import ClassPrices, CostModel, Feature, labels_of
 from flowsched_models.document import InputError, Problem, name_help, nearest
 
 _BY_FEATURE = {"headroom": "headroom_weight", "pressure": "slo_margin"}

@@ -6,8 +6,8 @@ from math import inf, isnan
 
 import numpy as np
 
+from flowsched.cluster.task_class import MachineSpec, TaskClass
 from flowsched.errors import EventError
-from flowsched.scale.task_class import MachineSpec, TaskClass
 from flowsched.support.arrays import FloatArray, IntArray
 
 _EXAMPLE = '(("memory", 512),)'

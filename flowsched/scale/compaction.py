@@ -17,8 +17,8 @@ import numpy as np
 
 from flowsched.cluster.machine_rows import FIXED, UNLIMITED
 from flowsched.pricing.linear import kernels
+from flowsched.pricing.linear.policy import Feature
 from flowsched.scale.bulk_cluster import CPU, BulkCluster
-from flowsched.scale.policy import Feature
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 RUNGS = 8

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from flowsched.cluster.task_class import TaskClass
 from flowsched.scale.places import ANYWHERE, Places
-from flowsched.scale.task_class import TaskClass
 
 ALWAYS_WORTH_IT = float("inf")
 """Waiting cost of tasks that take any place rather than wait."""

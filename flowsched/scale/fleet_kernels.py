@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
+from flowsched.cluster.fleet_arrays import FleetArrays
 from flowsched.cluster.machine_rows import FIXED, UNLIMITED
 from flowsched.scale.compiled import borrowing, compiled
-from flowsched.support.arrays import FloatArray, IntArray
-
-
-class FleetArrays(NamedTuple):
-    """What a round at linear prices reads of a fleet's machines, by row, as kernels take it."""
-
-    allocatable: IntArray
-    used: IntArray
-    pressure: IntArray
-    """Sums over what is booked, in units of 1/FIXED: exact."""
-    sensitivity: IntArray
-    slope: FloatArray
-    cap: FloatArray
-    bandwidth: FloatArray
+from flowsched.support.arrays import IntArray
 
 
 @borrowing

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from flowsched.cluster.fleet_arrays import FleetArrays
 from flowsched.cluster.machine_rows import FIXED
 from flowsched.scale.compiled import borrowing, compiled
-from flowsched.scale.fleet_kernels import FleetArrays, pressure_limit, slope_reading
+from flowsched.scale.fleet_kernels import pressure_limit, slope_reading
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 NEAR = 1e-6

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from flowsched.cluster.task_class import MachineKind, TaskClass
+from flowsched.pricing.linear.policy import Feature
 from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
 from flowsched.scale.changed_round import ChangedRound
 from flowsched.scale.places import Places
-from flowsched.scale.policy import Feature
 from flowsched.scale.price_table import PriceTable
 from flowsched.scale.reasons import Closing, Reason
 from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import RoundOutcome, RoundSettings
-from flowsched.scale.task_class import MachineKind, TaskClass
 from flowsched.support.arrays import FloatArray, IntArray
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flowsched.cluster.task_class import MachineKind, TaskClass
 from flowsched.errors import EventError
+from flowsched.pricing.linear.policy import FORBIDDEN, ClassPrices, CostModel
 from flowsched.scale import cluster_checks
-from flowsched.scale.policy import FORBIDDEN, ClassPrices, CostModel
-from flowsched.scale.task_class import MachineKind, TaskClass
 from flowsched.support.arrays import FloatArray, IntArray
 
 

@@ -14,7 +14,9 @@ import numpy as np
 
 from flowsched.cluster.decision import Certificate
 from flowsched.cluster.machine_rows import FIXED, UNLIMITED
+from flowsched.cluster.task_class import TaskClass
 from flowsched.pricing.linear import kernels
+from flowsched.pricing.linear.policy import Feature
 from flowsched.records.record import (
     NETWORK_PART,
     finite_or_none,
@@ -29,11 +31,9 @@ from flowsched.scale.certificate import Evidence
 from flowsched.scale.compaction import buckets_of, middles_of
 from flowsched.scale.network import ScaleNetwork
 from flowsched.scale.network_trace import NetworkTrace, Present, Roll
-from flowsched.scale.policy import Feature
 from flowsched.scale.reasons import PLACE
 from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import Level
-from flowsched.scale.task_class import TaskClass
 from flowsched.solvers import Status, make_solver
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 

@@ -11,18 +11,18 @@ import numpy as np
 from flowsched.cluster.machine_rows import FIXED, UNLIMITED, LoadedMachines
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS
+from flowsched.cluster.task_class import MachineKind, TaskClass
+from flowsched.pricing.linear.policy import FORBIDDEN, ClassPrices, Feature
 from flowsched.relations.topology import read_topology_counts
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.changes import History, change_running
 from flowsched.scale.network_trace import NetworkTrace, RoundHead
 from flowsched.scale.places import read_numbers, read_places
-from flowsched.scale.policy import FORBIDDEN, ClassPrices, Feature
 from flowsched.scale.reasons import Closing, why_all
 from flowsched.scale.record import network_record
 from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
-from flowsched.scale.task_class import MachineKind, TaskClass
 from flowsched.solvers import Solver
 from flowsched.support.arrays import IntArray, rows_of
 

@@ -13,20 +13,20 @@ import numpy as np
 from flowsched.cluster.decision import Certificate, Decisions, Placement, Postponement
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Snapshot, Task, cores_beside
+from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.errors import EventError
 from flowsched.pricing.linear.policies.flow import FlowCostModel
+from flowsched.pricing.linear.policy import CostModel
 from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
 from flowsched.scale.changed_round import ChangedRound, changed_round, started_of
 from flowsched.scale.changes import History, change_running
 from flowsched.scale.choice import GuardedCostModel, user_name
 from flowsched.scale.network_trace import NetworkTrace, RoundHead
-from flowsched.scale.policy import CostModel
 from flowsched.scale.reasons import Closing, Reason, leaving, why_all
 from flowsched.scale.record import network_record
 from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.snapshot_follower import SnapshotFollower
-from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.solvers import Solver, make_solver
 from flowsched.solvers.limited import limited, take_stopped, unlimited
 from flowsched.support.arrays import FloatArray, IntArray

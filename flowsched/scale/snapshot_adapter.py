@@ -16,11 +16,11 @@ from operator import attrgetter
 import numpy as np
 
 from flowsched.cluster.snapshot import MILLI, Machine, Service, Snapshot, Task
+from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.pricing.linear.headroom import headroom, job_behaviour, service_pressure
+from flowsched.pricing.linear.policy import CostModel, labels_of
 from flowsched.relations.relation import RelationKind
 from flowsched.scale.places import Places
-from flowsched.scale.policy import CostModel, labels_of
-from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.support.arrays import BoolArray
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.runtime import HostFactory

@@ -14,12 +14,12 @@ from operator import attrgetter
 import numpy as np
 
 from flowsched.cluster.snapshot import Machine, RelationCount, Running, Service, Snapshot, Task, by_machine
+from flowsched.cluster.task_class import MachineSpec, TaskClass
+from flowsched.pricing.linear.policy import CostModel
 from flowsched.relations.relation import Relation
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import Upkeep
-from flowsched.scale.policy import CostModel
 from flowsched.scale.snapshot_adapter import ClassContext, SnapshotAdapter, class_key
-from flowsched.scale.task_class import MachineSpec, TaskClass
 from flowsched.support.arrays import IntArray
 from flowsched_models.runtime import HostFactory
 

@@ -15,16 +15,16 @@ import numpy as np
 from flowsched.cluster.machine_rows import FIXED, amounts, own_readings
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, by_machine
+from flowsched.cluster.task_class import TaskClass
+from flowsched.pricing.linear.policy import CostModel
 from flowsched.relations.topology import Topology, roles_of
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.bulk_input import BOUND_STEPS, BulkInput
 from flowsched.scale.demand import Demand
 from flowsched.scale.places import ANYWHERE
-from flowsched.scale.policy import CostModel
 from flowsched.scale.price_table import checked_prices
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.snapshot_adapter import ClassContext, SnapshotAdapter, class_key
-from flowsched.scale.task_class import TaskClass
 from flowsched_models.runtime import HostFactory
 
 Behaviours = Mapping[str, tuple[float, float]]
@@ -63,7 +63,7 @@ def input_of_snapshot(
     column = {resource: i for i, resource in enumerate(resources)}
     allocatable = amounts(specs, resources)
     free = allocatable.copy()
-    readings, limits = own_readings(specs, model.features)
+    readings, limits = own_readings(specs, [f.name for f in model.features])
     for task_class, rows in _by_class(snapshot.running, adapter, given, row).items():
         count = np.bincount(rows, minlength=len(specs))
         for resource, amount in task_class.demand().items():

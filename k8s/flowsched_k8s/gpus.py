@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from flowsched.cluster.gpus import WHOLE_MILLI
 from flowsched.gpu.demand import LearntDemand
+from flowsched.gpu.devices import WHOLE_MILLI
 from flowsched.gpu.shapes import GpuShape
 from flowsched_k8s.configuration.configuration import GpuResource
 from flowsched_k8s.objects import Node, NodeSelectorTerm, Pod

@@ -21,19 +21,11 @@ from flowsched.cluster.snapshot import Snapshot
 from flowsched.cluster.snapshot_dump import dump_snapshot
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.flow_prices import FORBIDDEN
-from flowsched.records.record import (
-    SEARCH_PART,
-    plain_compaction,
-    plain_nothing,
-    plain_plan,
-    plain_task_groups,
-    plain_value,
-    rebuild_model,
-    record_head,
-)
+from flowsched.records.record import SEARCH_PART, plain_nothing, plain_value, record_head
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.gang import Gangs, ordered_gangs
 from flowsched.round.round_model import RoundModel
+from flowsched.round.round_record import plain_compaction, plain_plan, plain_task_groups, rebuild_model
 from flowsched_simulator.baselines.guarded_baseline import guard_of
 
 NO_SOLVER = "none"

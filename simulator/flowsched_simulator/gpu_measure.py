@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.cluster.gpus import WHOLE_MILLI, untouched
 from flowsched.cluster.snapshot import Task
+from flowsched.gpu.devices import WHOLE_MILLI, untouched
 from flowsched.pricing.gpu_prices import as_devices, counted_shapes
 from flowsched_simulator.baselines.gpu.fgd_kernels import fragmentation
 from flowsched_simulator.baselines.gpu.rule import GpuOutlook

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus, TaskGpus, suits
 from flowsched.cluster.resource import amount_text, covers
 from flowsched.cluster.snapshot import MILLI, Machine, Service, Task
+from flowsched.gpu.devices import WHOLE_MILLI, MachineGpus, TaskGpus, suits
 from flowsched_models.document import Problems
 from flowsched_models.quantity import format_memory, format_milli
 from flowsched_simulator.job_form import JobEntry

@@ -19,9 +19,9 @@ from flowsched.cluster.events import (
     TasksMoved,
     TaskSubmitted,
 )
-from flowsched.cluster.gpus import use_of
 from flowsched.cluster.snapshot import Task, cpu_weight
 from flowsched.disaggregation.coupled import is_remote
+from flowsched.gpu.devices import use_of
 from flowsched.records.record import Recipe
 from flowsched_models.document import InputError
 from flowsched_models.execution import INSTANT_S

@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 
 from flowsched.cluster.cluster_state import service_load
-from flowsched.cluster.gpus import MachineGpus, suits, use_of
 from flowsched.cluster.resource import covers
 from flowsched.cluster.snapshot import Machine, Service, Task
+from flowsched.gpu.devices import MachineGpus, suits, use_of
 from flowsched_models.execution import Execution
 from flowsched_models.runtime import Host, HostFactory, Resident
 from flowsched_models.uncertainty import factors, normals

@@ -34,10 +34,10 @@ from builders import (
 from flowsched.cluster import compaction
 from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.decision import Decisions
+from flowsched.cluster.domain_counts import DomainCounts
 from flowsched.cluster.events import TaskBound
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, Reservation, Snapshot, Task
-from flowsched.relations.domain_counts import DomainCounts
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.gang import Gangs, ordered_gangs

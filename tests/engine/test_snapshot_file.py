@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from builders import bound_rounds, in_another_order
 from flowsched.cluster.snapshot import PlannedStart, Snapshot, StartDelay
 from flowsched.cluster.snapshot_dump import dump_snapshot, read_plain_snapshot, used_profiles
-from flowsched.cluster.snapshot_file import load_snapshot, read_snapshot
+from flowsched.cluster.snapshot_file import read_snapshot
 from flowsched.records.record_file import write_record
+from flowsched.records.snapshot_source import load_snapshot
 from flowsched.round.scheduler import FlowScheduler, solve
 from flowsched.solvers import make_solver
 from flowsched_models.document import InputError, parse_document

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from builders import read_anew
 from flowsched.cli import flowsched
-from flowsched.cluster.snapshot_file import load_snapshot
 from flowsched.errors import SolverError
 from flowsched.network.dimacs_file import parse_dimacs, render_network
 from flowsched.network.network import COST_LIMIT, Network, NetworkBuilder, potentials
+from flowsched.records.snapshot_source import load_snapshot
 from flowsched.round.scheduler import solve
 from flowsched.solvers import SOLVERS, Capabilities, Requirement, Solution, Status, installed, make_solver
 from flowsched.solvers.feasible import quick_flow

@@ -8,8 +8,8 @@ import pytest
 from test_gpus_in_rounds import JOBS, cluster, decided, machine, scenario, scheduler, task
 
 from flowsched.cluster.events import TaskSubmitted
-from flowsched.cluster.gpus import WHOLE_MILLI, TaskGpus
 from flowsched.cluster.snapshot_dump import read_plain_snapshot
+from flowsched.gpu.devices import WHOLE_MILLI, TaskGpus
 from flowsched.inspector.device_facts import LEAVING, MOVES_IN, MOVES_OUT, PREEMPTED, RUNS, STARTS, machine_devices
 from flowsched.inspector.page.page_data import page_data
 from flowsched.inspector.record_view import RecordView

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.events import MachineAdded, MachineRemoved, TaskBound, TaskSubmitted
-from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus, TaskGpus
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import apply_settings
 from flowsched.cluster.snapshot import Machine, Snapshot, Task
 from flowsched.cluster.snapshot_dump import dump_snapshot, read_plain_snapshot
-from flowsched.cluster.snapshot_file import load_snapshot
+from flowsched.gpu.devices import WHOLE_MILLI, MachineGpus, TaskGpus
 from flowsched.inspector.wording import term_text
 from flowsched.pricing.gpu_prices import GpuMemory, GpuPrices
 from flowsched.pricing.topology_prices import TopologyPrices
+from flowsched.records.snapshot_source import load_snapshot
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import make_solver
 from flowsched_models.catalogue import Catalogue

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.decision import Decisions, Preemption
 from flowsched.cluster.events import MachineAdded, RoundDecided, TaskBound, TaskSubmitted
-from flowsched.cluster.gpus import MachineGpus, TaskGpus, left_beside
 from flowsched.cluster.snapshot import Machine, Snapshot, Task
 from flowsched.cluster.snapshot_dump import dump_snapshot, read_plain_snapshot
 from flowsched.disaggregation.coupled import coupled, coupled_jobs, serving_profile
 from flowsched.disaggregation.registry import DISAGGREGATION_POLICIES, make_disaggregation
 from flowsched.disaggregation.settings import DisaggregationSettings, place_cost, utility, waiting_cost
+from flowsched.gpu.devices import MachineGpus, TaskGpus, left_beside
 from flowsched.relations.relation import TaskGroup
 from flowsched.solvers import make_solver
 from flowsched_models.catalogue import Catalogue

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.events import MachineAdded, TaskBound, TaskSubmitted
-from flowsched.cluster.gpus import WHOLE_MILLI, DevicesNow, GpuJob, MachineGpus, TaskGpus
 from flowsched.cluster.settings import TOPOLOGY, TOPOLOGY_WORTH, Settings
 from flowsched.cluster.snapshot import Machine, Task
 from flowsched.cluster.snapshot_dump import dump_snapshot
-from flowsched.cluster.snapshot_file import load_snapshot
 from flowsched.errors import RestoreError
+from flowsched.gpu.devices import WHOLE_MILLI, DevicesNow, GpuJob, MachineGpus, TaskGpus
 from flowsched.gpu.set_demand import SetDemand
 from flowsched.gpu.topology_cost import WEIGHT, TopologyCost
 from flowsched.inspector import flow_task
@@ -28,6 +27,7 @@ from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import replay
 from flowsched.pricing.topology_prices import SetMemory
 from flowsched.records.record import Recipe
+from flowsched.records.snapshot_source import load_snapshot
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import make_solver
 from flowsched_models.catalogue import Catalogue

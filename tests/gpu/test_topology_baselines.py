@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowsched.cluster.decision import Decisions
-from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus, TaskGpus, left_beside
 from flowsched.cluster.snapshot import Machine, Running, Snapshot, Task
+from flowsched.gpu.devices import WHOLE_MILLI, MachineGpus, TaskGpus, left_beside
 from flowsched.gpu.topology_cost import GpuJob, TopologyCost
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.gpu_profile import Contention, GpuProfile

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from model_scheduler import SOLVER, ModelScheduler
 
+from flowsched.pricing.linear.policy import labels_of
 from flowsched.scale.bulk_input import BulkInput, input_of_fleet
 from flowsched.scale.demand import Demand
 from flowsched.scale.places import Places
-from flowsched.scale.policy import labels_of
 from flowsched_k8s.configuration.cost_model import plain_cost_model
 from flowsched_k8s.events.event_file import EventFile, EventReader
 from flowsched_k8s.events.event_player import PlayedCluster

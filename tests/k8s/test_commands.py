@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from plane import Plane, Space
 
-from flowsched.cluster.snapshot_file import load_snapshot
+from flowsched.records.snapshot_source import load_snapshot
 from flowsched.round.scheduler import solve
 from ready_python import run_ready
 

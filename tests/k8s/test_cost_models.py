@@ -413,7 +413,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.scale.policy import ClassPrices
+from flowsched.pricing.linear.policy import ClassPrices
 
 
 @dataclass(frozen=True)

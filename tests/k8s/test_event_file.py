@@ -23,9 +23,9 @@ from test_snapshot_decisions import job
 from test_state import scheduler
 
 from flowsched.cli import flowsched
-from flowsched.cluster.gpus import TaskGpus
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation
+from flowsched.gpu.devices import TaskGpus
 from flowsched.gpu.shapes import GpuShape
 from flowsched_k8s.events import event_file
 from flowsched_k8s.events.event_file import EventFile, EventReader, numbered

@@ -16,9 +16,9 @@ from model_scheduler import SOLVER, ModelScheduler
 from model_server import ModelServer
 from test_snapshot_decisions import both, job
 
-from flowsched.cluster.gpus import MachineGpus, TaskGpus
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine
+from flowsched.gpu.devices import MachineGpus, TaskGpus
 from flowsched.gpu.shapes import GpuShape
 from flowsched.inspector.explanation import explain
 from flowsched.inspector.record_view import RecordView

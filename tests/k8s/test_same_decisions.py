@@ -18,8 +18,8 @@ from running import running_scheduler
 
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot, StartDelay
-from flowsched.cluster.snapshot_file import load_snapshot
 from flowsched.records.record_file import write_record
+from flowsched.records.snapshot_source import load_snapshot
 from flowsched.round.scheduler import solve
 from flowsched.solvers import make_solver
 from flowsched_k8s.bindings.bindings import BindOutcome

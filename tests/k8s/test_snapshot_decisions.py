@@ -16,7 +16,7 @@ from test_state import scheduler
 from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.cluster.snapshot_dump import dump_snapshot
-from flowsched.cluster.snapshot_file import load_snapshot
+from flowsched.records.snapshot_source import load_snapshot
 from flowsched.round.scheduler import solve
 from flowsched_k8s import names
 from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL

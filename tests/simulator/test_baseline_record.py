@@ -9,9 +9,9 @@ import pytest
 
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
-from flowsched.cluster.snapshot_file import snapshot_of_record
 from flowsched.inspector.record_view import Part, RecordView
 from flowsched.records.record_file import pack_record, read_record
+from flowsched.records.snapshot_source import snapshot_of_record
 from flowsched.round.scheduler import FlowScheduler, solve
 from flowsched.solvers import make_solver
 from flowsched_simulator import EngineOptions, Options, load_scenario, simulate

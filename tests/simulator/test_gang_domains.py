@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from builders import any_of, lasting, machine, machines, running, snapshot
 from flowsched.cluster.decision import Decisions
-from flowsched.cluster.gpus import MachineGpus, TaskGpus
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Running, Snapshot, Task
+from flowsched.gpu.devices import MachineGpus, TaskGpus
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched_simulator import EngineOptions
 from flowsched_simulator.baselines import Granting

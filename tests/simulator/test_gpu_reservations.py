@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from builders import CATALOGUE, SMALL, any_of, lasting, machine, running, snapshot
 from flowsched.cluster.decision import Decisions
-from flowsched.cluster.gpus import MachineGpus, TaskGpus
 from flowsched.cluster.snapshot import Running, Snapshot, Task
+from flowsched.gpu.devices import MachineGpus, TaskGpus
 from flowsched.relations.relation import TaskGroup
 from flowsched_simulator.baselines import Granting
 from flowsched_simulator.baselines.registry import BASELINES

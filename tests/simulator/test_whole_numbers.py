@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from flowsched.cluster.snapshot_file import TaskForm, load_snapshot
+from flowsched.cluster.snapshot_file import TaskForm
+from flowsched.records.snapshot_source import load_snapshot
 from flowsched_models.document import InputError
 from flowsched_models.form import LARGEST_COUNT
 from flowsched_simulator import load_scenario, simulate

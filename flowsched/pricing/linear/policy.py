@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
-from flowsched.scale.task_class import MachineKind, TaskClass
+from flowsched.cluster.task_class import MachineKind, TaskClass
 from flowsched.support.arrays import FloatArray
 
 FORBIDDEN = float("inf")

@@ -17,10 +17,10 @@ from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.played_events import OtherDecision, OtherPolicy, PlayedEvents, SchedulersOf
 from flowsched.cluster.snapshot import Task
 from flowsched.inspector.consistency import FAULTS
+from flowsched.pricing.linear.policy import CostModel
 from flowsched.records.record import writer
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale import choice
-from flowsched.scale.policy import CostModel
 from flowsched.scale.scheduler import NetworkScheduler
 from flowsched.solvers import SOLVERS, make_solver
 from flowsched_k8s.configuration.configuration import CostModelChoice

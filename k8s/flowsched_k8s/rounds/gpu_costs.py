@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from flowsched.cluster.fleet import Fleet
-from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus
+from flowsched.gpu.devices import WHOLE_MILLI, MachineGpus
 from flowsched.pricing.gpu_prices import MachineWorth, as_devices, worth_of
 from flowsched.scale.restricted import PRICE_BUCKET
 from flowsched.support.arrays import FloatArray

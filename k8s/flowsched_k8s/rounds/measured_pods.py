@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.decision import Decisions, Postponement
 from flowsched.cluster.fleet import Fleet
-from flowsched.cluster.gpus import MachineGpus, TaskGpus
 from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.snapshot import Machine, RelationCount, Running, Snapshot, Task
+from flowsched.gpu.devices import MachineGpus, TaskGpus
+from flowsched.pricing.linear.policy import labels_of
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
-from flowsched.scale.policy import labels_of
 from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_k8s.queue import Cause
 from flowsched_k8s.rounds.round_input import Chosen, ClassInput, Fate, Held, KeptBetween, RoundInput

@@ -17,6 +17,7 @@ import numpy as np
 
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import PlannedStart, Reservation
+from flowsched.pricing.linear.policy import CostModel
 from flowsched.records.record import Recipe
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale.bulk_input import bulk_settings, input_of_fleet
@@ -26,7 +27,6 @@ from flowsched.scale.cluster_checks import MOST_MILLI
 from flowsched.scale.demand import Demand
 from flowsched.scale.lone_task import decide_lone
 from flowsched.scale.places import Places
-from flowsched.scale.policy import CostModel
 from flowsched.scale.preparation import prepare
 from flowsched.scale.reasons import Cause as LeftCause
 from flowsched.scale.snapshot_input import input_of_snapshot

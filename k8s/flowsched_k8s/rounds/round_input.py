@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, PlannedStart, Reservation, Running, Service, Task
+from flowsched.pricing.linear.policy import CostModel
 from flowsched.relations.relation import TaskGroup
-from flowsched.scale.policy import CostModel
 from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_k8s.configuration.configuration import CostModelChoice
 from flowsched_k8s.gpus import RoundGpus

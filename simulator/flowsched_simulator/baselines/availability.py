@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowsched.cluster.gpus import TaskGpus
+from flowsched.gpu.devices import TaskGpus
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 from flowsched_models.execution import INSTANT_S
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flowsched.cluster.domain_counts import DomainCounts
 from flowsched.cluster.snapshot import MILLI, Running, Snapshot, Task
-from flowsched.relations.domain_counts import DomainCounts
 from flowsched.support.arrays import FloatArray, IntArray
 from flowsched_simulator.baselines.availability import Availability, Ends
 from flowsched_simulator.baselines.gang_search import MOST_STEPS, GangSearch, Places, alike

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any
 
 from flowsched.cluster.decision import Decisions, LatePostponements, Postponement
+from flowsched.cluster.domain_counts import DomainCounts
 from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.snapshot import Snapshot, Task
-from flowsched.relations.domain_counts import DomainCounts
 from flowsched.relations.gang import Gang, gangs_of
 from flowsched.support.arrays import IntArray
 from flowsched_simulator.baselines.gang_search import GangSearch, Places, alike
@@ -95,7 +95,9 @@ class Baseline(ABC):
         groups, in the order of the queue.
         """
         blocking = ""
-        gangs = gangs_of(this.snapshot, tasks)
+        snapshot = this.snapshot
+        running = (r.task.group for r in snapshot.running)
+        gangs = gangs_of(snapshot.task_groups, running, [t.group for t in tasks])
         gang_of = {tasks[m].name: gang for gang in gangs for m in gang.members}
         settled: set[str] = set()
         for task in turns:

@@ -8,8 +8,8 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from flowsched.cluster.domain_counts import DomainCounts
 from flowsched.cluster.snapshot import Task
-from flowsched.relations.domain_counts import DomainCounts
 from flowsched.relations.relation import Relation, RelationKind
 from flowsched.support.arrays import IntArray
 from flowsched_simulator.baselines.room import Room

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from flowsched.cluster.decision import Decisions, LatePostponements, Placement, Postponement, Preemption
-from flowsched.cluster.gpus import TaskGpus, suits
+from flowsched.cluster.domain_counts import DomainCounts, demand_text
 from flowsched.cluster.resource import amount_text, covers
 from flowsched.cluster.running_tasks import running_on
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Snapshot, Task
-from flowsched.relations.domain_counts import DomainCounts, demand_text
+from flowsched.gpu.devices import TaskGpus, suits
 from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_models.machine import MachineType
 from flowsched_simulator.baselines.expectation import OVERRUN, load_s, spread, told_s

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
 
-from flowsched.cluster.gpus import GpuJob, TaskGpus
+from flowsched.gpu.devices import GpuJob, TaskGpus
 from flowsched.gpu.topology_cost import TopologyCost
 from flowsched_simulator.baselines.fiduccia_mattheyses import Halves, bisected
 

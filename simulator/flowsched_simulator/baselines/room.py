@@ -9,10 +9,10 @@ from typing import NamedTuple, overload
 import numpy as np
 
 from flowsched.cluster.change_log import LogMark
-from flowsched.cluster.gpus import GpuJob, TaskGpus, fullest, given_back, has_devices, suits, taken, untouched
 from flowsched.cluster.resource import without
 from flowsched.cluster.running_tasks import RunningTasks, entries_of
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Service, Snapshot, Task, cores_beside
+from flowsched.gpu.devices import GpuJob, TaskGpus, fullest, given_back, has_devices, suits, taken, untouched
 from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_models.machine import MachineType
 from flowsched_simulator.baselines.expectation import sibling_map

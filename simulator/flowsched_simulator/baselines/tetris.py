@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from flowsched.cluster.gpus import WHOLE_MILLI
 from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.snapshot import Task
+from flowsched.gpu.devices import WHOLE_MILLI
 from flowsched.support.arrays import BoolArray, FloatArray
 from flowsched_simulator.baselines.baseline import Baseline
 from flowsched_simulator.baselines.greedy_round import Demand, Round

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from flowsched.cluster.gpus import GpuJob, MachineGpus, TaskGpus
 from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.snapshot import Snapshot, Task
+from flowsched.gpu.devices import GpuJob, MachineGpus, TaskGpus
 from flowsched.gpu.topology_cost import TopologyCost
 from flowsched_models.catalogue import Catalogue
 from flowsched_simulator.baselines.baseline import Baseline

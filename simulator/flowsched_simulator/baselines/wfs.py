@@ -10,10 +10,10 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from flowsched.cluster.change_log import LogMark
-from flowsched.cluster.gpus import WHOLE_MILLI
 from flowsched.cluster.pending_tasks import Wait
 from flowsched.cluster.running_tasks import RunningTasks, entries_of
 from flowsched.cluster.snapshot import Running, Task
+from flowsched.gpu.devices import WHOLE_MILLI
 from flowsched_simulator.baselines.baseline import Baseline, by_arrival
 from flowsched_simulator.baselines.greedy_round import Round
 from flowsched_simulator.baselines.room import Room

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flowsched.cluster.gpus import WHOLE_MILLI
+from flowsched.gpu.devices import WHOLE_MILLI
 from flowsched_simulator.fixed_run_time import FIXED, GIVEN_RUN_TIME
 from flowsched_simulator.report.axis import finish_s
 from flowsched_simulator.report.colour import job_colours

@@ -9,11 +9,11 @@ import numpy as np
 
 from flowsched.cluster.machine_rows import FIXED, UNLIMITED
 from flowsched.cluster.settings import Settings
+from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
 from flowsched.scale.full_round import propose
 from flowsched.scale.migration import Moves, carry_out
-from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.solvers import make_solver
 
 KIND = MachineKind("plain")

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from flowsched.cluster.machine_rows import FIXED
+from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
+from flowsched.pricing.linear.policy import CostModel
 from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.policy import CostModel
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
-from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.solvers import make_solver
 
 CORE = 1000

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.pricing.linear.policies.flow import HEADROOM, PRESSURE, FlowCostModel
+from flowsched.pricing.linear.policy import CostModel
 from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.policy import CostModel
-from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 
 DIVIDING = (1000, 2000, 4000, 8000)
 ODD = (150, 700, 1930, 2500, 3100)

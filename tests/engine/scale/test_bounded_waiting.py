@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from waiting_world import DUE_S, PERIOD_S, SETTINGS, ByWidth, World, of_width, spec
 
+from flowsched.cluster.task_class import TaskClass
 from flowsched.scale.bulk_cluster import RUNNING
 from flowsched.scale.round import RoundSettings
-from flowsched.scale.task_class import TaskClass
 
 CORES = 4
 RUN_S = 4.0

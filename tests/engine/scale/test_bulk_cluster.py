@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowsched.cluster.machine_rows import FIXED, UNLIMITED
+from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.errors import EventError
 from flowsched.pricing.linear.policies.flow import HEADROOM, PRESSURE, FlowCostModel
+from flowsched.pricing.linear.policy import ClassPrices, Feature
 from flowsched.scale.bulk_cluster import PENDING, RUNNING, BulkCluster
-from flowsched.scale.policy import ClassPrices, Feature
-from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 
 KINDS = (MachineKind("small", (("zone", "a"),)), MachineKind("large", (("zone", "b"),), 0.5))
 

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scale_world import Draw, World, decide, draw_world, varied, worlds
 
+from flowsched.cluster.task_class import MachineKind, TaskClass
+from flowsched.pricing.linear.policy import ClassPrices, Feature
 from flowsched.scale.exact import ExactLevel
-from flowsched.scale.policy import ClassPrices, Feature
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
-from flowsched.scale.task_class import MachineKind, TaskClass
 from flowsched.solvers import make_solver
 
 SOME = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.errors import EventError
 from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.migration import waiting_cost
 from flowsched.scale.round import Rounds
-from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.solvers import make_solver
 
 KIND = MachineKind("one")

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scale_world import DUE_AGE_S, Draw, draw_world, flow_policy
 
+from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.network import build_network
 from flowsched.scale.round import Rounds
-from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.scale.waiting import survey
 from flowsched.solvers import make_solver
 

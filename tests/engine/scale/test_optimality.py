@@ -8,12 +8,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scale_world import Draw, World, decide, draw_world, varied, worlds
 
+from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.exact import ExactLevel
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.small_round import bound_prices
-from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.solvers import make_solver
 
 SOME = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

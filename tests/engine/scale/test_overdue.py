@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting_world import DUE_S, KIND, PERIOD_S, SETTINGS, ByWidth, World, of_width, spec
 
+from flowsched.cluster.task_class import MachineKind, MachineSpec
 from flowsched.scale.certificate import certify
-from flowsched.scale.task_class import MachineKind, MachineSpec
 
 NARROW = of_width(1, 30.0)
 WIDE = of_width(4, 10.0)

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting_world import DUE_S, KIND, SETTINGS, ByWidth, World, of_width
 
+from flowsched.cluster.task_class import MachineSpec
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched.scale.bulk_cluster import RUNNING
-from flowsched.scale.task_class import MachineSpec
 
 ONE_SWITCH = Relation("one-switch", RelationKind.TOGETHER, "sw")
 BOTH = ("one-switch",)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from policy_world import DUE_S, World, a_class, a_machine, price_of
 
 from builders import any_of
+from flowsched.cluster.task_class import MachineKind, TaskClass
 from flowsched.errors import EventError
 from flowsched.pricing.linear.policies import COST_MODELS, make_cost_model
+from flowsched.pricing.linear.policy import FORBIDDEN, ClassPrices, CostModel
 from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.policy import FORBIDDEN, ClassPrices, CostModel
-from flowsched.scale.task_class import MachineKind, TaskClass
 
 NAMES = tuple(COST_MODELS)
 RACKS = ("a", "b", "c")

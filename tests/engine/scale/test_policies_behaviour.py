@@ -15,15 +15,15 @@ from benchmarks.quincy.choices import choose
 from benchmarks.quincy.machines import Machines
 from benchmarks.quincy.network import build_network as build_locality_network
 from benchmarks.quincy.tasks import DataTasks
+from flowsched.cluster.task_class import TaskClass
 from flowsched.pricing.linear.policies import make_cost_model
 from flowsched.pricing.linear.policies.coco import CLASSES, PENALTIES, CocoPolicy
 from flowsched.pricing.linear.policies.load_spreading import LoadSpreadingPolicy
 from flowsched.pricing.linear.policies.locality_prices import LocalityPrices
+from flowsched.pricing.linear.policy import CostModel
 from flowsched.scale.compaction import RUNGS
 from flowsched.scale.network import build_network
-from flowsched.scale.policy import CostModel
 from flowsched.scale.round import RoundSettings
-from flowsched.scale.task_class import TaskClass
 from flowsched.scale.waiting import survey
 from flowsched.solvers import make_solver
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.errors import EventError
 from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.relations.relation import Relation, RelationKind
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.places import Places
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
-from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.solvers import make_solver
 
 ONE = TaskClass("one", 1000)

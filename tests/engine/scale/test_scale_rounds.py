@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scale_world import ODD, REAL_SIZES, Draw, decide, draw_world
 
+from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.network.network import Network
 from flowsched.pricing.linear import kernels
 from flowsched.pricing.linear.policies.flow import FlowCostModel
@@ -16,7 +17,6 @@ from flowsched.scale.compaction import MAX_TIERS
 from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import Rounds, RoundSettings
 from flowsched.scale.round_state import BulkRoundState
-from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.solvers import Solution, make_solver
 
 SOME = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))

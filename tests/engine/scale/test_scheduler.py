@@ -29,10 +29,10 @@ from flowsched.cluster.decision import Decisions
 from flowsched.cluster.snapshot import Machine, RelationCount, Reservation, Running, Snapshot, Task
 from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import replay
+from flowsched.pricing.linear.policy import ClassPrices
 from flowsched.records.record_file import read_record, record_json
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched.scale.choice import chosen, names
-from flowsched.scale.policy import ClassPrices
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.scheduler import NetworkScheduler, solve_network_round
 from flowsched.scale.snapshot_adapter import round_up

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scale_world import Draw, World, breaches, compacted, decide, draw_world, worlds
 
+from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.pricing.linear.policies.trivial import TrivialPolicy
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import MAX_TIERS, Compaction, largest_sums, tier_widths
 from flowsched.scale.round import RoundSettings
-from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 
 SOME = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 WIDTHS = st.lists(st.integers(1, 60).map(lambda n: 50 * n), min_size=1, max_size=14, unique=True)

@@ -14,10 +14,10 @@ from scale_world import DIVIDING, Draw, Stand, World, compacted, draw_world, dra
 sys.path.append(str(Path(__file__).parents[3]))  # benchmarks are no part of what is installed
 
 from benchmarks.uncompacted import build_uncompacted, exact_prices, room_by_class
+from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.network.network import Network
 from flowsched.pricing.linear.policies.trivial import TrivialPolicy
 from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.solvers import Status, make_solver
 
 FEW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
+from flowsched.pricing.linear.policy import ClassPrices, Feature
 from flowsched.scale.bulk_cluster import FREE, RUNNING, BulkCluster
-from flowsched.scale.policy import ClassPrices, Feature
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
-from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.solvers.ortools import OrtoolsSolver
 
 KIND = MachineKind("plain")

@@ -20,9 +20,9 @@ from typing import ClassVar
 import numpy as np
 
 from flowsched.cluster.knowledge import Knowledge
+from flowsched.cluster.task_class import MachineKind, TaskClass
 from flowsched.pricing.linear.policies.checks import above_zero, number
-from flowsched.scale.policy import ClassPrices, Feature
-from flowsched.scale.task_class import MachineKind, TaskClass
+from flowsched.pricing.linear.policy import ClassPrices, Feature
 
 TURTLE, SHEEP, RABBIT, DEVIL = CLASSES = ("turtle", "sheep", "rabbit", "devil")
 PENALTIES = (

@@ -17,9 +17,9 @@ from typing import ClassVar
 import numpy as np
 
 from flowsched.cluster.knowledge import Knowledge
+from flowsched.cluster.task_class import MachineKind, TaskClass
 from flowsched.pricing.linear.policies.checks import number
-from flowsched.scale.policy import FORBIDDEN, ClassPrices, Feature
-from flowsched.scale.task_class import MachineKind, TaskClass
+from flowsched.pricing.linear.policy import FORBIDDEN, ClassPrices, Feature
 from flowsched.support.arrays import FloatArray
 
 PRESSURE = "pressure"

@@ -10,7 +10,7 @@ from typing import Any
 
 from flowsched.cluster.knowledge import Knowledge, knowledge_of
 from flowsched.errors import PolicyError
-from flowsched.scale.policy import CostModel, Feature
+from flowsched.pricing.linear.policy import CostModel, Feature
 from flowsched.support.registry import Registry
 from flowsched_models.document import Problem, name_help
 

@@ -13,9 +13,9 @@ from typing import ClassVar
 import numpy as np
 
 from flowsched.cluster.knowledge import Knowledge
+from flowsched.cluster.task_class import MachineKind, TaskClass
 from flowsched.pricing.linear.policies.checks import number
-from flowsched.scale.policy import ClassPrices, NoFeatures
-from flowsched.scale.task_class import MachineKind, TaskClass
+from flowsched.pricing.linear.policy import ClassPrices, NoFeatures
 
 
 @dataclass(frozen=True)

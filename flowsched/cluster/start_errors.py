@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -80,11 +81,21 @@ class StartErrors:
 
     def start(self, planned_s: float, now_s: float) -> Interval:
         """When a task starts that is planned for a moment, both of one clock."""
-        return _interval(planned_s, now_s, self.starts, self.open_starts, _USUAL_STARTS)
+        return _interval(planned_s, now_s, self._of_starts)
 
     def end(self, planned_s: float, now_s: float) -> Interval:
         """When a task ends that is planned to end at a moment."""
-        return _interval(planned_s, now_s, self.ends, self.open_ends, _USUAL_ENDS)
+        return _interval(planned_s, now_s, self._of_ends)
+
+    @cached_property
+    def _of_starts(self) -> tuple[float, float]:
+        """How many times its forecast a start takes, at least and at most; asked for by every task that waits."""
+        return _factors(self.starts, self.open_starts, _USUAL_STARTS)
+
+    @cached_property
+    def _of_ends(self) -> tuple[float, float]:
+        """The same of an end."""
+        return _factors(self.ends, self.open_ends, _USUAL_ENDS)
 
 
 NO_START_ERRORS = StartErrors()
@@ -118,16 +129,15 @@ def _faded(errors: ErrorClasses) -> ErrorClasses:
     return errors
 
 
-def _interval(
-    planned_s: float, now_s: float, errors: ErrorClasses, still_open: ErrorClasses, usual: tuple[int, ...]
-) -> Interval:
-    known = max(0.0, planned_s - now_s) + _FLOOR_S
-    seen = _sum((*errors, *((at, 1) for at in usual)))
+def _factors(errors: ErrorClasses, still_open: ErrorClasses, usual: tuple[int, ...]) -> tuple[float, float]:
+    seen, beyond = _sum((*errors, *((at, 1) for at in usual))), dict(still_open)
     tail = (1.0 - SHARE) / 2.0
-    earliest_s, latest_s = (
-        round(now_s + max(0.0, known * math.exp(_quantile(share, seen, dict(still_open))) - _FLOOR_S), 6)
-        for share in (tail, 1.0 - tail)
-    )
+    return math.exp(_quantile(tail, seen, beyond)), math.exp(_quantile(1.0 - tail, seen, beyond))
+
+
+def _interval(planned_s: float, now_s: float, factors: tuple[float, float]) -> Interval:
+    known = max(0.0, planned_s - now_s) + _FLOOR_S
+    earliest_s, latest_s = (round(now_s + max(0.0, known * factor - _FLOOR_S), 6) for factor in factors)
     return Interval(earliest_s, min(latest_s, max(earliest_s, planned_s)), latest_s)
 
 

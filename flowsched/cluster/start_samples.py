@@ -7,15 +7,17 @@ are those of a question at any time; which ones follows from the task's name and
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.snapshot import PlannedStart
-from flowsched.cluster.start_errors import ErrorClasses, StartErrors, error_classes
+from flowsched.cluster.start_errors import ErrorClasses, Interval, StartErrors, error_classes
 from flowsched.support.arrays import FloatArray
 
 _ONE_OF = 4
@@ -25,6 +27,30 @@ _MOST_KEPT = 16
 _FREE, _WAITS, _RUNS = 0, 1, 2
 _ASKED_S, _START_S, _END_S, _WEIGHT = range(4)
 """When a forecast was made, in how many seconds start and end were expected, and how many forecasts it stands for."""
+_START_SPAN, _END_SPAN = slice(4, 7), slice(7, 10)
+"""Where an interval was told: the seconds from then to its three moments."""
+_COLUMNS = 10
+_NONE = Interval(math.nan, math.nan, math.nan)
+
+
+class Held(StrEnum):
+    """Where a start or an end was, seen from the interval that was told of it."""
+
+    EARLY = "early"
+    HELD = "held"
+    LATE = "late"
+
+
+class StartOutcome(NamedTuple):
+    """What came of a forecast whose interval was told."""
+
+    forecast: str
+    """``start`` or ``end``"""
+    error_s: float
+    """So much later than expected."""
+    held: Held
+    weight: int
+    """How many forecasts it stands for."""
 
 
 @dataclass
@@ -38,17 +64,18 @@ class _Kept:
 class StartSamples:
     """The forecasts of tasks that wait or run."""
 
-    def __init__(self) -> None:
-        """None is kept."""
+    def __init__(self, judge: Callable[[StartOutcome], None] | None = None) -> None:
+        """None is kept. ``judge`` is told what came of each forecast that is kept and whose interval was told."""
+        self._judge = judge
         self._of: dict[str, _Kept] = {}
-        self._numbers: FloatArray = np.zeros((0, 4))
-        """[rows, 4]"""
+        self._numbers: FloatArray = np.zeros((0, _COLUMNS))
+        """[rows, columns]"""
         self._phase: NDArray[np.int8] = np.zeros(0, np.int8)
         """[rows] what the task of each does."""
         self._empty: list[int] = []
 
-    def decided(self, plan: Iterable[PlannedStart], now_s: float, round: int) -> None:
-        """A round planned these starts."""
+    def decided(self, plan: Iterable[PlannedStart], now_s: float, round: int, told: StartErrors | None = None) -> None:
+        """A round planned these starts. ``told``: the errors that intervals followed from, where those are to be judged."""
         for planned in plan:
             if planned.start_s is None:
                 continue
@@ -59,7 +86,8 @@ class StartSamples:
             if known is None:
                 known = self._of[planned.task] = _Kept()
             end_s = math.inf if planned.end_s is None else planned.end_s - now_s
-            known.rows[self._put((now_s, planned.start_s - now_s, end_s, known.one_of // _ONE_OF))] = mixed
+            numbers = (now_s, planned.start_s - now_s, end_s, known.one_of // _ONE_OF)
+            known.rows[self._put((*numbers, *_spans(planned, now_s, told)))] = mixed
             if len(known.rows) > _MOST_KEPT:
                 self._thin(known)
 
@@ -70,6 +98,7 @@ class StartSamples:
             return errors
         found = self._numbers[rows]
         self._phase[rows] = _RUNS
+        self._judge_all("start", found, _START_SPAN, start_s)
         return errors.with_starts(_seen(found[:, _START_S], start_s - found[:, _ASKED_S], found[:, _WEIGHT]))
 
     def ended(self, task: str, end_s: float, errors: StartErrors) -> StartErrors:
@@ -79,6 +108,7 @@ class StartSamples:
             return errors
         found = self._numbers[rows]
         self.forget(task)
+        self._judge_all("end", found, _END_SPAN, end_s)
         return errors.with_ends(_seen(found[:, _END_S], end_s - found[:, _ASKED_S], found[:, _WEIGHT]))
 
     def forget(self, task: str) -> None:
@@ -98,15 +128,25 @@ class StartSamples:
             _seen(found[waits, _START_S], elapsed[waits], weight[waits]), _seen(found[:, _END_S], elapsed, weight)
         )
 
+    def _judge_all(self, forecast: str, found: FloatArray, span: slice, came_s: float) -> None:
+        if self._judge is None:
+            return
+        for asked_s, weight, told in zip(found[:, _ASKED_S], found[:, _WEIGHT], found[:, span], strict=True):
+            earliest_s, expected_s, latest_s = told.tolist()
+            took_s = came_s - float(asked_s)
+            if not math.isnan(expected_s):
+                held = Held.EARLY if took_s < earliest_s else Held.LATE if took_s > latest_s else Held.HELD
+                self._judge(StartOutcome(forecast, took_s - expected_s, held, int(weight)))
+
     def _rows(self, task: str) -> list[int]:
         known = self._of.get(task)
         return [] if known is None else [*known.rows]
 
-    def _put(self, numbers: tuple[float, float, float, float]) -> int:
+    def _put(self, numbers: tuple[float, ...]) -> int:
         if not self._empty:
             before = len(self._phase)
             more = max(64, before)
-            self._numbers = np.concatenate([self._numbers, np.zeros((more, 4))])
+            self._numbers = np.concatenate([self._numbers, np.zeros((more, _COLUMNS))])
             self._phase = np.concatenate([self._phase, np.zeros(more, np.int8)])
             self._empty += range(before + more - 1, before - 1, -1)
         row = self._empty.pop()
@@ -126,6 +166,14 @@ class StartSamples:
         if rows:
             self._phase[rows] = _FREE
             self._empty += rows
+
+
+def _spans(planned: PlannedStart, now_s: float, told: StartErrors | None) -> tuple[float, ...]:
+    start = end = _NONE
+    if told is not None and planned.start_s is not None:
+        start = told.start(planned.start_s, now_s)
+        end = _NONE if planned.end_s is None else told.end(planned.end_s, now_s)
+    return tuple(moment_s - now_s for moment_s in (*start, *end))
 
 
 def _seen(forecast_s: FloatArray, actual_s: FloatArray, weight: FloatArray) -> ErrorClasses:

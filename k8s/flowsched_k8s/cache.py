@@ -36,7 +36,16 @@ from flowsched_k8s.pods.intent import Intent, read_intent
 from flowsched_k8s.pods.outside_pods import OutsidePods
 from flowsched_k8s.pods.pod_index import PodIndex
 from flowsched_k8s.pods.pod_length import pod_length
-from flowsched_k8s.pods.readings import core_set, cpu_capacity, created_s, leaves_s, seconds, small_number, static_facts
+from flowsched_k8s.pods.readings import (
+    core_set,
+    cpu_capacity,
+    created_s,
+    leaves_s,
+    same_annotations,
+    seconds,
+    small_number,
+    static_facts,
+)
 from flowsched_k8s.pods.requests import allocatable, granted, pod_requests
 from flowsched_k8s.pods.spreading import workload_of
 from flowsched_k8s.rounds.neutral import machine_type, with_neutral
@@ -342,7 +351,7 @@ class Cache:
             before = msgspec.structs.replace(before, node_name=pod.spec.node_name)
         reshaped = before != pod.spec or granted(old) != granted(pod)
         relabelled = old.metadata.labels != meta.labels or (old.metadata.deletion_timestamp != meta.deletion_timestamp)
-        renamed = old.metadata.annotations != meta.annotations
+        renamed = not same_annotations(old.metadata, meta)
         if reshaped:
             entry.needs = pod_requests(pod)
         if renamed or relabelled:
@@ -475,6 +484,10 @@ class Cache:
             if row is not None and entry.pod.metadata.deletion_timestamp is None:
                 found.append(row)
         return found
+
+    def of_job(self, controller: str) -> list[PodEntry]:
+        """Pods that end by themselves, of the controller of that uid."""
+        return [self.pods[uid] for uid in self._index.of_job(controller)]
 
     def _intent(self, pod: Pod) -> Intent:
         return heeded(read_intent(pod, self.catalogue), self.configuration.cost_model)

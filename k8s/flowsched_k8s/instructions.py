@@ -49,6 +49,14 @@ class PatchCondition:
 
 
 @dataclass(frozen=True)
+class PatchEstimate:
+    """PATCH pods/status: the annotation that tells when a waiting pod starts and ends; None takes it back."""
+
+    pod: PodKey
+    text: str | None
+
+
+@dataclass(frozen=True)
 class PostEvent:
     """POST an event (events.k8s.io/v1) about a pod."""
 
@@ -114,7 +122,9 @@ class PatchClaim:
     patch: ClaimPatch
 
 
-Instruction = Bind | PatchCondition | PostEvent | Evict | MovePod | TaintNode | Resize | GroupStatus | PatchClaim
+Instruction = (
+    Bind | PatchCondition | PatchEstimate | PostEvent | Evict | MovePod | TaintNode | Resize | GroupStatus | PatchClaim
+)
 
 
 def namespace_of(instruction: Instruction) -> str:

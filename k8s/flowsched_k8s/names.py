@@ -50,6 +50,9 @@ THREADS = f"{PREFIX}/threads"
 CORES = f"{PREFIX}/cores"
 WIDTH = f"{PREFIX}/width"
 
+# Written on pods that wait.
+ESTIMATED_START = f"{PREFIX}/estimated-start"
+
 # On nodes.
 MACHINE_TYPE = f"{PREFIX}/machine-type"
 POOL = f"{PREFIX}/pool"

@@ -56,6 +56,7 @@ from flowsched_k8s.instructions import (
     MovePod,
     PatchClaim,
     PatchCondition,
+    PatchEstimate,
     PodKey,
     PostEvent,
     Resize,
@@ -610,6 +611,10 @@ class Process:
         instruction = turn.item
         if isinstance(instruction, ReadPod):
             return await self._read_pod(instruction)
+        if isinstance(instruction, PatchEstimate):
+            entry = self.state.cache.pods.get(instruction.pod.uid)
+            if entry is None or entry.place:
+                return False
         if isinstance(instruction, GroupStatus):
             instruction = replace(instruction, api_version=self._in_tree_version())
         result = await self.writer.carry_out(instruction)
@@ -624,6 +629,12 @@ class Process:
                 return ()
             why = f"could not be prepared: {result.message}"
             return state.bindings.claim_failed(instruction.pod, why, now, instruction.patch)
+        if isinstance(instruction, PatchEstimate):
+            # A pod may be gone by now, or be told again later.
+            if not accepted:
+                LOG.debug("estimated start not written", extra={"pod": instruction.pod, "error": result.message})
+                state.start_notices.failed(instruction.pod)
+            return ()
         if not accepted:
             LOG.warning("not carried out", extra={"what": type(instruction).__name__, "error": result.message})
         match instruction:
@@ -677,6 +688,7 @@ class Process:
                 self._dispatch(self.state.bindings.claims_settled(now))
                 self._dispatch(self.state.notices.again(self.state.postponed, now, self.state.bindings.unsettled))
                 self._dispatch(self.state.grant_notices.look(now))
+                self._dispatch(self.state.start_notices.look(now))
                 self._dispatch(self.state.incomplete_gangs.look(now))
                 self.state.held_node.look(now)
             self._tell_unreadable(now)

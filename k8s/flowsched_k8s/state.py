@@ -25,8 +25,10 @@ from flowsched_k8s.metrics.tallies import Tallies
 from flowsched_k8s.notices.grant_notices import GrantNotices
 from flowsched_k8s.notices.notices import Notices
 from flowsched_k8s.notices.recorder import Recorder
+from flowsched_k8s.notices.start_notices import StartNotices
 from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup, SucceededPod
 from flowsched_k8s.pods.entries import PodEntry
+from flowsched_k8s.pods.readings import controller_of, same_annotations
 from flowsched_k8s.preemption.budgets import Budgets
 from flowsched_k8s.preemption.evictions import Evictions
 from flowsched_k8s.preemption.victims import Victims
@@ -37,6 +39,7 @@ from flowsched_k8s.rounds.held_node import HeldNode
 from flowsched_k8s.rounds.inputs import InputBuilder
 from flowsched_k8s.rounds.participants import Participants
 from flowsched_k8s.rounds.round_input import Fate, RoundInput, RoundResult
+from flowsched_k8s.rounds.start_forecasts import StartForecasts, job_text
 from flowsched_k8s.rounds.suspects import Suspects
 from flowsched_k8s.volumes.storage_objects import (
     Claim,
@@ -103,6 +106,8 @@ class SchedulerState:
         self.wakeups = Wakeups(self.cache, self.queue, self.gangs)
         self.notices = Notices(self.cache, self.recorder)
         self.grant_notices = GrantNotices(self.cache, self.recorder)
+        self.starts = StartForecasts(self.cache, self.tallies)
+        self.start_notices = StartNotices(self.cache, self.starts, configuration.annotate_estimated_starts)
         self.held_node = HeldNode(self.cache, self.gangs, self.inputs, self.wakeups)
         self.resizes = Resizes(self.cache, self.wakeups, self.notices)
         self.bindings = Bindings(
@@ -206,6 +211,7 @@ class SchedulerState:
                 self.evictions.joined_by(entry, now)
             elif entry.needs != wanted:
                 self.evictions.joined_by(entry, now)
+            self.starts.seen(entry, was[2], now)
             if self.active:
                 out += self.grant_notices.of(entry, now)
             self.resizes.seen(entry)
@@ -227,6 +233,7 @@ class SchedulerState:
                 self.evictions.forget(uid)
                 self.held_node.let_go(uid, now)
                 self.plan.pop(uid, None)
+                self.starts.waits_no_longer(uid)
                 self.postponed.discard(uid)
                 self._group_changed(group, now)
             return out
@@ -244,10 +251,11 @@ class SchedulerState:
             if was[2] is not None and (
                 was[2].spec != pod.spec
                 or was[2].metadata.labels != pod.metadata.labels
-                or was[2].metadata.annotations != pod.metadata.annotations
+                or not same_annotations(was[2].metadata, pod.metadata)
             ):
                 entry.wants = None
                 self.queue.touch(entry.key, now)
+        self.start_notices.seen(entry)
         if self.active:
             # What a standby sees is said when it leads.
             out += self.notices.advise_of(entry, now)
@@ -287,6 +295,7 @@ class SchedulerState:
         self.evictions.forget(uid)
         self.rebalancing.forget(uid)
         self.plan.pop(uid, None)
+        self.starts.gone(entry, last, now)
         self.postponed.discard(uid)
         self.held_node.let_go(uid, now)
         reason = last.status.reason
@@ -541,6 +550,7 @@ class SchedulerState:
             reservations=self.held_node.reservations,
             held_node=self.held_node.held,
             passed_over=self.held_node.passed_over(entries, now),
+            start_errors=self.starts.errors(now),
             keep_record=keep_record,
             at_once=at_once,
             rounds_waited={e.key.uid: e.attempts + self._rounds_before(e.key) for e in entries},
@@ -556,6 +566,8 @@ class SchedulerState:
         self._long_round = seconds_taken > self.configuration.rounds.batch_window_s
         self._pause_until_s = now + min(_IDLE_SHARE * seconds_taken, _LONGEST_PAUSE_S)
         self.plan = {p.task: p for p in result.plan}
+        self.starts.decided(result, now)
+        job_ends = self.starts.job_ends()
         if self.events is not None:
             self.events.decided(result, now)
         out: list[Instruction] = []
@@ -582,6 +594,9 @@ class SchedulerState:
                     continue
                 message, nominated_node = preempted.told.get(uid, (held.message, None))
                 message += self.held_node.said(uid)
+                if held.fate is Fate.POSTPONED and (estimate := self.starts.of(uid)) is not None:
+                    job_end = job_ends.get(controller_of(waiting.pod) or "")
+                    message += estimate.text(now) + ("" if job_end is None else job_text(job_end, now))
                 if uid in preempted.later:
                     out += self.notices.tell(waiting, names.UNSCHEDULABLE, message, now)
                     self.queue.put_back(waiting.key, later=True, like=self.wakeups.kind_of(waiting))

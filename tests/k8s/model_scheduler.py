@@ -12,7 +12,7 @@ from flowsched.solvers import make_solver
 from flowsched_k8s.bindings.bindings import BindOutcome, ReadPod
 from flowsched_k8s.changes import Change
 from flowsched_k8s.configuration.configuration import Configuration
-from flowsched_k8s.instructions import Bind, Evict, MovePod, PatchCondition, PodKey, PostEvent, TaintNode
+from flowsched_k8s.instructions import Bind, Evict, MovePod, PatchCondition, PatchEstimate, PodKey, PostEvent, TaintNode
 from flowsched_k8s.objects import Pod
 from flowsched_k8s.rebalancing.move_plan import MovePlan, confirmed, plan_moves
 from flowsched_k8s.rounds.planning import make_engine, plan_round
@@ -71,6 +71,8 @@ class ModelScheduler:
         for told in instructions:
             if isinstance(told, PatchCondition):
                 self.server.patch_condition(told.pod, told.reason, told.message, told.nominated_node)
+            elif isinstance(told, PatchEstimate):
+                self.server.patch_estimate(told.pod, told.text)
             elif isinstance(told, Evict):
                 self.victims.append(told.pod)
             elif isinstance(told, MovePod):
@@ -186,6 +188,7 @@ class ModelScheduler:
         self._carry_out(self.state.bindings.without_outcome(self.now))
         self._carry_out(self.state.bindings.claims_settled(self.now))
         self._carry_out(self.state.grant_notices.look(self.now))
+        self._carry_out(self.state.start_notices.look(self.now))
         self._carry_out(self.state.incomplete_gangs.look(self.now))
         self.settle(within=0.5)
 

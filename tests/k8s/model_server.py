@@ -126,6 +126,18 @@ class ModelServer:
         found = {name: text for name, text in kept.items() if text is not None}
         self.put(replace(current, metadata=replace(current.metadata, annotations=found)))
 
+    def patch_estimate(self, key: PodKey, text: str | None) -> None:
+        """PATCH a pod's estimated start, unless it is gone."""
+        pod = self.pods.get(key[:2])
+        if pod is not None and pod.metadata.uid == key.uid:
+            self.annotate(pod, {names.ESTIMATED_START: text})
+
+    def run(self, pod: Pod) -> None:
+        """Its containers run from now on."""
+        current = self._current(pod)
+        status = replace(current.status, phase="Running", start_time=moment(self.now))
+        self.put(replace(current, status=status))
+
     def cordon(self, name: str, cordoned: bool = True) -> None:
         """As ``kubectl cordon``."""
         node = self.nodes[name]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from flowsched.cluster.start_samples import Held, StartOutcome
 from flowsched_k8s.metrics.metrics import FAMILIES, MOST_REASONS, QUEUES, Metrics
 
 TO_2_14_MS = [0.001 * 2**i for i in range(15)]
@@ -43,6 +44,10 @@ CONTRACT = {
     "flowsched_services_beyond_grant": ("gauge", {"claim"}),
     "flowsched_build_info": ("gauge", {"version", "python"}),
     "flowsched_postponed_pods": ("gauge", set()),
+    "flowsched_estimated_pods": ("gauge", set()),
+    "flowsched_estimated_wait_seconds": ("gauge", {"quantile"}),
+    "flowsched_forecast_error_seconds": ("histogram", {"forecast"}),
+    "flowsched_forecast_intervals_total": ("counter", {"forecast", "result"}),
     "flowsched_events_dropped_total": ("counter", set()),
     "flowsched_records_dropped_total": ("counter", {"reason"}),
     "flowsched_reconcile_differences_total": ("counter", {"kind"}),
@@ -63,6 +68,9 @@ def everything(metrics: Metrics) -> Metrics:
     metrics.counter("scheduler_queue_incoming_pods_total", "active", "PodAdd").inc(4)
     metrics.unschedulable({("NodeResourcesFit", "flowsched"): 2})
     metrics.gauge("flowsched_postponed_pods").set(5)
+    metrics.gauge("flowsched_estimated_pods").set(4)
+    metrics.gauge("flowsched_estimated_wait_seconds", "0.5").set(30.0)
+    metrics.forecast_judged(StartOutcome("start", 3.0, Held.HELD, 1))
     metrics.gauge("flowsched_gang_waiting").set(1)
     metrics.preemption(3)
     metrics.counter("flowsched_rebalancing_moves_total", "room", "sent").inc(2)

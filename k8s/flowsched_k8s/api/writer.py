@@ -38,6 +38,7 @@ from flowsched_k8s.instructions import (
     MovePod,
     PatchClaim,
     PatchCondition,
+    PatchEstimate,
     PodKey,
     PostEvent,
     Resize,
@@ -166,6 +167,8 @@ class Writer:
                 return await self.resolve(instruction) if result.outcome is WriteOutcome.LOST else result
             case PatchCondition():
                 return await self.patch_condition(instruction)
+            case PatchEstimate():
+                return await self.patch_estimate(instruction)
             case PostEvent():
                 return self.post_event(instruction)
             case Evict():
@@ -276,6 +279,12 @@ class Writer:
             status["nominatedNodeName"] = patch.nominated_node or None
         what = f"condition {patch.reason} of {patch.pod}"
         return await self._patch_status(patch.pod, status, what, patch.version)
+
+    async def patch_estimate(self, patch: PatchEstimate) -> Result:
+        """Tell when a waiting pod starts and ends. The right to change its status is enough for an annotation."""
+        metadata = {"uid": patch.pod.uid, "annotations": {names.ESTIMATED_START: patch.text}}
+        what = f"estimated start of {patch.pod}"
+        return await self._write("PATCH", _pod(patch.pod, "status"), {"metadata": metadata}, STRATEGIC_MERGE, what)
 
     async def evict(self, evict: Evict) -> Result:
         """Mark a pod as disrupted, then delete it with the grace period that it asks for."""

@@ -322,6 +322,10 @@ class Configuration(Section):
     events: Events = Events()
     server: ServerSettings = ServerSettings()
     logging: Logging = Logging()
+    annotate_estimated_starts: bool = key(
+        "write on pods that wait when they are [expected to start](kubernetes.md#when-a-pod-starts), at most two a second",
+        False,
+    )
     dry_run: bool = key("decide and log, but write nothing", False)
 
     @property

@@ -18,6 +18,9 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import choose_encoder
 
+from flowsched.cluster.start_samples import Held, StartOutcome
+
+FORECASTS = ("start", "end")
 QUEUES = ("active", "backoff", "unschedulable", "gated")
 RESULTS = ("scheduled", "unschedulable", "error")
 MOST_ATTEMPTS = 15
@@ -173,6 +176,30 @@ FAMILIES: tuple[Family, ...] = (
         ("claim",),
     ),
     Family("flowsched_postponed_pods", "gauge", "Pods that could run now but wait because waiting costs less."),
+    Family(
+        "flowsched_estimated_pods",
+        "gauge",
+        "Pods that wait and whose start is forecast.",
+    ),
+    Family(
+        "flowsched_estimated_wait_seconds",
+        "gauge",
+        "Time until these are expected to start: of half of them, of nine of ten and of all it is no longer.",
+        ("quantile",),
+    ),
+    Family(
+        "flowsched_forecast_error_seconds",
+        "histogram",
+        "By how much starts and ends of pods that had waited were off, whichever way; of forecasts at any time.",
+        ("forecast",),
+        doubling(1, 16),
+    ),
+    Family(
+        "flowsched_forecast_intervals_total",
+        "counter",
+        "Where they were, seen from their 80 % intervals: held, early or late.",
+        ("forecast", "result"),
+    ),
     Family("flowsched_events_dropped_total", "counter", "Events not written because there were too many."),
     Family(
         "flowsched_records_dropped_total",
@@ -194,6 +221,7 @@ FAMILIES: tuple[Family, ...] = (
 ALWAYS_THERE: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "scheduler_pending_pods": tuple((q,) for q in QUEUES),
     "scheduler_cache_size": (("nodes",), ("pods",), ("assumed",)),
+    "flowsched_forecast_intervals_total": tuple((f, h) for f in FORECASTS for h in Held),
 }
 """Label values that are shown from the start, at 0: an alert on their absence must not fire."""
 
@@ -226,7 +254,7 @@ class Metrics:
         self._rejections: set[str] = set()
         for name, values in ALWAYS_THERE.items():
             for value in values:
-                self.gauge(name, *value)
+                self._child(name, *value)
         for profile in profiles:
             for result in RESULTS:
                 self.counter("scheduler_schedule_attempts_total", result, profile)
@@ -276,6 +304,13 @@ class Metrics:
             else:
                 self._rejections.add(reason)
         self.counter("flowsched_kubelet_rejections_total", reason).inc(count)
+
+    def forecast_judged(self, outcome: StartOutcome) -> None:
+        """What came of a forecast of a start or an end; it counts as often as it stands for others."""
+        error = self.histogram("flowsched_forecast_error_seconds", outcome.forecast)
+        for _ in range(outcome.weight):
+            error.observe(abs(outcome.error_s))
+        self.counter("flowsched_forecast_intervals_total", outcome.forecast, outcome.held).inc(outcome.weight)
 
     # Rounds
 

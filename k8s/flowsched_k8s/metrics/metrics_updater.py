@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
@@ -53,6 +54,11 @@ class MetricsUpdater:
                 metrics.counter("scheduler_queue_incoming_pods_total", queue, event).inc(new)
         metrics.unschedulable({(cause, profile): n for cause, n in state.queue.unschedulable().items()})
         metrics.gauge("flowsched_postponed_pods").set(len(state.postponed))
+        metrics.gauge("flowsched_estimated_pods").set(len(state.starts))
+        waits_s = state.starts.waits_s(self._clock())
+        for share in (0.5, 0.9, 1.0):
+            wait_s = waits_s[math.ceil(share * len(waits_s)) - 1] if len(waits_s) else math.nan
+            metrics.gauge("flowsched_estimated_wait_seconds", f"{share:g}").set(wait_s)
         metrics.gauge("flowsched_gang_waiting").set(state.gangs.count())
         lease = state.configuration.leader_election.resource_name
         metrics.gauge("leader_election_master_status", lease).set(leading)
@@ -144,6 +150,8 @@ class MetricsUpdater:
             metrics.kubelet_rejected(reason, count)
         for (purpose, outcome), count in tallies.moves.items():
             metrics.counter("flowsched_rebalancing_moves_total", purpose, outcome).inc(count)
+        for judged in tallies.start_outcomes:
+            metrics.forecast_judged(judged)
         for victims in tallies.victims:
             metrics.preemption(victims)
         for told in vars(tallies).values():

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from flowsched.cluster.start_samples import StartOutcome
+
 
 @dataclass
 class Tallies:
@@ -18,5 +20,7 @@ class Tallies:
     rejections: Counter[str] = field(default_factory=Counter)
     moves: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Pods that rebalancing moves, by purpose and by what came of it."""
+    start_outcomes: list[StartOutcome] = field(default_factory=list)
+    """Of forecasts of starts and ends of which some are known now."""
     victims: list[int] = field(default_factory=list)
     """Victims of every preemption attempt; 0 for one that found none."""

@@ -11,6 +11,7 @@ from flowsched_k8s.objects import Node, Pod
 from flowsched_k8s.pods.affinity import PodRelations, SoftTerm
 from flowsched_k8s.pods.filters import StaticFilter
 from flowsched_k8s.pods.intent import Intent
+from flowsched_k8s.pods.readings import same_annotations
 from flowsched_k8s.services.grant import Grant
 from flowsched_k8s.services.latency import ServiceWish
 from flowsched_k8s.volumes.attached_volumes import Attached
@@ -66,7 +67,7 @@ class PodTemplate:
             own.namespace == meta.namespace
             and self.pod.spec == pod.spec
             and own.labels == meta.labels
-            and own.annotations == meta.annotations
+            and same_annotations(own, meta)
             and own.owner_references == meta.owner_references
             and self.pod.status == pod.status
         )

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from flowsched_k8s.objects import Pod
 from flowsched_k8s.pods.affinity import PodTest
 from flowsched_k8s.pods.exclusions import exclusions
+from flowsched_k8s.pods.readings import ENDING, controller_of
 from flowsched_k8s.pods.spreading import workload_of
 from flowsched_k8s.volumes.volumes import ClaimKey, claim_keys
 
@@ -14,7 +15,7 @@ _Key = tuple[str, object]
 _Label = tuple[str, str | None]
 _Labels = tuple[str, frozenset[tuple[str, str]]]
 """A namespace and all labels of some of its pods: those of a workload mostly share them."""
-_CLAIM, _WORKLOAD, _EXCLUSION = "claim", "workload", "exclusion"
+_CLAIM, _WORKLOAD, _JOB, _EXCLUSION = "claim", "workload", "job", "exclusion"
 _ALL: _Label = ("", None)
 """Stands among labels for what all pods have."""
 
@@ -75,6 +76,10 @@ class PodIndex:
         """Pods of the controller of that uid, as far as Kubernetes spreads them by default."""
         return self._uids.get((_WORKLOAD, workload), ())
 
+    def of_job(self, controller: str) -> Collection[str]:
+        """Pods that end by themselves, of the controller of that uid."""
+        return self._uids.get((_JOB, controller), ())
+
     def excluded_by(self, relation: str) -> Collection[str]:
         """Pods that join an exclusion."""
         return self._uids.get((_EXCLUSION, relation), ())
@@ -115,6 +120,8 @@ def _keys(pod: Pod) -> Iterator[_Key]:
     workload = workload_of(pod)
     if workload is not None:
         yield _WORKLOAD, workload
+    if pod.spec.restart_policy in ENDING and (controller := controller_of(pod)) is not None:
+        yield _JOB, controller
     for relation in exclusions(pod).joins:
         yield _EXCLUSION, relation
 

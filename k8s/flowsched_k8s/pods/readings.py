@@ -5,11 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from functools import lru_cache
 
+from flowsched_k8s.names import ESTIMATED_START
 from flowsched_k8s.objects import Meta, Node, Pod, SucceededPod
 from flowsched_k8s.pods.quantity import cpu_milli
 from flowsched_models.document import InputError
 from flowsched_models.quantity import parse_cores
 
+ENDING = ("Never", "OnFailure")
+"""Restart policies of pods that end."""
 _LATEST_S = 60.0
 """A watch that is later than that is no watch; so far apart are clocks."""
 _LATE_S = 5.0
@@ -21,6 +24,14 @@ def seconds(moment: str | None) -> float:
     if not moment:
         return 0.0
     return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
+
+
+def same_annotations(one: Meta, other: Meta) -> bool:
+    """Whether annotations say the same to the scheduler; what it tells waiting pods itself says nothing to it."""
+    if one.annotations == other.annotations:
+        return True
+    first, second = ({k: v for k, v in (m.annotations or {}).items() if k != ESTIMATED_START} for m in (one, other))
+    return first == second
 
 
 def controller_of(pod: Pod | SucceededPod) -> str | None:

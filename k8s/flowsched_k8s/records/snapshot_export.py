@@ -109,6 +109,13 @@ def _readable(state: SchedulerState, snapshot: Snapshot) -> Snapshot:
             for r in snapshot.running
         ),
         pending=tuple(task(t) for t in snapshot.pending),
-        plan=tuple(replace(p, task=title[p.task]) for p in snapshot.plan),
+        plan=tuple(
+            replace(p, task=title[p.task], start_s=_since(p.start_s, origin), end_s=_since(p.end_s, origin))
+            for p in snapshot.plan
+        ),
         reservations=tuple(replace(r, task=title[r.task], start_s=r.start_s - origin) for r in snapshot.reservations),
     )
+
+
+def _since(moment_s: float | None, origin: float) -> float | None:
+    return None if moment_s is None else moment_s - origin

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from flowsched.cluster.snapshot import PlannedStart
+from flowsched.cluster.start_errors import Interval
 from flowsched_k8s.pods.entries import PodEntry
 from flowsched_k8s.state import SchedulerState
 
@@ -57,6 +58,10 @@ def dump(
         key = entry.key
         if key not in queue or (pod is not None and str(key) != pod):
             return None
+        estimate, told = state.starts.of(key.uid), {}
+        if estimate is not None:
+            spans = {"starts": estimate.start, "ends": estimate.end, "job_ends": state.starts.job_end(entry)}
+            told = {f"{name}_in_s": _from_now(i, now) for name, i in spans.items() if i is not None}
         return {
             "pod": str(key),
             "uid": key.uid,
@@ -65,6 +70,7 @@ def dump(
             "age_s": round(now - entry.created_s, 3),
             "postponed": key.uid in state.postponed,
             "message": entry.message,
+            **told,
         }
 
     def assumed(entry: PodEntry) -> Any:
@@ -101,6 +107,10 @@ def dump(
         "plan": (yield from listed("plan", state.plan.values(), planned)),
     }
     return {**found, "left_out": left_out}
+
+
+def _from_now(interval: Interval, now: float) -> dict[str, float]:
+    return {name.removesuffix("_s"): round(at_s - now, 3) for name, at_s in interval._asdict().items()}
 
 
 def whole(dumping: Generator[None, None, dict[str, Any]]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.snapshot import PlannedStart, Reservation
+from flowsched.cluster.start_errors import NO_START_ERRORS, StartErrors
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.configuration.cost_model import make_model
 from flowsched_k8s.groups.gangs import Gangs, group_name
@@ -80,6 +81,7 @@ class InputBuilder:
         plan: tuple[PlannedStart, ...] = (),
         reservations: tuple[Reservation, ...] = (),
         held_node: tuple[str, str, int] | None = None,
+        start_errors: StartErrors = NO_START_ERRORS,
         keep_record: bool = False,
         rounds_waited: Mapping[str, int] | None = None,
         passed_over: Mapping[str, frozenset[str]] | None = None,
@@ -165,6 +167,7 @@ class InputBuilder:
             rounds_waited=rounds_waited or {},
             gpus=cache.gpus.now(),
             keepers=dict(cache.services.keepers),
+            start_errors=start_errors,
             keep_record=keep_record,
         )
         return given if at_once and given.only_reads else replace(given, fleet=cache.fleet.copy())

@@ -82,6 +82,7 @@ class MeasuredPods:
             relation_counts=self._counts(relations, running),
             gpu_demand=given.gpus.demand if given.gpus.nodes else (),
             run_time_errors=RunTimeErrors(),
+            start_errors=given.start_errors,
         )
 
     def _machines(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, PlannedStart, Reservation, Running, Service, Task
+from flowsched.cluster.start_errors import NO_START_ERRORS, StartErrors
 from flowsched.pricing.linear.policy import CostModel
 from flowsched.relations.relation import TaskGroup
 from flowsched.support.arrays import BoolArray, IntArray
@@ -325,6 +326,8 @@ class RoundInput:
     gpus: RoundGpus = field(default_factory=RoundGpus)
     keepers: Mapping[str, tuple[Keeper, ...]] = field(default_factory=dict)
     """By node, the latency services that keep pods off it."""
+    start_errors: StartErrors = NO_START_ERRORS
+    """How forecasts of starts and ends turned out so far; no decision depends on it."""
     keep_record: bool = False
 
     @cached_property

@@ -160,7 +160,9 @@ def _read_relation(plain: Mapping[str, Any]) -> Relation:
 
 
 def _dump_start_errors(errors: StartErrors) -> dict[str, dict[str, int]]:
-    return {name: {str(at): count for at, count in found} for name, found in vars(errors).items() if found}
+    # Beside its fields it may keep what follows from them.
+    kept = {f.name: getattr(errors, f.name) for f in fields(errors)}
+    return {name: {str(at): count for at, count in found} for name, found in kept.items() if found}
 
 
 def _read_start_errors(plain: Mapping[str, Mapping[Any, int]]) -> StartErrors:

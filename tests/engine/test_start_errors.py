@@ -138,6 +138,8 @@ def test_errors_and_planned_moments_come_back_from_files_and_records() -> None:
         start_errors=StartErrors(((-3, 2), (1, 5)), ((0, 1),), ((4, 1),)),
     )
 
+    # What was asked for before changes no file.
+    assert now.start_errors.start(10.0, 0.0).latest_s < now.start_errors.end(100.0, 0.0).latest_s
     plain = json.loads(json.dumps(dump_snapshot(now)))
 
     again = read_plain_snapshot(plain)

@@ -21,6 +21,8 @@ def drawn_parts(scenario: Scenario, model_error: Error) -> tuple[str, ...]:
         "arrivals": scenario.arrivals.drawn,
         "estimates": scenario.estimate_error != 0.0,
         "model error": isinstance(model_error, str | float | int) and model_error != 0,
+        "sensitivities": scenario.sensitivity_error != 0.0,
+        "stragglers": scenario.stragglers is not None,
     }
     return tuple(part for part, drawn in parts.items() if drawn)
 

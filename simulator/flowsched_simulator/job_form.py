@@ -42,6 +42,7 @@ class _JobKeys(Form):
     tasks: Annotated[int, Field(gt=0, le=MAX_COPIES)] = 1
     barrier: bool = False
     run_class: Name | None = Field(None, alias="class")
+    true_profile: Name | None = None
 
 
 class JobForm(BoundForm, _JobKeys):
@@ -126,6 +127,10 @@ class JobEntry:
             yield self.problem("estimate_s", "is for jobs with runtime_s", "add runtime_s, or leave estimate_s out")
         if form.runtime_s is not None and "scale" in form.model_fields_set:
             yield self.problem("scale", "has no meaning beside runtime_s, the whole run time", "leave it out")
+        if form.runtime_s is not None and form.true_profile is not None:
+            yield self.problem("true_profile", "has no meaning beside runtime_s, the whole run time", "leave it out")
+        if form.gpus is not None and form.true_profile is not None:
+            yield self.problem("true_profile", "is for jobs without GPUs", "leave it out, or gpus")
 
     def remote_problems(self) -> Iterator[Problem]:
         """What cannot be where its GPUs may be on other machines."""

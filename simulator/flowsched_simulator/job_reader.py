@@ -42,6 +42,8 @@ class ReadJobs:
     """By job, where there are any."""
     run_time_factors: Mapping[str, float]
     """True over estimated run time, by task, where they differ."""
+    true_profiles: Mapping[str, str]
+    """Profile that a task has in truth, by task, where it is another than policies are told."""
     classes: Mapping[str, str]
     """Class of jobs that are copies, by job: the name of their entry."""
     barriers: tuple[TaskGroup, ...]
@@ -84,6 +86,7 @@ def read_jobs(problems: Problems, entries: Sequence[JobEntry], catalogue: Catalo
         tuple(tasks),
         {name: terms for entry in entries for name, terms in _terms_of(entry, after.get(id(entry), ()))},
         _run_time_factors(entries),
+        _true_profiles(problems, entries, catalogue),
         {name: entry.form.name for entry in entries if entry.form.copies > 1 for name in entry.form.names()},
         tuple(
             TaskGroup(name, len(e.form.task_names(name)))
@@ -181,6 +184,18 @@ def _run_time_factors(entries: Iterable[JobEntry]) -> dict[str, float]:
         for name in form.names()
         for task in form.task_names(name)
     }
+
+
+def _true_profiles(problems: Problems, entries: Iterable[JobEntry], catalogue: Catalogue) -> dict[str, str]:
+    """True profile by task, where it is another than the one that policies are told."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        true = entry.form.true_profile
+        if true is None or true == entry.form.profile:
+            continue
+        if refer(problems, entry.document, (*entry.path, "true_profile"), "job profile", true, catalogue.jobs):
+            found |= {task: true for job in entry.form.names() for task in entry.form.task_names(job)}
+    return found
 
 
 def _predecessors(problems: Problems, entries: Sequence[JobEntry]) -> dict[int, tuple[str, ...]]:

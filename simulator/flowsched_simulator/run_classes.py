@@ -17,7 +17,8 @@ Learning = Literal["off", "observe", "on"]
 
 def chosen_learning(scenario: Scenario, model_error: Error) -> Learning:
     """On where run times may differ from what policies are told, or where a class is given; else off."""
-    differs = model_error != 0.0 or bool(scenario.run_time_factors) or scenario.estimate_error != 0.0
+    off = scenario.run_time_factors, scenario.true_profiles, scenario.estimate_error, scenario.sensitivity_error
+    differs = model_error != 0.0 or any(off) or scenario.stragglers is not None
     return "on" if differs or any(task.run_class for task in scenario.tasks) else "off"
 
 

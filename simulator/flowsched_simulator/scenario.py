@@ -26,6 +26,16 @@ class Objective(StrEnum):
 
 
 @dataclass(frozen=True)
+class Stragglers:
+    """Some runs, of any task on any machine, take longer than all else says."""
+
+    share: float
+    """Of all runs."""
+    factor: float
+    """True run time over that of other runs."""
+
+
+@dataclass(frozen=True)
 class JobTerms:
     """What holds for a job as a whole."""
 
@@ -68,6 +78,13 @@ class Scenario(ShortRepr):
     estimate_error: float = 0.0
     """Standard deviation of the log of a factor on what policies are told of each task's run time, drawn by the seed; the
     truth stays."""
+    true_profiles: Mapping[str, str] = field(default_factory=dict)
+    """Profile that a task has in truth, by task, where policies are told another one."""
+    sensitivity_error: float = 0.0
+    """Standard deviation of the log of a factor on the true sensitivity of each job profile to its neighbours, drawn by the
+    seed."""
+    stragglers: Stragglers | None = None
+    """Runs that take longer in truth."""
     job_terms: Mapping[str, JobTerms] = field(default_factory=dict)
     """What holds for jobs as a whole, by job, where there is anything."""
     classes: Mapping[str, str] = field(default_factory=dict)

@@ -40,7 +40,7 @@ from flowsched_simulator.form_reader import read_form
 from flowsched_simulator.job_fit import check_fit
 from flowsched_simulator.job_form import JobEntry
 from flowsched_simulator.job_reader import KnownNames, ReadJobs, read_jobs
-from flowsched_simulator.scenario import Objective, Scenario
+from flowsched_simulator.scenario import Objective, Scenario, Stragglers
 from flowsched_simulator.scenario_form import MachineEntryForm, ScenarioForm
 from flowsched_simulator.scenario_size import check_size
 
@@ -186,6 +186,9 @@ class _ScenarioReader:
             estimate_error=form.estimate_error,
             run_time_factors=read.run_time_factors,
             job_terms=read.terms,
+            true_profiles=read.true_profiles,
+            sensitivity_error=form.sensitivity_error,
+            stragglers=None if form.stragglers is None else Stragglers(form.stragglers.share, form.stragglers.factor),
             classes=read.classes,
             source=document.source,
         )

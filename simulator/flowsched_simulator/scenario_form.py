@@ -13,7 +13,7 @@ from flowsched_models.quantity import QuantityError, format_memory, shown
 from flowsched_simulator.arrivals import DAY_S
 from flowsched_simulator.form_reader import NamedForm
 from flowsched_simulator.job_form import MAX_COPIES, JobForm
-from flowsched_simulator.truth import MAX_SIGMA
+from flowsched_simulator.truth import MAX_SIGMA, MAX_STRAGGLER
 
 MAX_CORES = 100_000
 
@@ -108,6 +108,13 @@ class StartDelayForm(Form):
     after_waiting_s: NotNegative = 0.0
 
 
+class StragglersForm(Form):
+    """Runs that take longer in truth."""
+
+    share: Annotated[float, Field(gt=0, le=1)]
+    factor: Annotated[float, Field(gt=1, le=MAX_STRAGGLER)]
+
+
 class ScenarioForm(NamedForm):
     """A scenario file."""
 
@@ -125,4 +132,6 @@ class ScenarioForm(NamedForm):
     task_groups: list[ScenarioGroupForm] = Field(default_factory=list)
     share_service_cores: bool = True
     estimate_error: Annotated[float, Field(ge=0, le=MAX_SIGMA)] = 0.0
+    sensitivity_error: Annotated[float, Field(ge=0, le=MAX_SIGMA)] = 0.0
+    stragglers: StragglersForm | None = None
     gpu_demand: list[GpuDemandForm] = Field(default_factory=list)

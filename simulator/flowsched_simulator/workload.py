@@ -77,7 +77,7 @@ def _mixed(scenario: Scenario, count: int, seed: int) -> Scenario:
     names = list(jobs)
     groups = {group.name: group for group in scenario.task_groups}
     times: Counter[str] = Counter()
-    tasks, terms, factors, own_groups, classes = [], {}, {}, [], {}
+    tasks, terms, factors, profiles, own_groups, classes = [], {}, {}, {}, [], {}
     for index in drawn_from([scenario.arrivals.mix.get(name, 1.0) for name in names], count, seed):
         job = names[index]
         times[job] += 1
@@ -99,12 +99,15 @@ def _mixed(scenario: Scenario, count: int, seed: int) -> Scenario:
             tasks.append(copy)
             if task.name in scenario.run_time_factors:
                 factors[copy.name] = scenario.run_time_factors[task.name]
+            if task.name in scenario.true_profiles:
+                profiles[copy.name] = scenario.true_profiles[task.name]
     shared = tuple(group for group in scenario.task_groups if group.name not in scenario.barriers)
     return replace(
         scenario,
         tasks=tuple(tasks),
         job_terms=terms,
         run_time_factors=factors,
+        true_profiles=profiles,
         classes=classes,
         task_groups=(*shared, *own_groups),
         barriers=frozenset(group.name for group in own_groups),

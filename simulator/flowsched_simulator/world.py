@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import Literal, NamedTuple, Protocol
 
@@ -90,8 +90,9 @@ class World:
         services: Sequence[Service],
         hosts: HostFactory,
         error: RunTimeError | None = None,
+        profiles: Mapping[str, str] | None = None,
     ) -> None:
-        """All machines idle at time 0."""
+        """All machines idle at time 0. ``profiles``: those of tasks that have another one than they are told to have."""
         self._services: dict[str, tuple[Service, ...]] = {
             m.name: tuple(s for s in services if s.machine == m.name) for m in machines
         }
@@ -116,6 +117,7 @@ class World:
         """Machines that were asked about last, and which of them are alike."""
         self._shortest: dict[Hashable, float] = {}
         self._error: RunTimeError = error or ModelError()
+        self._profiles = profiles or {}
         self._stretches = {s.name: LatencySpans() for s in services}
         self.now_s = 0.0
         """When anything last happened on a machine."""
@@ -123,6 +125,8 @@ class World:
     def start(self, task: str, machine: str, resident: Resident, now_s: float, limit_s: float | None = None) -> None:
         """Put a task on a machine. It is killed when its program has run for ``limit_s`` seconds there; None: never."""
         self._catch_up(machine, now_s)
+        if task in self._profiles:
+            resident = replace(resident, profile=self._profiles[task])
         self._machines[machine].start(task, resident, self._error.factor(task, machine))
         self._touched[machine] = None
         if limit_s is not None:
@@ -202,6 +206,7 @@ class World:
         The factors of machines that it did not run on decide nothing: of many drawn ones the least would be a matter of
         luck. A task that never started has the factor of the first machine of the fastest kind.
         """
+        task = self._true(task)
         if self._alike is None or self._alike[0] is not machines:
             self._alike = machines, _alike(machines, batch_cores, self._hosts)
         best, on = _NEVER, ran_on
@@ -222,11 +227,21 @@ class World:
 
     def given_s(self, task: Task, machine: str) -> float | None:
         """Seconds that a task with a given run time takes on a machine; None where neighbours or GPUs have a say in it."""
+        task = self._true(task)
         profile = self._hosts[machine].catalogue.jobs[task.profile]
         if not profile.is_undisturbed or task.gpus is not None:
             return None
         speed = self._hosts[machine].catalogue.speed(profile.name, self._hosts[machine].machine_type)
         return profile.work_s * task.scale / speed * self._error.factor(task.name, machine)
+
+    def progress(self, task: str, machine: str, now_s: float) -> float:
+        """The share of a running task's work that is done."""
+        self._catch_up(machine, now_s)
+        return self._machines[machine].progress(task)
+
+    def _true(self, task: Task) -> Task:
+        """A task with the profile that it has in truth."""
+        return replace(task, profile=self._profiles[task.name]) if task.name in self._profiles else task
 
     def _shortest_s(self, task: Task, host: Host, cores: tuple[int, ...]) -> float:
         """Least run time of a task of scale 1 alone on any number of these cores; infinity without any."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
+from flowsched.cluster.snapshot import Task
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.scenario_size import check_size
+
+V = TypeVar("V")
 
 
 def with_copies(scenario: Scenario, machines: int = 1, jobs: int = 1) -> Scenario:
@@ -53,17 +58,19 @@ def with_copies(scenario: Scenario, machines: int = 1, jobs: int = 1) -> Scenari
             for name, terms in scenario.job_terms.items()
         },
         arrivals=arrivals,
-        run_time_factors={
-            copied.name: scenario.run_time_factors[task.name]
-            for copied, task in zip(tasks, scenario.tasks * jobs, strict=True)
-            if task.name in scenario.run_time_factors
-        },
+        run_time_factors=_of_copies(scenario.run_time_factors, scenario.tasks * jobs, tasks),
+        true_profiles=_of_copies(scenario.true_profiles, scenario.tasks * jobs, tasks),
         classes={
             copied.job: scenario.classes.get(task.job, task.job)
             for copied, task in zip(tasks, scenario.tasks * jobs, strict=True)
             if jobs > 1 or task.job in scenario.classes
         },
     )
+
+
+def _of_copies(known: Mapping[str, V], tasks: Sequence[Task], copies: Sequence[Task]) -> dict[str, V]:
+    """What is known of some tasks, by the names of their copies."""
+    return {copied.name: known[task.name] for copied, task in zip(copies, tasks, strict=True) if task.name in known}
 
 
 def _copy(name: str, number: int) -> str:

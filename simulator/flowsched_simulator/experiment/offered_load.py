@@ -76,7 +76,7 @@ def _work_of_jobs(scenario: Scenario) -> dict[str, float]:
 
 
 def _work_s(scenario: Scenario, task: Task) -> float:
-    profile = scenario.catalogue.jobs[task.profile]
+    profile = scenario.catalogue.jobs[scenario.true_profiles.get(task.name, task.profile)]
     work_s = profile.work_s * task.scale * scenario.run_time_factors.get(task.name, 1.0)
     if not profile.has_given_run_time:
         return work_s

@@ -1,10 +1,14 @@
-"""What learning run times is worth: `flow` with it over `flow` without it, in worlds where forecasts are off.
+"""What learning run times is worth to `flow`: without it, with it, and where the truth is told, where forecasts are wrong.
 
-Jobs are copies of some kinds, and the truth differs from the models for a kind, for a kind on a machine type, or for each
-job on each machine, of which nothing can be learnt. `exact` has no error: learning is on all the same.
+The jobs are those of `benchmarks.engine` at 60 machines, ten copies of each of 40 kinds, and a kind is a class. *none*
+learns nothing, and takes a task that should have ended by its forecast to have 5 % of its work left, round after round;
+*learning* is what `simulate` does; *oracle* knows true run times where they follow from class and machine type, and what is
+left of everything that runs. *closed* is log(none / learning) / log(none / oracle), over the runs in which the oracle wins
+more than 5 %. The best greedy rule with its variant is the one with the fewest SLO violations, then the least mean
+completion, on workloads of other seeds; rules that use run times are told what was learnt.
 
     python -m benchmarks.learning
-    python -m benchmarks.learning --worlds kind-0.8 --machines 12 --jobs 80 --seeds 3
+    python -m benchmarks.learning --worlds kind-0.8 --machines 12 --seeds 3 --no-keep
 
 Seeds from 0 on are for reporting; those from 1000 on are for choosing constants.
 """
@@ -14,138 +18,373 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
-import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 import numpy as np
 
+from benchmarks.engine_workloads import SIXTY, TYPES, crowd_document
+from benchmarks.machine import describe_machine, measured_on
 from benchmarks.policies import ENGINE, interval
-from benchmarks.random_scenario import Recipe, random_scenario
-from flowsched_models.profiles import load_catalogue
+from flowsched.cluster.decision import Decisions, Scheduler
+from flowsched.cluster.learnt_run_times import LearntRunTime, LearntRunTimes
+from flowsched.cluster.run_time_errors import RunTimeErrors
+from flowsched.cluster.snapshot import Snapshot
+from flowsched.support.arrays import FloatArray
+from flowsched_models.document import parse_document
+from flowsched_models.neutral import NEUTRAL
+from flowsched_models.runtime import HostFactory
 from flowsched_models.text_table import text_table
-from flowsched_simulator import Options, simulate
-from flowsched_simulator.run_classes import Learning
-from flowsched_simulator.scenario import Scenario
-from flowsched_simulator.world import ErrorOf
+from flowsched_simulator import Options, Run
+from flowsched_simulator.comparison import best_variant, simulate_variants
+from flowsched_simulator.drawn import selection_seeds
+from flowsched_simulator.policies import schedulers
+from flowsched_simulator.scenario import Objective, Scenario, Stragglers
+from flowsched_simulator.scenario_file import read_scenario
+from flowsched_simulator.simulation import Simulation
+from flowsched_simulator.truth import true_catalogue
+from flowsched_simulator.world import ErrorOf, ModelError, World
 
-WORLDS: Mapping[str, tuple[float, ErrorOf]] = {
-    "kind-0.8": (0.8, "class"),
-    "type-0.4": (0.4, "class-and-machine-type"),
-    "iid-0.4": (0.4, "job-and-machine"),
-    "exact": (0.0, "job"),
-}
-"""Standard deviation of the logarithm of the model error, and what draws it."""
-MACHINES_PER_SERVICE = 5
-JOBS_PER_KIND = 10
+RESULTS = Path(__file__).parent / "results"
+RULES = ("best-fit", "lpt", "kube-default")
 METRICS = ("mean_completion_s", "p95_completion_s", "makespan_s")
+MODES = ("none", "learning", "oracle")
+WORTH_CLOSING = 1.05
+"""Runs count for *closed* where *none* is that much above *oracle*."""
+COPIES = SIXTY.copies
+JOBS_PER_MACHINE = 20 / 3
 
 
-class World(NamedTuple):
-    """One truth, and a policy on it."""
+class Truth(NamedTuple):
+    """How the truth differs from what policies are told."""
 
-    name: str
+    sigma: float = 0.0
+    """Standard deviation of the logarithm of the model error."""
+    of: ErrorOf = "job"
+    """What draws it."""
+    neutral: bool = False
+    """Whether all jobs are told to be like each other, of the neutral profile."""
+    sensitivity: float = 0.0
+    """Standard deviation of the logarithm of the error of sensitivities."""
+    stragglers: Stragglers | None = None
+
+
+WORLDS: Mapping[str, Truth] = {
+    "kind-0.8": Truth(0.8, "class"),
+    "iid-0.4": Truth(0.4, "job-and-machine"),
+    "neutral": Truth(neutral=True),
+    "type-0.4": Truth(0.4, "class-and-machine-type"),
+    "exact": Truth(),
+    "job-0.4": Truth(0.4, "job"),
+    "sensitivity-0.4": Truth(sensitivity=0.4),
+    "stragglers": Truth(stragglers=Stragglers(0.03, 4.0)),
+}
+DEFAULT = ("kind-0.8", "iid-0.4", "neutral", "type-0.4", "exact")
+
+
+class Cell(NamedTuple):
+    """One workload in one world."""
+
+    world: str
     load: float
     seed: int
     machines: int
-    jobs: int
-    policy: str
 
 
-def scenario_of(world: World) -> Scenario:
-    """A random cluster, with jobs that are copies of some kinds: profile, scale and request are those of the kind."""
-    services = max(1, world.machines // MACHINES_PER_SERVICE)
-    recipe = Recipe(machines=world.machines, jobs=world.jobs, services=services, load=world.load)
-    drawn = random_scenario(load_catalogue(), world.seed, recipe)
-    kinds = drawn.tasks[: max(1, world.jobs // JOBS_PER_KIND)]
-    chosen = np.random.default_rng([world.seed, 11]).integers(len(kinds), size=world.jobs).tolist()
-    tasks = []
-    for k, kind in enumerate(chosen):
-        name = f"kind-{kind + 1}-{k + 1}"
-        tasks.append(replace(kinds[kind], name=name, job=name, run_class=f"kind-{kind + 1}"))
-    return replace(drawn, tasks=tuple(tasks))
-
-
-def figures(world: World) -> dict[str, Any]:
-    """What a policy reaches in a world with and without learning."""
-    scenario = scenario_of(world)
-    sigma, error_of = WORLDS[world.name]
-    variant = None if world.policy == "flow" else "declared-own"
-    row: dict[str, Any] = {"world": world.name, "load": world.load, "seed": world.seed, "policy": world.policy}
-    modes: tuple[Learning, ...] = ("off", "on")
-    for learning in modes:
-        options = Options(seed=world.seed, model_error=sigma, error_of=error_of, learning=learning)
-        summary = simulate(scenario, world.policy, options=options, engine=ENGINE, variant=variant).summary()
-        row[learning] = {name: summary[name] for name in METRICS}
-        row[learning]["slo_violation_percent"] = 100.0 * summary["slo_violation_ratio"]
-    return row
-
-
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """With learning over without, geometric means over seeds and loads with 95 % intervals; SLO windows as means."""
-    by_world: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
-    for row in rows:
-        by_world[row["world"], row["policy"]].append(row)
-    lines = [["world", "policy", "runs", "mean completion", "p95 completion", "makespan", "SLO windows % off / on"]]
-    for (world, policy), found in by_world.items():
-        line = [world, policy, str(len(found))]
-        for metric in METRICS:
-            logs = np.array([math.log(row["on"][metric] / row["off"][metric]) for row in found])
-            mean, low, high = (math.exp(value) for value in interval(logs))
-            line.append(f"{mean:.3f} [{low:.3f}, {high:.3f}]")
-        slo = [float(np.mean([row[mode]["slo_violation_percent"] for row in found])) for mode in ("off", "on")]
-        lines.append([*line, f"{slo[0]:.2f} / {slo[1]:.2f}"])
-    return "with learning over without (less is better), geometric mean [95 % bootstrap interval]\n\n" + "\n".join(
-        text_table(lines, left=range(len(lines[0])), indent="")
+def scenario_of(cell: Cell) -> Scenario:
+    """The jobs as policies are told of them, with their classes, and what of the truth a scenario says."""
+    size = replace(SIXTY, of_each_type=cell.machines // len(TYPES))
+    document = crowd_document(
+        replace(size, draws=round(size.machines * JOBS_PER_MACHINE / COPIES)), cell.load, cell.seed
+    )
+    drawn = read_scenario(parse_document(json.dumps(document), "crowd"))
+    classes: dict[tuple[str, float, int], str] = {}
+    tasks, profiles, factors = [], {}, {}
+    truth = WORLDS[cell.world]
+    for task in drawn.tasks:
+        kind = task.profile, task.scale, task.request_milli
+        told = replace(task, run_class=classes.setdefault(kind, f"kind-{len(classes) + 1}"))
+        if truth.neutral:
+            profiles[task.name], factors[task.name] = task.profile, task.scale
+            told = replace(told, profile=NEUTRAL, scale=1.0)
+        tasks.append(told)
+    return replace(
+        drawn,
+        tasks=tuple(tasks),
+        true_profiles=profiles,
+        run_time_factors=factors,
+        sensitivity_error=truth.sensitivity,
+        stragglers=truth.stragglers,
     )
 
 
-def measured(worlds: Sequence[World], processes: int | None) -> Iterator[dict[str, Any]]:
-    """A row per world, in their order."""
+class _FivePercentLeft(RunTimeErrors):
+    """A task that goes on beyond 95 % of its forecast has 5 % of it left, however long it has run."""
+
+    def length(self, done: float, error: float) -> float:  # noqa: ARG002
+        return max(1.0, done + 0.05)
+
+    def lengths(self, done: FloatArray, errors: FloatArray) -> FloatArray:  # noqa: ARG002
+        return np.maximum(1.0, done + 0.05)
+
+
+class _NothingLonger(RunTimeErrors):
+    """A task takes as long as its forecast, which is the truth."""
+
+    def length(self, done: float, error: float) -> float:  # noqa: ARG002
+        return 1.0
+
+    def lengths(self, done: FloatArray, errors: FloatArray) -> FloatArray:  # noqa: ARG002
+        return np.ones(len(done))
+
+
+class _TrueFactors(LearntRunTimes):
+    """The truth where it follows from class and machine type."""
+
+    def __init__(self, found: Mapping[tuple[str, str], float]) -> None:
+        super().__init__()
+        object.__setattr__(self, "found", found)
+        object.__setattr__(self, "types", sorted({kind for _, kind in found}))
+
+    found: Mapping[tuple[str, str], float]
+    types: list[str]
+
+    def shown(self, run_class: str, machine_type: str | None = None) -> LearntRunTime | None:
+        known = [self.found[run_class, kind] for kind in self.types if (run_class, kind) in self.found]
+        if not known:
+            return None
+        factor = self.found.get((run_class, str(machine_type)), math.exp(float(np.mean(np.log(known)))))
+        return LearntRunTime(factor, 0.0, 1)
+
+    def factors(self, run_class: str) -> tuple[tuple[str, float], ...]:
+        return tuple((kind, self.found[run_class, kind]) for kind in self.types if (run_class, kind) in self.found)
+
+    @property
+    def in_use(self) -> bool:
+        return True
+
+
+class Told:
+    """A scheduler that is shown other estimates than the cluster's state has: what a mode knows of the truth."""
+
+    def __init__(self, scheduler: Scheduler, mode: str, factors: LearntRunTimes | None = None) -> None:
+        self.name, self._scheduler, self._mode, self._factors = scheduler.name, scheduler, mode, factors
+        self.world: World | None = None
+        self.cpu_s = 0.0
+
+    def decide(self, snapshot: Snapshot) -> Decisions:
+        """The decisions on what the mode knows."""
+        if self._mode == "none":
+            snapshot = replace(snapshot, run_time_errors=_FivePercentLeft())
+        elif self._mode == "oracle":
+            snapshot = self._as_it_is(snapshot)
+        began = time.process_time()
+        decisions = self._scheduler.decide(snapshot)
+        self.cpu_s += time.process_time() - began
+        return decisions
+
+    def _as_it_is(self, snapshot: Snapshot) -> Snapshot:
+        assert self.world is not None and self._factors is not None
+        running = []
+        for r in snapshot.running:
+            factor, done = self.world.truth(r.task.name, r.machine, snapshot.now_s)
+            running.append(replace(r, factor=factor, progress=min(done, 1.0)))
+        return replace(
+            snapshot, running=tuple(running), run_time_errors=_NothingLonger(), learnt_run_times=self._factors
+        )
+
+
+def told_truth(scenario: Scenario, seed: int) -> Scenario:
+    """The scenario whose policies are told what profiles jobs have, and how sensitive these are."""
+    if not scenario.true_profiles:
+        return replace(scenario, catalogue=true_catalogue(scenario, seed), sensitivity_error=0.0)
+    factors = scenario.run_time_factors
+    tasks = [
+        replace(t, profile=scenario.true_profiles[t.name], scale=t.scale * factors[t.name]) for t in scenario.tasks
+    ]
+    return replace(scenario, tasks=tuple(tasks), true_profiles={}, run_time_factors={})
+
+
+def true_factors(cell: Cell, scenario: Scenario) -> LearntRunTimes:
+    """What an oracle knows before a task runs."""
+    truth = WORLDS[cell.world]
+    if not truth.of.startswith("class"):
+        return _TrueFactors({})
+    first = {task.run_class: task.name for task in scenario.tasks}
+    machines = {machine.type: machine.name for machine in scenario.machines}
+    error = ModelError(
+        truth.sigma,
+        cell.seed,
+        truth.of,
+        {task.name: task.run_class for task in scenario.tasks},
+        {machine.name: machine.type for machine in scenario.machines},
+    )
+    return _TrueFactors(
+        {(c, kind): error.factor(task, name) for c, task in first.items() for kind, name in machines.items()}
+    )
+
+
+def options_of(cell: Cell, seed: int, learning: bool) -> Options:
+    """The truth of a world, drawn by a seed."""
+    truth = WORLDS[cell.world]
+    return Options(seed=seed, model_error=truth.sigma, error_of=truth.of, learning="on" if learning else "off")
+
+
+def run_of(cell: Cell, mode: str) -> dict[str, Any]:
+    """What `flow` reaches in a mode, and the CPU time of its rounds and of the whole run."""
+    scenario = scenario_of(cell)
+    factors = None
+    if mode == "oracle":
+        scenario = told_truth(scenario, cell.seed)
+        factors = true_factors(cell, scenario)
+    hosts = HostFactory(scenario.catalogue)
+    ((_, scheduler),) = list(schedulers("flow", scenario, cell.seed, ENGINE, hosts))
+    told = Told(scheduler, mode, factors)
+    simulation = Simulation(scenario, told, options_of(cell, cell.seed, mode == "learning"), hosts=hosts)
+    told.world = simulation.world
+    began = time.process_time()
+    run = simulation.run()
+    return {
+        **figures(run),
+        "rounds": len(run.rounds),
+        "rounds_cpu_s": round(told.cpu_s, 3),
+        "cpu_s": round(time.process_time() - began, 3),
+    }
+
+
+def figures(run: Run) -> dict[str, float]:
+    """Of any policy."""
+    summary = run.summary()
+    return {**{m: summary[m] for m in METRICS}, "slo_violation_percent": 100.0 * summary["slo_violation_ratio"]}
+
+
+@lru_cache
+def best_greedy(world: str, load: float, machines: int, reported: tuple[int, ...]) -> tuple[str, str]:
+    """The rule and its variant that are best on workloads of other seeds than are reported."""
+    summaries: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for seed in selection_seeds(reported):
+        cell = Cell(world, load, seed, machines)
+        scenario = scenario_of(cell)
+        for rule in RULES:
+            for run in simulate_variants(scenario, rule, options=options_of(cell, seed, learning=True)):
+                summaries[f"{rule}|{run.variant}"].append(run.summary())
+    rule, variant = best_variant(summaries, Objective.COMPLETION).split("|")
+    return rule, variant
+
+
+def row_of(asked: tuple[Cell, tuple[int, ...], tuple[str, ...]]) -> dict[str, Any]:
+    """All modes on one workload in one world, and the best greedy rule."""
+    cell, reported, modes = asked
+    rule, variant = best_greedy(cell.world, cell.load, cell.machines, reported)
+    (greedy,) = simulate_variants(
+        scenario_of(cell), rule, options=options_of(cell, cell.seed, learning=True), variants={variant}
+    )
+    found = {mode: run_of(cell, mode) for mode in modes}
+    return {**cell._asdict(), "greedy": {"rule": rule, "variant": variant, **figures(greedy)}, **found}
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A line per world and load: means over the best greedy's, what is closed, and ratios to *none* with 95 % intervals."""
+    by_world: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        for load in (f"{row['load']:.0%}", "all"):
+            by_world[row["world"], load].append(row)
+    heads = ["world", "load", "runs", "none", "learning", "oracle", "closed (runs)", "learning / none", "its p95"]
+    lines = [[*heads, "SLO windows %: none", "learning"]]
+    for (world, load), found in by_world.items():
+        over = [f"{geometric([r[mode][METRICS[0]] / r['greedy'][METRICS[0]] for r in found]):.3f}" for mode in MODES]
+        ratios = []
+        for metric in METRICS[:2]:
+            logs = np.array([math.log(row["learning"][metric] / row["none"][metric]) for row in found])
+            mean, low, high = (math.exp(value) for value in interval(logs))
+            ratios.append(f"{mean:.3f} [{low:.3f}, {high:.3f}]")
+        slo = [f"{np.mean([row[mode]['slo_violation_percent'] for row in found]):.2f}" for mode in MODES[:2]]
+        lines.append([world, load, str(len(found)), *over, closed_text(found), *ratios, *slo])
+    return (
+        "mean completion of flow over that of the best greedy rule with learning, geometric means over seeds\n\n"
+        + "\n".join(text_table(lines, left=range(len(lines[0])), indent=""))
+    )
+
+
+def closed(rows: Sequence[Mapping[str, Any]]) -> tuple[float, int] | None:
+    """Share of the oracle's gain that learning has, over the runs where there is one, and how many these are."""
+    gains = []
+    for row in rows:
+        none, learning, oracle = (row[mode][METRICS[0]] for mode in MODES)
+        if none / oracle > WORTH_CLOSING:
+            gains.append((math.log(none / learning), math.log(none / oracle)))
+    return (math.fsum(g for g, _ in gains) / math.fsum(o for _, o in gains), len(gains)) if gains else None
+
+
+def closed_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The same for a table."""
+    found = closed(rows)
+    return "-" if found is None else f"{found[0]:.0%} ({found[1]})"
+
+
+def geometric(ratios: Sequence[float]) -> float:
+    """Geometric mean."""
+    return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+
+
+def rows_of(
+    cells: Sequence[Cell], reported: tuple[int, ...], modes: tuple[str, ...], processes: int | None
+) -> Iterator[dict[str, Any]]:
+    """A row per cell, in their order."""
     with multiprocessing.Pool(processes) as pool:
-        for i, row in enumerate(pool.imap(figures, worlds)):
-            if sys.stderr.isatty():
-                click.echo(f"\r{i + 1} of {len(worlds)}", err=True, nl=False)
-            yield row
+        yield from pool.imap(row_of, [(cell, reported, modes) for cell in cells])
 
 
 @click.command()
-@click.option("--worlds", default=",".join(WORLDS), show_default=True)
+@click.option("--worlds", default=",".join(DEFAULT), show_default=True, help=f"Of {', '.join(WORLDS)}.")
 @click.option("--loads", default="0.74,1.19", show_default=True)
-@click.option("--policies", default="flow", show_default=True, help="Baselines run at what jobs declare, on own cores.")
-@click.option("--machines", default=60, show_default=True)
-@click.option("--jobs", default=400, show_default=True)
+@click.option("--machines", default=60, show_default=True, help="A multiple of three.")
 @click.option("--seeds", default=10, show_default=True)
 @click.option("--first-seed", default=0, show_default=True)
 @click.option("--processes", type=int, help="At once; default: one per core.")
-@click.option("--json", "as_json", is_flag=True, help="Print all rows as JSON instead of the table.")
+@click.option("--rows", type=click.Path(path_type=Path, dir_okay=False), help="Write rows here as they come.")
+@click.option("--keep/--no-keep", default=True, help="Keep the result under benchmarks/results.")
 def main(
     worlds: str,
     loads: str,
-    policies: str,
     machines: int,
-    jobs: int,
     seeds: int,
     first_seed: int,
     processes: int | None,
-    as_json: bool,
+    rows: Path | None,
+    keep: bool,
 ) -> None:
     """Run the worlds and print their table."""
     unknown = set(worlds.split(",")) - set(WORLDS)
     if unknown:
         raise click.UsageError(f"--worlds: there is no {min(unknown)}; known: {', '.join(WORLDS)}")
+    reported = tuple(range(first_seed, first_seed + seeds))
     cells = [
-        World(name, float(load), seed, machines, jobs, policy)
+        Cell(name, float(load), seed, machines)
+        for seed in reported
         for name in worlds.split(",")
-        for policy in policies.split(",")
         for load in loads.split(",")
-        for seed in range(first_seed, first_seed + seeds)
     ]
-    rows = list(measured(cells, processes))
-    click.echo(json.dumps(rows) if as_json else table(rows))
+    found = []
+    for row in rows_of(cells, reported, MODES, processes):
+        found.append(row)
+        if rows is not None:
+            with rows.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+    machine = describe_machine()
+    text = f"{table(found)}\n{measured_on(machine)}"
+    if keep:
+        RESULTS.mkdir(exist_ok=True)
+        plain = json.dumps({"machine": machine, "rows": found}, indent=1)
+        (RESULTS / "learning.json").write_text(plain + "\n", encoding="utf-8")
+        (RESULTS / "learning.txt").write_text(text + "\n", encoding="utf-8")
+    click.echo(text)
 
 
 if __name__ == "__main__":

@@ -147,6 +147,11 @@ class Simulation:
         self._next_round_s = self._first_s
         self._time_ended = False
 
+    @property
+    def world(self) -> World:
+        """The true machines, which no policy sees."""
+        return self._world
+
     def run(self) -> Run:
         """Until every job has ended, or the scheduler refuses to place what is left."""
         wake_s = _NEVER

@@ -9,13 +9,15 @@ them. Then a and b are the best linear predictors of that model (empirical Bayes
 Using Stein's Estimator and its Generalizations", JASA 70(350), 1975): one completion is enough where classes differ by
 more than their runs do, and where runs are as scattered as classes no factor moves away from 1.
 
-Events add to sums of whole numbers, so that the order of completions makes no difference; all else follows from the sums.
+Events add to sums of whole numbers, and all else follows from the sums. Old runs fade: once ``MOST_RUNS`` are counted of a
+class on a type, all of them count half. Until then the order of completions makes no difference.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -23,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flowsched.cluster.still_running import run_length
-from flowsched.support.arrays import FloatArray, IntArray
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 LEARNT_FACTORS = (1.0 / 8.0, 8.0)
 """The least and the largest factor that is learnt."""
@@ -36,9 +38,13 @@ TYPE_VARIANCE, TYPE_COUNT = 0.15**2, 4.0
 """The same of types within a class."""
 CLASS_VARIANCE, CLASS_COUNT = 0.3**2, 2.0
 """The same of classes."""
+MOST_RUNS = 64
+"""Completions of a class on a machine type that are counted before older ones count half."""
+MOST_ENTRIES = 4096
+"""Classes and types that are known; of more, those seen least recently are forgotten."""
 _MICRO, _NANO = 10**6, 10**9
-_DIGITS = 2
-"""Decimals of the logarithm of a factor, and of a spread: in steps of 1 % a round finds what an earlier one worked out."""
+_STEPS = 100
+"""Steps of the logarithm of a factor, and of a spread: of 1 %, so that a round finds what an earlier one worked out."""
 _TINY = 1e-12
 
 
@@ -52,11 +58,15 @@ class ClassRuns(NamedTuple):
     """Sum of the logarithms of run times over forecasts, in millionths."""
     nano_squares: int
     """Sum of their squares, in billionths."""
+    last: int = 0
+    """Number of its last completion, counted over all classes: those with the least are forgotten first."""
 
     @classmethod
-    def of(cls, run_class: str, machine_type: str, runs: int, log_sum: float, log_squares: float) -> ClassRuns:
+    def of(
+        cls, run_class: str, machine_type: str, runs: int, log_sum: float, log_squares: float, last: int = 0
+    ) -> ClassRuns:
         """From the numbers as they stand in files."""
-        return cls(run_class, machine_type, runs, round(log_sum * _MICRO), round(log_squares * _NANO))
+        return cls(run_class, machine_type, runs, round(log_sum * _MICRO), round(log_squares * _NANO), last)
 
     @property
     def log_sum(self) -> float:
@@ -68,11 +78,15 @@ class ClassRuns(NamedTuple):
         """Sum of their squares."""
         return self.nano_squares / _NANO
 
-    def with_end(self, done: float) -> ClassRuns:
-        """After one more completion, of a task that ran for ``done`` (above 0) times its forecast."""
+    def with_end(self, done: float, last: int) -> ClassRuns:
+        """After one more completion, number ``last``, of a task that ran for ``done`` (above 0) times its forecast."""
         micro = round(math.log(done) * _MICRO)
-        squares = self.nano_squares + round(micro * micro * _NANO / _MICRO**2)
-        return self._replace(runs=self.runs + 1, micro_logs=self.micro_logs + micro, nano_squares=squares)
+        square = round(micro * micro * _NANO / _MICRO**2)
+        runs, logs, squares = self.runs, self.micro_logs, self.nano_squares
+        if runs >= MOST_RUNS:
+            # By one divisor for all three, so that mean and variance stay.
+            runs, logs, squares = runs // 2, round(logs * (runs // 2) / runs), round(squares * (runs // 2) / runs)
+        return ClassRuns(self.run_class, self.machine_type, runs + 1, logs + micro, squares + square, last)
 
 
 class LearntRunTime(NamedTuple):
@@ -115,12 +129,24 @@ class LearntRunTimes:
 
     def with_end(self, run_class: str, machine_type: str, done: float) -> LearntRunTimes:
         """After one more completion, of a task of a class that ran for ``done`` (above 0) times its forecast."""
-        at = bisect_left(self.classes, (run_class, machine_type))
+        at, last = bisect_left(self.classes, (run_class, machine_type)), self._last + 1
         known = self.classes[at : at + 1]
         if known and known[0][:2] == (run_class, machine_type):
-            return replace(self, classes=(*self.classes[:at], known[0].with_end(done), *self.classes[at + 1 :]))
-        new = ClassRuns(run_class, machine_type, 0, 0, 0).with_end(done)
-        return replace(self, classes=(*self.classes[:at], new, *self.classes[at:]))
+            entry = known[0].with_end(done, last)
+            found = replace(self, classes=(*self.classes[:at], entry, *self.classes[at + 1 :]))
+            # All but the sums of this entry stays: completions between two rounds cost no more than that.
+            sums = self._sums.copy()
+            sums[:, at] = _sums_of(entry)
+            found.__dict__.update(_last=last, _index=self._index, _sums=sums)
+            return found
+        new = ClassRuns(run_class, machine_type, 0, 0, 0).with_end(done, last)
+        kept = self.classes
+        if len(kept) >= MOST_ENTRIES:
+            oldest = min(range(len(kept)), key=lambda row: kept[row].last)
+            kept, at = (*kept[:oldest], *kept[oldest + 1 :]), at - (oldest < at)
+        found = replace(self, classes=(*kept[:at], new, *kept[at:]))
+        found.__dict__["_last"] = last
+        return found
 
     def of(self, run_class: str, machine_type: str | None = None) -> LearntRunTime | None:
         """What is expected of a class on a machine type, or on one that is not known; None for a class without completions,
@@ -130,24 +156,30 @@ class LearntRunTimes:
 
     def shown(self, run_class: str, machine_type: str | None = None) -> LearntRunTime | None:
         """The same whether or not forecasts use it."""
-        rows = self._rows.get(run_class)
-        if rows is None:
-            return None
-        key = run_class, machine_type if machine_type in rows.types else None
-        found = self._found.get(key)
-        if found is None:
-            found = self._found[key] = self._estimate(rows, key[1])
-        return found
+        known = self._found
+        key = run_class, machine_type
+        if key not in known:
+            known[key] = self._estimate(run_class, machine_type)
+        return known[key]
 
     def factors(self, run_class: str) -> tuple[tuple[str, float], ...]:
         """The factors of a class: on types that it did not run on (""), and on each that it ran on; empty where there is
         none. Forecasts that are worked out from these can be remembered by them.
         """
-        rows = self._rows.get(run_class) if self.applied and run_class else None
+        rows = self._index.of_class.get(run_class) if self.applied and run_class else None
         if rows is None:
             return ()
-        types = (("", None), *((name, name) for name in rows.types))
-        return tuple((name, found.factor) for name, key in types if (found := self.of(run_class, key)) is not None)
+        of_entry, of_class = self._estimates
+        here = ((name, float(of_entry.factor[row])) for name, row in rows.types.items())
+        return (("", float(of_class.factor[rows.number])), *here)
+
+    def _estimate(self, run_class: str, machine_type: str | None) -> LearntRunTime | None:
+        rows = self._index.of_class.get(run_class)
+        if rows is None:
+            return None
+        row = None if machine_type is None else rows.types.get(machine_type)
+        of_entry, of_class = self._estimates
+        return of_class.row(rows.number) if row is None else of_entry.row(row)
 
     @property
     def in_use(self) -> bool:
@@ -157,56 +189,53 @@ class LearntRunTimes:
     @cached_property
     def variances(self) -> Variances:
         """The three of the model, learnt over all completions."""
-        return self._components[0]
+        runs, micro_logs, nano_squares = self._sums
+        return _variances(self._index.class_of, runs, micro_logs / _MICRO, nano_squares / _NANO)
 
     @cached_property
-    def _rows(self) -> dict[str, _ClassRows]:
-        """By class, where its entries are."""
+    def _found(self) -> dict[tuple[str, str | None], LearntRunTime | None]:
+        """What was asked for: a round asks for each running task, and they are of few classes."""
+        return {}
+
+    @cached_property
+    def _last(self) -> int:
+        """Number of the last completion."""
+        return max((entry.last for entry in self.classes), default=0)
+
+    @cached_property
+    def _index(self) -> _Index:
         found: dict[str, _ClassRows] = {}
         for row, entry in enumerate(self.classes):
             known = found.setdefault(entry.run_class, _ClassRows(len(found), {}))
             known.types[entry.machine_type] = row
-        return found
+        counts = [len(rows.types) for rows in found.values()]
+        return _Index(found, np.repeat(np.arange(len(found)), counts))
 
     @cached_property
-    def _found(self) -> dict[tuple[str, str | None], LearntRunTime]:
-        """What was asked for."""
-        return {}
+    def _sums(self) -> FloatArray:
+        """[completions, sum of logarithms in millionths, of squares in billionths; entries]"""
+        return np.array([_sums_of(entry) for entry in self.classes], np.float64).reshape(-1, 3).T
 
     @cached_property
-    def _components(self) -> tuple[Variances, FloatArray, FloatArray]:
-        """The variances; [classes] the predictors of classes, and how uncertain these are (variances)."""
-        classes = np.repeat(np.arange(len(self._rows)), [len(rows.types) for rows in self._rows.values()])
-        runs, logs, squares = self._sums
-        variances = _variances(classes, runs, logs, squares)
+    def _estimates(self) -> tuple[_Estimates, _Estimates]:
+        """Of each entry, and of each class on types that it did not run on."""
+        class_of, variances = self._index.class_of, self.variances
+        count = len(self._index.of_class)
+        runs, micro_logs, _ = self._sums
+        means = micro_logs / (_MICRO * runs)
         precision = 1.0 / (variances.type + variances.run / runs)
-        count = len(self._rows)
-        total = 1.0 / variances.run_class + np.bincount(classes, precision, count)
-        predictors = np.bincount(classes, precision * logs / runs, count) / total
-        return variances, predictors.astype(np.float64), (1.0 / total).astype(np.float64)
-
-    @cached_property
-    def _sums(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """[entries] completions, sums of logarithms, and of squares."""
-        numbers = np.array([entry[2:] for entry in self.classes], np.float64).reshape(-1, 3).T
-        return numbers[0], numbers[1] / _MICRO, numbers[2] / _NANO
-
-    def _estimate(self, rows: _ClassRows, machine_type: str | None) -> LearntRunTime:
-        variances, predictors, uncertainties = self._components
-        runs, logs, _ = self._sums
-        log, variance = float(predictors[rows.number]), float(uncertainties[rows.number])
-        whole = sum(int(runs[row]) for row in rows.types.values())
-        if machine_type is None:
-            count, variance = whole, variance + variances.type
-        else:
-            row = rows.types[machine_type]
-            count = int(runs[row])
-            shrunk = variances.type / (variances.type + variances.run / count)
-            log += shrunk * (float(logs[row]) / count - log)
-            variance = variances.type * (1.0 - shrunk) + (1.0 - shrunk) ** 2 * variance
-        least, most = EARLY_FACTORS if whole < FEW_RUNS else LEARNT_FACTORS
-        factor = min(most, max(least, math.exp(round(log, _DIGITS))))
-        return LearntRunTime(factor, round(math.sqrt(variance + variances.run), _DIGITS), count)
+        total = 1.0 / variances.run_class + np.bincount(class_of, precision, count)
+        class_log: FloatArray = (np.bincount(class_of, precision * means, count) / total).astype(np.float64)
+        uncertainty: FloatArray = (1.0 / total).astype(np.float64)
+        class_runs: FloatArray = np.bincount(class_of, runs, count).astype(np.float64)
+        shrunk = variances.type * precision
+        log = class_log[class_of] + shrunk * (means - class_log[class_of])
+        variance = variances.type * (1.0 - shrunk) + (1.0 - shrunk) ** 2 * uncertainty[class_of]
+        few = class_runs < FEW_RUNS
+        return (
+            _estimated(log, variance + variances.run, runs, few[class_of]),
+            _estimated(class_log, uncertainty + variances.type + variances.run, class_runs, few),
+        )
 
 
 NOTHING_LEARNT = LearntRunTimes()
@@ -220,6 +249,43 @@ class _ClassRows(NamedTuple):
     """Of the class, counted from 0."""
     types: dict[str, int]
     """Rows by machine type."""
+
+
+class _Index(NamedTuple):
+    """Where entries are; it stays while none comes or goes."""
+
+    of_class: Mapping[str, _ClassRows]
+    class_of: IntArray
+    """[entries] numbers of their classes."""
+
+
+class _Estimates(NamedTuple):
+    """What is expected of the next runs, [entries or classes] each."""
+
+    factor: FloatArray
+    spread: FloatArray
+    runs: FloatArray
+
+    def row(self, at: int) -> LearntRunTime:
+        """One of them."""
+        return LearntRunTime(float(self.factor[at]), float(self.spread[at]), int(self.runs[at]))
+
+
+def _sums_of(entry: ClassRuns) -> tuple[int, int, int]:
+    return entry.runs, entry.micro_logs, entry.nano_squares
+
+
+_FARTHEST = math.ceil(_STEPS * math.log(LEARNT_FACTORS[1]))
+_FACTORS = np.array([math.exp(step / _STEPS) for step in range(-_FARTHEST, _FARTHEST + 1)])
+"""By step. Not by numpy's exp, whose last bit depends on the processor, and a run on the last bit."""
+
+
+def _estimated(log: FloatArray, variance: FloatArray, runs: FloatArray, few: BoolArray) -> _Estimates:
+    """Rounded and within bounds; ``few``: of classes with few completions."""
+    step = np.clip(np.rint(_STEPS * log), -_FARTHEST, _FARTHEST).astype(np.int64)
+    least, most = (np.where(few, early, later) for early, later in zip(EARLY_FACTORS, LEARNT_FACTORS, strict=True))
+    factor = np.clip(_FACTORS[step + _FARTHEST], least, most)
+    return _Estimates(factor, np.rint(_STEPS * np.sqrt(variance)) / _STEPS, runs)
 
 
 def _variances(classes: IntArray, runs: FloatArray, logs: FloatArray, squares: FloatArray) -> Variances:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from flowsched.cluster.change_log import ChangeLog, LogMark
-from flowsched.cluster.snapshot import Machine, Running, Snapshot
+from flowsched.cluster.snapshot import Machine, Running, Snapshot, Task
+from flowsched.cluster.still_running import class_run_lengths
 from flowsched.gpu.devices import DevicesNow
 from flowsched.support.arrays import FloatArray, IntArray
 from flowsched.support.late_sequence import LateSequence
@@ -30,6 +31,8 @@ class RunningColumns(NamedTuple):
     """Position in the snapshot's machines."""
     profile: IntArray
     """Position in the catalogue's jobs."""
+    run_class: IntArray
+    """Position in :func:`class_names`."""
     progress: FloatArray
     width_milli: FloatArray
     memory_mib: FloatArray
@@ -41,6 +44,8 @@ class RunningColumns(NamedTuple):
     endless: FloatArray
     """1 for a long-running task, else 0."""
     priority: FloatArray
+    factor: FloatArray
+    """The task's work as it was forecast at its start, relative to its profile's."""
 
 
 def columns_of(snapshot: Snapshot) -> RunningColumns:
@@ -50,23 +55,52 @@ def columns_of(snapshot: Snapshot) -> RunningColumns:
         return running.columns
     machine = {m.name: i for i, m in enumerate(snapshot.machines)}
     profile = {name: i for i, name in enumerate(snapshot.catalogue.jobs)}
-    rows = [(machine[r.machine], profile[r.task.profile], r.progress, *r.numbers) for r in running]
+    classes = {name: i for i, name in enumerate(class_names(snapshot))}
+    rows = [
+        (machine[r.machine], profile[r.task.profile], classes[_class_of(r.task)], r.progress, *r.numbers)
+        for r in running
+    ]
     table = np.array(rows, np.float64).reshape(len(rows), len(RunningColumns._fields))
     return _columns(np.ascontiguousarray(table.T))
 
 
-def lengths(snapshot: Snapshot, columns: RunningColumns) -> FloatArray:
-    """[tasks] estimated over forecast run time of each, given that it still runs; 1 where it has no end."""
+def class_names(snapshot: Snapshot) -> Sequence[str]:
+    """By position, the classes of tasks that run; the first is that of a task without one, or without an end."""
+    running = snapshot.running
+    if isinstance(running, RunningTasks) and running.belong_to(snapshot):
+        return running.class_names
+    return ["", *sorted({r.task.run_class for r in running if r.task.run_class and not r.task.endless})]
+
+
+def lengths(snapshot: Snapshot, columns: RunningColumns, type_of: IntArray, types: Sequence[str]) -> FloatArray:
+    """[tasks] estimated over forecast run time of each, given that it still runs; 1 where it has no end.
+
+    ``type_of`` [tasks]: position of its machine's type in ``types``.
+    """
+    found = np.ones(len(columns.progress))
+    if snapshot.run_time_errors is not None:
+        errors = np.array([profile.error for profile in snapshot.catalogue.jobs.values()])
+        found = snapshot.run_time_errors.lengths(columns.progress, errors[columns.profile])
     if snapshot.learnt_run_times.in_use:
-        rows = zip(in_columns(snapshot), columns.progress.tolist(), columns.machine.tolist(), strict=True)
-        return np.array(
-            [snapshot.length(r.task, done, snapshot.machines[at].type, r.factor) for r, done, at in rows], np.float64
-        )
-    if snapshot.run_time_errors is None:
-        return np.ones(len(columns.progress))
-    errors = np.array([profile.error for profile in snapshot.catalogue.jobs.values()])
-    found = snapshot.run_time_errors.lengths(columns.progress, errors[columns.profile])
+        _put_learnt_lengths(found, snapshot, columns, type_of, types)
     return np.where(columns.endless > 0.0, 1.0, found)
+
+
+def _put_learnt_lengths(
+    found: FloatArray, snapshot: Snapshot, columns: RunningColumns, type_of: IntArray, types: Sequence[str]
+) -> None:
+    """Into ``found`` [tasks] those of classes with completions."""
+    names = class_names(snapshot)
+    kinds, kind_of = np.unique(columns.run_class * len(types) + type_of, return_inverse=True)
+    learnt = [snapshot.learnt_run_times.of(names[k // len(types)], types[k % len(types)]) for k in kinds.tolist()]
+    rows = np.array([(0.0, 0.0, 0.0) if each is None else each for each in learnt]).reshape(-1, 3)[kind_of]
+    known = np.flatnonzero(rows[:, 0])
+    factors, spreads, runs = rows[known].T
+    forecast = columns.factor[known]
+    done = columns.progress[known] * forecast / factors
+    lengths_of = np.empty(len(known))
+    class_run_lengths(done, spreads, runs, lengths_of)
+    found[known] = factors * lengths_of / forecast
 
 
 def in_columns(snapshot: Snapshot) -> Sequence[Running]:
@@ -145,6 +179,8 @@ class RunningTasks(LateSequence[Running]):
     _catalogue: Catalogue
     devices_now: Mapping[str, DevicesNow]
     """By machine, of those with GPUs."""
+    class_names: Sequence[str]
+    """Names of classes by their position in the columns; more may follow."""
     mark: LogMark[Running]
     """All that came and went until then."""
 
@@ -185,6 +221,9 @@ class RunningTable:
         """Nothing runs."""
         self._catalogue = catalogue
         self._profile = {name: i for i, name in enumerate(catalogue.jobs)}
+        self._class = {"": 0}
+        self._class_names = [""]
+        """The same in their order. Classes are added only, so that snapshots can share it."""
         self._entries = PagedColumns(np.array(None, np.object_))
         """[rows] the tasks; None in rows that are free."""
         self._table = PagedColumns(np.zeros(len(RunningColumns._fields)))
@@ -207,7 +246,13 @@ class RunningTable:
             for columns in (self._entries, self._table, self._came):
                 columns.widen()
         self._entries.put(row, running)
-        self._table.put(row, (machine, self._profile[running.task.profile], 0.0, *running.numbers))
+        run_class = _class_of(running.task)
+        if run_class not in self._class:
+            self._class[run_class] = len(self._class)
+            self._class_names.append(run_class)
+        self._table.put(
+            row, (machine, self._profile[running.task.profile], self._class[run_class], 0.0, *running.numbers)
+        )
         self._came.put(row, self._count)
         self._on[running.machine] = (*self._on.get(running.machine, ()), row)
         self._count += 1
@@ -243,7 +288,9 @@ class RunningTable:
         if self._shown is None:
             columns = self._entries.look(), self._table.look(), self._came.look()
             self._shown = _Rows(*columns, self._on, self._there)
-        return RunningTasks(self._shown, progress, machines, self._catalogue, devices_now, self._log.mark())
+        return RunningTasks(
+            self._shown, progress, machines, self._catalogue, devices_now, self._class_names, self._log.mark()
+        )
 
     def _part(self) -> None:
         """Leave what snapshots show to them."""
@@ -253,5 +300,10 @@ class RunningTable:
 
 
 def _columns(table: FloatArray) -> RunningColumns:
-    machine, profile, *others = table
-    return RunningColumns(machine.astype(np.int64), profile.astype(np.int64), *others)
+    machine, profile, run_class, *others = table
+    return RunningColumns(*(column.astype(np.int64) for column in (machine, profile, run_class)), *others)
+
+
+def _class_of(task: Task) -> str:
+    """The class by which a running task is forecast."""
+    return "" if task.endless else task.run_class

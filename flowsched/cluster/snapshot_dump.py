@@ -251,6 +251,7 @@ def _dump_learnt(learnt: LearntRunTimes) -> dict[str, Any]:
             "runs": entry.runs,
             "log_sum": entry.log_sum,
             "log_squares": entry.log_squares,
+            "last": entry.last,
         }
         for entry in learnt.classes
     ]
@@ -259,7 +260,8 @@ def _dump_learnt(learnt: LearntRunTimes) -> dict[str, Any]:
 
 def _read_learnt(plain: Mapping[str, Any]) -> LearntRunTimes:
     entries = (
-        ClassRuns.of(e["class"], e["machine_type"], e["runs"], e["log_sum"], e["log_squares"]) for e in plain["classes"]
+        ClassRuns.of(e["class"], e["machine_type"], e["runs"], e["log_sum"], e["log_squares"], e["last"])
+        for e in plain["classes"]
     )
     return LearntRunTimes(tuple(entries), plain.get("applied", True))
 

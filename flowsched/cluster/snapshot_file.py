@@ -204,6 +204,7 @@ class ClassRunsForm(Form):
     runs: PositiveInt
     log_sum: Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
     log_squares: NotNegative
+    last: Count = 0
 
 
 class LearntRunTimesForm(Form):
@@ -365,7 +366,7 @@ def _learnt(problems: Problems, document: Document, form: LearntRunTimesForm) ->
         if key in entries:
             message = f"class {entry.run_class} on {entry.machine_type} stands twice"
             problems.add(document.problem(("learnt_run_times", "classes", index), message, "leave one of them out"))
-        entries[key] = ClassRuns.of(*key, entry.runs, entry.log_sum, entry.log_squares)
+        entries[key] = ClassRuns.of(*key, entry.runs, entry.log_sum, entry.log_squares, entry.last)
     return LearntRunTimes(tuple(entries[key] for key in sorted(entries)), form.applied)
 
 

@@ -91,6 +91,13 @@ def run_length(done: float, error: float, ends: float, log_squares: float) -> fl
 
 
 @compiled
+def class_run_lengths(done: Floats, spreads: Floats, runs: Floats, lengths: Floats) -> None:
+    """Into ``lengths`` [jobs] the same of jobs whose classes have a spread of their own, learnt from so many runs."""
+    for i in range(len(done)):
+        lengths[i] = run_length(done[i], spreads[i], runs[i], runs[i] * spreads[i] * spreads[i])
+
+
+@compiled
 def run_lengths(done: Floats, errors: Floats, ends: float, log_squares: float, lengths: Floats) -> None:
     """Into ``lengths`` [jobs] the same of each."""
     for i in range(len(done)):

@@ -261,6 +261,7 @@ class RecordedClassRuns(_OfRunClass):
     runs: Count
     log_sum: Number
     log_squares: Number
+    last: Count
 
 
 class RecordedLearntRunTimes(TypedDict):

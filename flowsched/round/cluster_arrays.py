@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.running_tasks import RunningColumns, columns_of, in_columns, lengths
+from flowsched.cluster.running_tasks import RunningColumns, class_names, columns_of, in_columns, lengths
 from flowsched.cluster.settings import WORTH, Settings
 from flowsched.cluster.snapshot import MILLI, Snapshot, Task
 from flowsched.gpu.devices import TaskGpus, suits
@@ -178,12 +178,27 @@ class ClusterArrays:
 
     def factors(self, task: Task) -> FloatArray:
         """[shapes] how many times its forecast a task is expected to run on each of ``places``; 1: nothing is learnt."""
-        known = "" if task.endless else task.run_class
-        found = self._factors.get(known)
+        return self._factors_of("" if task.endless else task.run_class)
+
+    def _factors_of(self, run_class: str) -> FloatArray:
+        found = self._factors.get(run_class)
         if found is None:
-            learnt = [self.snapshot.learnt_run_times.of(known, place.host.machine_type) for place in self.places]
-            found = self._factors[known] = np.array([1.0 if each is None else each.factor for each in learnt])
+            learnt = [self.snapshot.learnt_run_times.of(run_class, place.host.machine_type) for place in self.places]
+            found = self._factors[run_class] = np.array([1.0 if each is None else each.factor for each in learnt])
         return found
+
+    def _best_alone_s(self, running: RunningColumns) -> FloatArray:
+        """[running tasks] the same as :meth:`best_alone_s` of each."""
+        alone_s = self.profiles.alone_s
+        best_s: FloatArray = alone_s.min(axis=1, initial=np.inf)[running.profile]
+        if not self.snapshot.learnt_run_times.in_use:
+            return best_s
+        names = class_names(self.snapshot)
+        kinds, kind_of = np.unique(running.run_class * len(alone_s) + running.profile, return_inverse=True)
+        classes, jobs = np.divmod(kinds, len(alone_s))
+        factors = np.array([self._factors_of(names[c]) for c in classes.tolist()]).reshape(len(kinds), len(self.places))
+        of_kind: FloatArray = (alone_s[jobs] * factors).min(axis=1, initial=np.inf)
+        return of_kind[kind_of]
 
     def best_alone_s(self, task: Task) -> float:
         """Seconds that a task takes alone where it is fastest, at scale 1."""
@@ -242,11 +257,10 @@ class ClusterArrays:
         width, memory, scale, weight = running.width_milli, running.memory_mib, running.scale, running.weight
         goal_s, waited_s = running.goal_s, np.round(now - running.submit_s, 6)
         # What a task has left follows from its estimated length, its goal and importance from its forecast one.
-        length = lengths(self.snapshot, running)
-        forecast = scale
-        if self.snapshot.learnt_run_times.in_use:
-            forecast = scale * np.array([r.factor for r in in_columns(self.snapshot)], np.float64)
-        left, length_scale = np.where(running.endless > 0.0, 1.0, 1.0 - running.progress / length), length * forecast
+        types = [place.host.machine_type for place in self.places]
+        length = lengths(self.snapshot, running, self.shape[self._at], types)
+        left = np.where(running.endless > 0.0, 1.0, 1.0 - running.progress / length)
+        length_scale = length * scale * running.factor
         self._milli, self._memory_mib = width.astype(np.int64), memory.astype(np.int64)
         self._task_units = self._running_units()
         self._priority: IntArray = running.priority.astype(np.int64)
@@ -263,10 +277,7 @@ class ClusterArrays:
         parallel_demand = profiles.demand(job, shape, parallel, left_s - serial_s)
         left_s = np.where(endless, np.inf, left_s * length_scale)
         serial_s = np.where(endless, 0.0, serial_s * length_scale)
-        best_s = profiles.alone_s.min(axis=1, initial=np.inf)[job]
-        if self.snapshot.learnt_run_times.in_use:
-            best_s = np.array([self.best_alone_s(r.task) for r in in_columns(self.snapshot)], np.float64)
-        best_s = np.where(endless, REFERENCE_RUN_S, best_s * scale)
+        best_s = np.where(endless, REFERENCE_RUN_S, self._best_alone_s(running) * scale)
         goal_s = np.where(goal_s >= 0.0, goal_s, settings.goal_factor * best_s)
         plain = profiles.plain[job]
         exempt = plain & self.snapshot.waits_plain

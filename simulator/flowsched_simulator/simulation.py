@@ -36,7 +36,7 @@ from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.submissions import Submissions
 from flowsched_simulator.truth import Error, true_world
 from flowsched_simulator.workload import drawn_workload
-from flowsched_simulator.world import ErrorOf
+from flowsched_simulator.world import ErrorOf, World
 
 IDLE_ROUND_S = 10.0
 """Period of rounds while tasks wait and nothing else is going to happen."""

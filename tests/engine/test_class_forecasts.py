@@ -24,10 +24,11 @@ from builders import (
     snapshot,
     task,
 )
+from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.compaction import compact
 from flowsched.cluster.learnt_run_times import LearntRunTimes
 from flowsched.cluster.run_time_errors import RunTimeErrors
-from flowsched.cluster.running_tasks import columns_of, lengths
+from flowsched.cluster.running_tasks import class_names, columns_of, lengths
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot, Task
 from flowsched.planner.problem import problem_of
@@ -111,11 +112,53 @@ def test_what_runs_is_conditioned_on_its_class_and_keeps_the_goal_of_that(
 
     assert forecasts.best_left_s(0, 0) == pytest.approx(ALONE_S * factor)
     assert forecasts.residents_alone_s(0)[0] == pytest.approx(ALONE_S * (length - progress), abs=1e-6)
-    assert lengths(now, columns_of(now)).tolist() == pytest.approx([length / forecast])
+    assert lengths(now, columns_of(now), np.array([0]), ["small"]).tolist() == pytest.approx([length / forecast])
     rough = ClusterArrays(now, hosts, Settings())
     assert rough.running[0, 0, 0] == pytest.approx(ALONE_S * (length - progress), abs=1e-6)
     assert length >= progress and (progress > 1.0 or length == pytest.approx(factor, rel=0.01))
     assert goals.running[0][0][1:] == (goals.tau[0], goals.weight[0])
+
+
+RUNS = st.tuples(
+    st.sampled_from(["", "night", "day"]),
+    st.sampled_from(["m1", "m2"]),
+    any_of(0.0, 0.4, 1.1, 3.0),
+    any_of(1.0, 1.6, 0.7),
+    st.booleans(),
+)
+
+
+@given(st.lists(RUNS, min_size=1, max_size=6), st.booleans(), st.booleans())
+def test_lengths_of_all_that_runs_are_those_of_each(
+    drawn: list[tuple[str, str, float, float, bool]], errors: bool, applied: bool
+) -> None:
+    """Also where classes and machine types are numbers of a table that a cluster's state keeps."""
+    cluster = (machine("m1", SMALL), machine("m2", LARGE))
+    known = replace(learnt("night", small=1.6, large=0.8), applied=applied)
+    runs = [
+        running(
+            task(f"r{k}", run_class=run_class, endless=endless, cores=0.25),
+            name,
+            (0,),
+            progress=done,
+            factor=factor,
+            width_milli=250,
+        )
+        for k, (run_class, name, done, factor, endless) in enumerate(drawn)
+    ]
+    now = snapshot([], cluster, running=runs, learnt_run_times=known)
+    now = replace(now, run_time_errors=RunTimeErrors.of(9, 2.0) if errors else None)
+    types = {"m1": "small", "m2": "large"}
+    for seen in (now, ClusterState.of(now).snapshot(now.now_s)):
+        columns = columns_of(seen)
+        type_of = np.array([("small", "large").index(seen.machines[at].type) for at in columns.machine.tolist()])
+        found = lengths(seen, columns, type_of, ("small", "large")).tolist()
+        one_by_one = [seen.length(r.task, r.progress, types[r.machine], r.factor) for r in seen.running]
+        assert found == pytest.approx(one_by_one, rel=1e-12)
+        assert [class_names(seen)[k] for k in columns.run_class.tolist()] == [
+            "" if r.task.endless else r.task.run_class for r in seen.running
+        ]
+        assert columns.factor.tolist() == [r.factor for r in seen.running]
 
 
 def test_a_task_goes_where_its_class_was_quicker() -> None:

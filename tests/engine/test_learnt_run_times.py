@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowsched.cluster import learnt_run_times
 from flowsched.cluster.learnt_run_times import (
     EARLY_FACTORS,
     FEW_RUNS,
     LEARNT_FACTORS,
+    MOST_RUNS,
     ClassRuns,
     LearntRunTime,
     LearntRunTimes,
@@ -42,7 +44,7 @@ def test_the_order_of_completions_decides_nothing(ends: list[tuple[str, str, flo
     known = after(ends)
     shuffled = after(order.sample(ends, len(ends)))
 
-    assert shuffled == known
+    assert [entry._replace(last=0) for entry in shuffled.classes] == [entry._replace(last=0) for entry in known.classes]
     assert [shuffled.of(*place) for place in PLACES] == [known.of(*place) for place in PLACES]
     assert [shuffled.factors(name) for name in NAMES] == [known.factors(name) for name in NAMES]
 
@@ -51,8 +53,38 @@ def test_the_order_of_completions_decides_nothing(ends: list[tuple[str, str, flo
 def test_what_stands_in_a_file_is_what_was_known(ends: list[tuple[str, str, float]]) -> None:
     known = after(ends)
 
-    numbers = [(e.run_class, e.machine_type, e.runs, e.log_sum, e.log_squares) for e in known.classes]
-    assert LearntRunTimes(tuple(ClassRuns.of(*each) for each in numbers)) == known
+    numbers = [(e.run_class, e.machine_type, e.runs, e.log_sum, e.log_squares, e.last) for e in known.classes]
+    loaded = LearntRunTimes(tuple(ClassRuns.of(*each) for each in numbers))
+    assert loaded == known
+    # What was kept from one completion to the next is what follows from the sums.
+    assert [loaded.of(*place) for place in PLACES] == [known.of(*place) for place in PLACES]
+    assert loaded.with_end("b", "large", 1.5) == known.with_end("b", "large", 1.5)
+
+
+def test_old_runs_fade_and_the_spread_stays() -> None:
+    known = LearntRunTimes()
+    for done in (1.4, 1.6) * 150:
+        known = known.with_end("a", "small", done)
+    (entry,) = known.classes
+    assert MOST_RUNS // 2 < entry.runs <= MOST_RUNS + 1 and entry.last == 300
+    mean = entry.log_sum / entry.runs
+    assert mean == pytest.approx(math.log(math.sqrt(1.4 * 1.6)), abs=2e-3)
+    assert math.sqrt(entry.log_squares / entry.runs - mean**2) == pytest.approx(math.log(1.6 / 1.4) / 2, rel=0.02)
+
+    steps = 0
+    while learnt(known, "a", "small").factor > 0.8:
+        known, steps = known.with_end("a", "small", 0.75), steps + 1
+    assert steps < 5 * MOST_RUNS
+
+
+def test_of_too_many_classes_those_seen_least_recently_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learnt_run_times, "MOST_ENTRIES", 3)
+    known = after([("a", "small", 2.0), ("b", "small", 2.0), ("c", "small", 2.0), ("a", "small", 2.0)])
+    before = known.with_end("aa", "small", 1.5)
+    assert [e.run_class for e in before.classes] == ["a", "aa", "c"] and before.of("b") is None
+    later = before.with_end("d", "small", 1.0).with_end("e", "small", 1.0)
+    assert [e.run_class for e in later.classes] == ["aa", "d", "e"] and [e.last for e in later.classes] == [5, 6, 7]
+    assert LearntRunTimes(later.classes).of("aa") == later.of("aa")
 
 
 @given(ENDS)

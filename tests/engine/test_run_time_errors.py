@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -133,14 +134,14 @@ def test_forecasts_take_what_is_left_and_goals_what_was_forecast(progress: float
 
     assert forecasts.residents_alone_s(0)[0] == pytest.approx(2.0 * ALONE_S * (length - progress), abs=1e-6)
     assert Goals(forecasts, Settings()).running == Goals(before, Settings()).running
-    assert lengths(now, columns_of(now)).tolist() == pytest.approx([length])
+    assert lengths(now, columns_of(now), np.array([0]), ["small"]).tolist() == pytest.approx([length])
 
 
 def test_an_endless_task_has_no_forecast_to_be_beyond() -> None:
     now = one_running(30.0, RunTimeErrors(), endless=True)
 
     assert now.estimate(now.running[0].task, 30.0).scale == 2.0
-    assert lengths(now, columns_of(now)).tolist() == [1.0]
+    assert lengths(now, columns_of(now), np.array([0]), ["small"]).tolist() == [1.0]
 
 
 def test_kept_work_is_conditioned_while_it_waits_as_while_it_ran() -> None:

@@ -2,10 +2,10 @@
 
 The jobs are those of `benchmarks.engine` at 60 machines, ten copies of each of 40 kinds, and a kind is a class. *none*
 learns nothing, and takes a task that should have ended by its forecast to have 5 % of its work left, round after round;
-*learning* is what `simulate` does; *oracle* knows true run times where they follow from class and machine type, and what is
-left of everything that runs. *closed* is log(none / learning) / log(none / oracle), over the runs in which the oracle wins
-more than 5 %. The best greedy rule with its variant is the one with the fewest SLO violations, then the least mean
-completion, on workloads of other seeds; rules that use run times are told what was learnt.
+*learning* is what `simulate` does; *oracle* knows true factors on run times where they follow from class and machine type,
+and of all that runs the true factor and the true progress. *closed* is log(none / learning) / log(none / oracle), over the
+runs in which the oracle wins more than 5 %. The best greedy rule with its variant is the one with the fewest SLO violations,
+then the least mean completion, on workloads of other seeds; rules that use run times are told what was learnt.
 
     python -m benchmarks.learning
     python -m benchmarks.learning --worlds kind-0.8 --machines 12 --seeds 3 --no-keep
@@ -35,7 +35,7 @@ from benchmarks.policies import ENGINE, interval
 from flowsched.cluster.decision import Decisions, Scheduler
 from flowsched.cluster.learnt_run_times import LearntRunTime, LearntRunTimes
 from flowsched.cluster.run_time_errors import RunTimeErrors
-from flowsched.cluster.snapshot import Snapshot
+from flowsched.cluster.snapshot import MILLI, Running, Snapshot, Task
 from flowsched.support.arrays import FloatArray
 from flowsched_models.document import parse_document
 from flowsched_models.neutral import NEUTRAL
@@ -48,8 +48,7 @@ from flowsched_simulator.policies import schedulers
 from flowsched_simulator.scenario import Objective, Scenario, Stragglers
 from flowsched_simulator.scenario_file import read_scenario
 from flowsched_simulator.simulation import Simulation
-from flowsched_simulator.truth import true_catalogue
-from flowsched_simulator.world import ErrorOf, ModelError, World
+from flowsched_simulator.world import ErrorOf, World
 
 RESULTS = Path(__file__).parent / "results"
 RULES = ("best-fit", "lpt", "kube-default")
@@ -173,9 +172,9 @@ class _TrueFactors(LearntRunTimes):
 class Told:
     """A scheduler that is shown other estimates than the cluster's state has: what a mode knows of the truth."""
 
-    def __init__(self, scheduler: Scheduler, mode: str, factors: LearntRunTimes | None = None) -> None:
-        self.name, self._scheduler, self._mode, self._factors = scheduler.name, scheduler, mode, factors
-        self.world: World | None = None
+    def __init__(self, scheduler: Scheduler, mode: str) -> None:
+        self.name, self._scheduler, self._mode = scheduler.name, scheduler, mode
+        self.truth: TrueRunTimes | None = None
         self.cpu_s = 0.0
 
     def decide(self, snapshot: Snapshot) -> Decisions:
@@ -183,51 +182,51 @@ class Told:
         if self._mode == "none":
             snapshot = replace(snapshot, run_time_errors=_FivePercentLeft())
         elif self._mode == "oracle":
-            snapshot = self._as_it_is(snapshot)
+            assert self.truth is not None
+            running = tuple(self.truth.now(r, snapshot.now_s) for r in snapshot.running)
+            known = self.truth.before
+            snapshot = replace(snapshot, running=running, run_time_errors=_NothingLonger(), learnt_run_times=known)
         began = time.process_time()
         decisions = self._scheduler.decide(snapshot)
         self.cpu_s += time.process_time() - began
         return decisions
 
-    def _as_it_is(self, snapshot: Snapshot) -> Snapshot:
-        assert self.world is not None and self._factors is not None
-        running = []
-        for r in snapshot.running:
-            factor, done = self.world.truth(r.task.name, r.machine, snapshot.now_s)
-            running.append(replace(r, factor=factor, progress=min(done, 1.0)))
-        return replace(
-            snapshot, running=tuple(running), run_time_errors=_NothingLonger(), learnt_run_times=self._factors
-        )
 
+class TrueRunTimes:
+    """True run times over what the profile that is told forecasts of them, as far as an oracle knows them."""
 
-def told_truth(scenario: Scenario, seed: int) -> Scenario:
-    """The scenario whose policies are told what profiles jobs have, and how sensitive these are."""
-    if not scenario.true_profiles:
-        return replace(scenario, catalogue=true_catalogue(scenario, seed), sensitivity_error=0.0)
-    factors = scenario.run_time_factors
-    tasks = [
-        replace(t, profile=scenario.true_profiles[t.name], scale=t.scale * factors[t.name]) for t in scenario.tasks
-    ]
-    return replace(scenario, tasks=tuple(tasks), true_profiles={}, run_time_factors={})
+    def __init__(self, cell: Cell, scenario: Scenario, world: World) -> None:
+        self._world, self._scenario = world, scenario
+        self._hosts = {m.type: HostFactory(scenario.catalogue).host(m.type, ()) for m in scenario.machines}
+        found = {}
+        truth = WORLDS[cell.world]
+        if truth.neutral or truth.of.startswith("class"):
+            first = {task.run_class: task for task in scenario.tasks}
+            machines = {machine.type: machine for machine in scenario.machines}
+            for run_class, task in first.items():
+                for kind, machine in machines.items():
+                    cores = tuple(range(min(machine.vcpus, task.request_milli // MILLI)))
+                    found[run_class, kind] = world.error_factor(task.name, machine.name) * self._profiles(
+                        task, kind, cores
+                    )
+        self.before = _TrueFactors(found)
+        """What is known before a task runs: what follows from its class and the machine's type."""
 
+    def now(self, running: Running, now_s: float) -> Running:
+        """A running task with its true factor, and the share of its work that is done."""
+        name = running.machine
+        kind = next(m.type for m in self._scenario.machines if m.name == name)
+        factor = self._world.error_factor(running.task.name, name) * self._profiles(running.task, kind, running.cores)
+        return replace(running, factor=factor, progress=min(1.0, self._world.progress(running.task.name, name, now_s)))
 
-def true_factors(cell: Cell, scenario: Scenario) -> LearntRunTimes:
-    """What an oracle knows before a task runs."""
-    truth = WORLDS[cell.world]
-    if not truth.of.startswith("class"):
-        return _TrueFactors({})
-    first = {task.run_class: task.name for task in scenario.tasks}
-    machines = {machine.type: machine.name for machine in scenario.machines}
-    error = ModelError(
-        truth.sigma,
-        cell.seed,
-        truth.of,
-        {task.name: task.run_class for task in scenario.tasks},
-        {machine.name: machine.type for machine in scenario.machines},
-    )
-    return _TrueFactors(
-        {(c, kind): error.factor(task, name) for c, task in first.items() for kind, name in machines.items()}
-    )
+    def _profiles(self, task: Task, kind: str, cores: tuple[int, ...]) -> float:
+        """Run time alone by the true profile over that by the one that is told."""
+        true, told = self._scenario.true_profiles.get(task.name, task.profile), task.profile
+        host, jobs = self._hosts[kind], self._scenario.catalogue.jobs
+        if true == told:
+            return 1.0
+        threads = task.threads_on(len(cores), jobs[told])
+        return host.alone_s(true, threads, cores) / host.alone_s(told, threads, cores)
 
 
 def options_of(cell: Cell, seed: int, learning: bool) -> Options:
@@ -239,15 +238,11 @@ def options_of(cell: Cell, seed: int, learning: bool) -> Options:
 def run_of(cell: Cell, mode: str) -> dict[str, Any]:
     """What `flow` reaches in a mode, and the CPU time of its rounds and of the whole run."""
     scenario = scenario_of(cell)
-    factors = None
-    if mode == "oracle":
-        scenario = told_truth(scenario, cell.seed)
-        factors = true_factors(cell, scenario)
     hosts = HostFactory(scenario.catalogue)
     ((_, scheduler),) = list(schedulers("flow", scenario, cell.seed, ENGINE, hosts))
-    told = Told(scheduler, mode, factors)
+    told = Told(scheduler, mode)
     simulation = Simulation(scenario, told, options_of(cell, cell.seed, mode == "learning"), hosts=hosts)
-    told.world = simulation.world
+    told.truth = TrueRunTimes(cell, scenario, simulation.world)
     began = time.process_time()
     run = simulation.run()
     return {

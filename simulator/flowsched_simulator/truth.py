@@ -58,7 +58,7 @@ class Draws:
         # Services of one profile have errors of their own, so each has a profile of its own.
         own = {_own(s): self._services[s.name][draw] for s in scenario.services}
         services = tuple(replace(s, profile=_own(s)) for s in scenario.services)
-        catalogue = true_catalogue(scenario, self._seed)
+        catalogue = _true_catalogue(scenario, self._seed)
         hosts = HostFactory(replace(catalogue, services={**catalogue.services, **own}))
         error = _with_stragglers(scenario, self.error(draw), self._seed)
         return World(scenario.machines, services, hosts, error, scenario.true_profiles)
@@ -93,7 +93,7 @@ def true_world(
         error = ModelError(error, seed, error_of, classes, types)
     error = _with_stragglers(scenario, EstimatedRunTimes(scenario.run_time_factors, error), seed)
     if scenario.sensitivity_error:
-        hosts = HostFactory(true_catalogue(scenario, seed))
+        hosts = HostFactory(_true_catalogue(scenario, seed))
     return World(scenario.machines, scenario.services, hosts, error, scenario.true_profiles)
 
 
@@ -115,7 +115,7 @@ def _with_stragglers(scenario: Scenario, error: RunTimeError, seed: int) -> RunT
     return error if scenario.stragglers is None else _Straggling(error, scenario.stragglers, seed)
 
 
-def true_catalogue(scenario: Scenario, seed: int) -> Catalogue:
+def _true_catalogue(scenario: Scenario, seed: int) -> Catalogue:
     """The profiles as they are in truth: of jobs that are sensitive to their neighbours otherwise than policies are told."""
     sigma, jobs = scenario.sensitivity_error, scenario.catalogue.jobs
     if not sigma:

@@ -234,10 +234,14 @@ class World:
         speed = self._hosts[machine].catalogue.speed(profile.name, self._hosts[machine].machine_type)
         return profile.work_s * task.scale / speed * self._error.factor(task.name, machine)
 
-    def truth(self, task: str, machine: str, now_s: float) -> tuple[float, float]:
-        """How many times as long as policies are told a running task takes, and the share of its work that is done."""
+    def error_factor(self, task: str, machine: str) -> float:
+        """True run time of a task on a machine, relative to what the models say of its true profile."""
+        return self._error.factor(task, machine)
+
+    def progress(self, task: str, machine: str, now_s: float) -> float:
+        """The share of a running task's work that is done."""
         self._catch_up(machine, now_s)
-        return self._error.factor(task, machine), self._machines[machine].progress(task)
+        return self._machines[machine].progress(task)
 
     def _true(self, task: Task) -> Task:
         """A task with the profile that it has in truth."""

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowsched.cluster.still_running import run_length
+from flowsched.cluster.still_running import late_length, run_length, spread_of
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 LEARNT_FACTORS = (1.0 / 8.0, 8.0)
@@ -105,6 +105,12 @@ class LearntRunTime(NamedTuple):
             return self.factor
         squares = self.runs * self.spread**2
         return self.factor * float(run_length(done / self.factor, self.spread, float(self.runs), squares))
+
+    def late_length(self, done: float, share: float) -> float:
+        """The quantile of that, of a run that is past what was expected of it."""
+        relative, squares = done / self.factor, self.runs * self.spread**2
+        spread = spread_of(relative, self.spread, float(self.runs), squares)
+        return self.factor * late_length(relative, spread, share)
 
 
 class Variances(NamedTuple):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.cluster.still_running import run_length, run_lengths
+from flowsched.cluster.still_running import late_length, run_length, run_lengths, spread_of
 from flowsched.support.arrays import FloatArray
 
 _NANO = 10**9
@@ -45,6 +45,10 @@ class RunTimeErrors:
         ``done`` is how many times it has run so far, ``error`` what its profile states.
         """
         return float(run_length(done, error, float(self.ends), self.log_squares))
+
+    def late_length(self, done: float, error: float, share: float) -> float:
+        """The quantile of how long it runs, of a task that is past its forecast."""
+        return late_length(done, spread_of(done, error, float(self.ends), self.log_squares), share)
 
     def lengths(self, done: FloatArray, errors: FloatArray) -> FloatArray:
         """[tasks] the same of each."""

@@ -356,6 +356,23 @@ def cores_beside(machine: Machine, services: Iterable[Service]) -> tuple[int, ..
     return cores_but(machine.vcpus, {c for s in services for c in s.cores})
 
 
+INNER = 0.1, 0.9
+"""Quantiles between which four of five runs end."""
+
+
+class Overrun(NamedTuple):
+    """A run that is past its forecast. All are shares of the run time that its profile forecasts."""
+
+    past: float
+    """Beyond its forecast so far."""
+    left: float
+    """What is left of it, the median."""
+    least: float
+    """The same, of which 10 % of such runs have less."""
+    most: float
+    """The same, of which 10 % of such runs have more."""
+
+
 class Estimate(NamedTuple):
     """What is estimated of the work of a task that has begun, given that it has not ended."""
 
@@ -456,6 +473,22 @@ class Snapshot(ShortRepr):
         if self.run_time_errors is None or done <= 0.0:
             return 1.0
         return self.run_time_errors.length(done, self.catalogue.jobs[task.profile].error)
+
+    def past_forecast(self, running: Running, machine_type: str) -> Overrun | None:
+        """How far a running task is past what is forecast of it on machines of a type, and how far it goes; None before."""
+        task, done = running.task, running.progress * running.factor
+        learnt = self.learnt_run_times.of(task.run_class, machine_type)
+        forecast = 1.0 if learnt is None else learnt.factor
+        if task.endless or done <= forecast:
+            return None
+        if learnt is not None:
+            found = (learnt.length(done), *(learnt.late_length(done, share) for share in INNER))
+        elif self.run_time_errors is not None:
+            errors, error = self.run_time_errors, self.catalogue.jobs[task.profile].error
+            found = (errors.length(done, error), *(errors.late_length(done, error, share) for share in INNER))
+        else:
+            return None
+        return Overrun(done - forecast, *(length - done for length in found))
 
     def estimate(
         self, task: Task, done: float, machine_type: str | None = None, factor: float | None = None

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from statistics import NormalDist
 
 from flowsched_models.cell import Floats
 from flowsched_models.compiled import compiler
@@ -78,6 +79,17 @@ def median_length(done: float, sigma: float) -> float:
         m += step
         if abs(step) < _TINY:
             break
+    return max(done, math.exp(sigma * m))
+
+
+def late_length(done: float, sigma: float, share: float) -> float:
+    """The quantile of L given that L > ``done``, of a job that is past its forecast: ``done`` is 1 at least."""
+    if sigma <= _TINY:
+        return done
+    z = math.log(done) / sigma
+    tail = (1.0 - share) * 0.5 * math.erfc(z / math.sqrt(2.0))
+    # Far out, where the tail is 0 as a number, it falls as exp(-z m).
+    m = z - math.log(1.0 - share) / z if tail == 0.0 else -NormalDist().inv_cdf(tail)
     return max(done, math.exp(sigma * m))
 
 

@@ -43,6 +43,7 @@ Render = Callable[[], str | bytes]
 @click.option("--network", metavar="NETWORK", help="round, first, pass:N, of:TASK.  [default: round; drawings: first]")
 @click.option("--part", type=click.IntRange(0), metavar="N", help="Of which part of the round.  [default: 0]")
 @click.option("--all-arcs", is_flag=True, help="With --dot, --svg, --png: also arcs without flow.")
+@click.option("--learnt", is_flag=True, help="Print what run times were learnt; of a folder: in its last round.")
 @click.option("--live", is_flag=True, help="The latest record of the running scheduler; leave RECORD out.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="With --live: how to reach it.")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="With --live: its configuration.")
@@ -60,6 +61,7 @@ def inspect(
     network: str | None,
     part: int | None,
     all_arcs: bool,
+    learnt: bool,
     live: bool,
     kubeconfig: Path | None,
     config: Path | None,
@@ -80,7 +82,13 @@ def inspect(
         if given and not needed:
             some = "--dot, --svg or --png" if option == "--all-arcs" else _NETWORK_EXPORTS
             raise InputError.one(option, f"is for {some}")
+    if learnt and (places or as_json or against is not None):
+        other = "--json" if as_json else next(iter(places), "--against")
+        raise InputError.one("--learnt", f"does not go with {other}", "leave one of them out")
     records = _open(record, live, kubeconfig, config)
+    if learnt:
+        _print_learnt(records, everything)
+        return
     others = [] if against is None else _open_files(against)
     read = [
         *([] if live else files_of(records)),
@@ -191,6 +199,15 @@ def _print_difference(recorded: RecordView, other: RecordView, everything: bool)
     with told_as_damage(recorded, other):
         found = difference(recorded, other).lines(None if everything else SHOWN)
         text = "\n".join(printable(line) for line in (f"from {recorded.source}", f"  to {other.source}", *found))
+    click.echo(text)
+
+
+def _print_learnt(records: list[RecordView], everything: bool) -> None:
+    from flowsched.inspector.learnt_table import render_learnt
+
+    last = max(records, key=lambda recorded: recorded.round)
+    with told_as_damage(last):
+        text = render_learnt(last, everything)
     click.echo(text)
 
 

@@ -71,6 +71,8 @@ and, where they apply:
   ``shortage``: ``never``, ``too_small``, ``largest``, ``lacking``, ``emptiest``, ``empty``
   (:func:`flowsched.inspector.refusals.shortage`), ``units``, ``started_there`` (on the emptiest), ``stays`` (``machine``,
   ``services``, and ``tasks`` without an end, of those machines);
+- ``overrun``: of one that runs and is past its forecast, by how much, ``past_s``, and what is expected to be left of it:
+  ``left_s``, in four of five cases from ``least_s`` to ``most_s``; None before;
 - ``learnt``: what completions of its class taught (:func:`flowsched.inspector.learnt_facts.learnt_facts`); missing where
   nothing did;
 - ``bound``: how long it can wait at most, if no run takes longer than ``longest_run_s``, an estimate: ``bounded``,
@@ -85,6 +87,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from flowsched.cluster.snapshot import Running, Snapshot
 from flowsched.errors import RestoreError
 from flowsched.inspector.flow_case import flow_facts
 from flowsched.inspector.learnt_facts import learnt_facts
@@ -216,6 +219,7 @@ def _running(recorded: RecordView, part: Part, name: str) -> dict[str, Any] | No
     here = next(m for m in view.snapshot.machines if m.name == running.machine)
     share = view.snapshot.estimate(running.task, running.progress, here.type, running.factor).done
     predicted = None if running.task.endless else opened.model.prices.forecast(group, colocation)
+    left_s = None if predicted is None else predicted.residents_s[names.index(name)]
     return {
         "models": True,
         "models_missing": None,
@@ -227,10 +231,20 @@ def _running(recorded: RecordView, part: Part, name: str) -> dict[str, Any] | No
             "bound_s": running.bound_s,
             "since_s": view.snapshot.now_s - running.bound_s,
             "progress_percent": None if running.task.endless else 100.0 * share,
-            "end_s": None if predicted is None else predicted.residents_s[names.index(name)],
+            "end_s": left_s,
         },
         "shared": shared_services(part, opened, running.machine, running.cores),
+        "overrun": None if left_s is None else _overrun(view.snapshot, running, here.type, left_s),
     }
+
+
+def _overrun(snapshot: Snapshot, running: Running, machine_type: str, left_s: float) -> dict[str, float] | None:
+    """How far a run is past its forecast, and what is left of it, in seconds at the pace of the ``left_s`` predicted."""
+    found = snapshot.past_forecast(running, machine_type)
+    if found is None or found.left <= 0.0:
+        return None
+    past, left, least, most = (share * left_s / found.left for share in found)
+    return {"past_s": past, "left_s": left, "least_s": least, "most_s": most}
 
 
 def _unknown(recorded: RecordView, task: str) -> Problem:

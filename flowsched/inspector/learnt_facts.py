@@ -41,14 +41,22 @@ def learnt_facts(part: Part | None, name: str, facts: Mapping[str, Any]) -> dict
 
 
 def learnt_sentences(facts: Facts) -> list[str]:
-    """By what factor its class is off, and from how many runs that is known."""
-    found = facts.get("learnt")
+    """By what factor its class is off, from how many runs that is known, and whether this run is past its forecast."""
+    found, late = facts.get("learnt"), _late(facts.get("overrun"))
     if found is None:
-        return []
+        return [f"{late[0].upper()}{late[1:]}."] if late else []
     where = "" if found["machine_type"] is None else f" on {found['machine_type']}"
     runs = count_text(found["runs"]) + (" run" if found["runs"] == 1 else " runs")
     beside = "" if found["applied"] else "; forecasts do without"
     return [
         f"{found['profile']} of class {found['class']}: {found['factor']:.2g}x its profile{where}, learnt from {runs} "
-        f"(spread {found['spread_percent']:.0f} %){beside}."
+        f"(spread {found['spread_percent']:.0f} %){beside}{late and '; '}{late}."
     ]
+
+
+def _late(overrun: Facts | None) -> str:
+    """Such as ``this run is past its forecast by 40 s, 25 s [5, 80] are expected``; empty for one that is not."""
+    if overrun is None:
+        return ""
+    past_s, left_s, least_s, most_s = (overrun[key] for key in ("past_s", "left_s", "least_s", "most_s"))
+    return f"this run is past its forecast by {past_s:.0f} s, {left_s:.0f} s [{least_s:.0f}, {most_s:.0f}] are expected"

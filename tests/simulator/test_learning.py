@@ -14,9 +14,10 @@ from flowsched.cli import flowsched
 from flowsched.cluster.decision import Decisions, Scheduler
 from flowsched.cluster.learnt_run_times import LearntRunTimes
 from flowsched.cluster.snapshot import Snapshot
-from flowsched_models.document import parse_document
+from flowsched_models.document import InputError, parse_document
 from flowsched_models.runtime import HostFactory
-from flowsched_simulator import Options, Run
+from flowsched_simulator import Options, Run, simulate
+from flowsched_simulator.drawn import drawn_parts
 from flowsched_simulator.experiment.copies import with_copies
 from flowsched_simulator.policies import EngineOptions, schedulers
 from flowsched_simulator.run_classes import chosen_learning, with_classes
@@ -159,3 +160,69 @@ def test_the_command_says_which_words_it_takes_and_runs_with_them(tmp_path: Path
         for learning in ("off", "on")
     }
     assert outputs["off"] and outputs["off"] != outputs["on"]
+
+
+def ran(scenario: Scenario, **options: Any) -> dict[str, float]:
+    """Seconds from start to end of each job, on its own cores."""
+    run = simulate(scenario, "fcfs", options=Options(**options), variant="1-own")
+    return {job.job: job.end_s - job.start_s for job in run.jobs if job.end_s is not None and job.start_s is not None}
+
+
+ALONE = "machines: [{type: e2-standard-8, copies: 30}]\n"
+
+
+def test_a_job_runs_by_its_true_profile_and_policies_are_told_the_other() -> None:
+    jobs = "jobs: [{name: a, profile: vips, request: 1, scale: 2, copies: 2"
+    told = read(HEAD + ALONE + jobs + ", true_profile: canneal}]\n")
+    assert told.true_profiles == {"a-1": "canneal", "a-2": "canneal"} and {t.profile for t in told.tasks} == {"vips"}
+    true = read(HEAD + ALONE + jobs.replace("vips", "canneal") + "}]\n")
+    assert ran(told) == pytest.approx(ran(true))
+    assert chosen_learning(told, 0.0) == "on"
+    assert with_copies(told, jobs=2).true_profiles.keys() == {"a-1", "a-2", "a-1-2", "a-2-2"}
+    drawn = drawn_workload(read(HEAD + ALONE + jobs[: jobs.index(", copies")] + DRAWN), 1)
+    assert drawn.true_profiles == {"a-1": "canneal", "a-2": "canneal", "a-3": "canneal"}
+    # Its slowdown is that to its true run time alone.
+    slowdowns = [[job.slowdown for job in simulate(s, "fcfs", variant="1-own").jobs] for s in (told, true)]
+    assert slowdowns[0] == pytest.approx(slowdowns[1])
+
+
+DRAWN = ", true_profile: canneal}]\narrivals: {poisson: {rate_per_minute: 6, jobs: 3}}\n"
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        ("profile: vips, true_profile: vip", "true_profile: .*vip"),
+        ("runtime_s: 3, true_profile: vips", "true_profile: has no meaning beside runtime_s"),
+    ],
+)
+def test_a_true_profile_that_cannot_be_is_refused(job: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read(HEAD + ALONE + f"jobs: [{{name: a, request: 1, {job}}}]\n")
+
+
+def test_some_runs_straggle_as_the_seed_draws_them() -> None:
+    jobs = "jobs: [{name: a, runtime_s: 10, request: 1, copies: 60}]\n"
+    plain, late = (read(HEAD + more + ALONE + jobs) for more in ("", "stragglers: {share: 0.3, factor: 5}\n"))
+    straight = ran(plain)
+    factors = {name: seconds / straight[name] for name, seconds in ran(late, seed=4).items()}
+    assert {round(factor, 6) for factor in factors.values()} == {1.0, 5.0}
+    count = sum(factor > 2.0 for factor in factors.values())
+    assert 8 <= count <= 30
+    assert ran(late, seed=4) != ran(late, seed=5)
+    assert chosen_learning(late, 0.0) == "on"
+    assert drawn_parts(late, 0.0) == ("stragglers",)
+
+
+def test_true_sensitivities_differ_where_neighbours_are() -> None:
+    jobs = "jobs: [{name: a, profile: canneal, request: 1, copies: 8}]\n"
+    for machines, same in ((ALONE, True), (ALONE.replace("copies: 30", "copies: 1"), False)):
+        plain, off = (read(HEAD + more + machines + jobs) for more in ("", "sensitivity_error: 0.6\n"))
+        if same:  # one on each machine
+            plain, off = (
+                replace(s, tasks=tuple(replace(t, machines=(f"e2-standard-8-{k}",)) for k, t in enumerate(s.tasks, 1)))
+                for s in (plain, off)
+            )
+        found = ran(off, seed=2) == pytest.approx(ran(plain, seed=2))
+        assert found is same
+    assert chosen_learning(off, 0.0) == "on" and drawn_parts(off, 0.0) == ("sensitivities",)

@@ -106,8 +106,8 @@ def test_a_run_that_is_past_its_forecast_says_by_how_much_and_what_is_left(known
     )
     assert 0.0 < found["least_s"] < found["left_s"] < found["most_s"]
     assert found["left_s"] == pytest.approx(explanation.facts["place"]["end_s"])
-    told = "his run is past its forecast by {past_s:.0f} s, {left_s:.0f} s [{least_s:.0f}, {most_s:.0f}] are expected."
-    assert any(told.format(**found) in line for line in explanation.lines())
+    told = "this run is past its forecast by {past_s:.0f} s, {left_s:.0f} s [{least_s:.0f}, {most_s:.0f}] are expected."
+    assert any(told.format(**found) in line.replace("This", "this") for line in explanation.lines())
     assert explain(opened, "early").facts["overrun"] is None
     assert not any("past its forecast" in line for line in explain(opened, "early").lines())
 

@@ -37,7 +37,7 @@ def job(name: str, profile: str = "canneal", cpu: str = "4", **more: Any) -> Pod
     return b.pod(name, cpu=cpu, memory="256Mi", annotations=notes, restartPolicy="Never", **more)
 
 
-def contested(configuration: Configuration = TOLD) -> ModelScheduler:
+def contested(configuration: Configuration = TOLD, owner: tuple[str, str] | None = None) -> ModelScheduler:
     """One job runs on the large node; of those that wait, ``small`` could start on the other node, at a higher cost."""
     server = ModelServer()
     server.put(b.node("large", "7910m", "32Gi", labels={names.MACHINE_TYPE: "e2-standard-8"}))
@@ -45,7 +45,7 @@ def contested(configuration: Configuration = TOLD) -> ModelScheduler:
     running = ModelScheduler(server, configuration)
     running.create(job("first", "radix"))
     running.settle(0.1)
-    running.create(job("second"), job("third", "ferret"), job("small", "vips", "2"))
+    running.create(job("second", owner=owner), job("third", "ferret"), job("small", "vips", "2", owner=owner))
     running.settle(0.1)
     assert running.where() == {"first": "large"}
     return running
@@ -106,6 +106,15 @@ def test_a_postponed_pod_hears_when_it_starts_and_ends() -> None:
     assert "; starts in " in event.note and "; ends in " in event.note
     # Autoscalers and people read conditions, which would be written again and again.
     assert all("starts in" not in c.message for name in ("second", "third") for c in running.conditions(name))
+
+
+def test_a_postponed_pod_of_a_job_hears_when_its_job_ends() -> None:
+    (of_a_job,), (alone,) = (contested(owner=o).events("small") for o in (("Job", "of-two"), None))
+
+    told, _, last = of_a_job.note.partition("; its job ends in ")
+    assert told == alone.note and last
+    # Its own end is an earlier one.
+    assert float(last.split()[0]) > float(told.partition("; ends in ")[2].split()[0])
 
 
 def test_the_state_and_the_record_tell_it_of_every_pod_that_is_planned() -> None:

@@ -7,7 +7,7 @@ are those of a question at any time; which ones follows from the task's name and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -116,6 +116,11 @@ class StartSamples:
         rows = self._rows(task)
         self._of.pop(task, None)
         self._leave(rows)
+
+    def forget_others(self, tasks: Container[str]) -> None:
+        """Only these are there."""
+        for task in [task for task in self._of if task not in tasks]:
+            self.forget(task)
 
     def with_open(self, errors: StartErrors, now_s: float) -> StartErrors:
         """The errors with those of forecasts that nothing is known of yet but how late they are already."""

@@ -9,7 +9,7 @@ from enum import StrEnum
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.names import PLACEMENT
 from flowsched_k8s.pods.entries import PodEntry
-from flowsched_k8s.pods.readings import ENDING
+from flowsched_k8s.pods.readings import ends_by_itself
 from flowsched_k8s.preemption.preemption import is_part_of_node
 
 
@@ -30,7 +30,7 @@ def departure(entry: PodEntry) -> Departure:
     if is_part_of_node(pod):
         return Departure.NEVER
     owners = pod.metadata.owner_references or ()
-    ends = pod.spec.restart_policy in ENDING or any(o.controller and o.kind == "Job" for o in owners)
+    ends = ends_by_itself(pod) or any(o.controller and o.kind == "Job" for o in owners)
     if ends or entry.intent.profile is not None:
         return Departure.BY_ITSELF
     ours = entry.ours and (bool(entry.assumed) or PLACEMENT in (pod.metadata.annotations or {}))

@@ -729,5 +729,6 @@ class SchedulerState:
 
     def tidy(self) -> None:
         """Let go of what is not needed any more; for a slow timer, between rounds."""
+        self.starts.tidy()
         if not self.round_running:
             self.cache.forget_relations()

@@ -333,6 +333,22 @@ def test_nothing_is_learnt_from_pods_that_do_not_end_by_themselves(how: str) -> 
     assert outcomes(running, "end") == set()
 
 
+def test_a_pod_that_another_one_of_its_name_replaces_is_forgotten() -> None:
+    running = crowd(job("p", cpu="1"))
+    for number in range(1, 41):
+        plan(running, number, p=(10.0, 50.0))
+    server = running.server
+    server.remove(server.pods["default", "p"])
+    server.deliver("pods")  # which the scheduler does not hear
+    running.create(job("p", cpu="1"))
+    assert running.state.starts.errors(running.now).open_starts
+
+    running.state.tidy()
+
+    assert running.state.starts.errors(running.now) == StartErrors()
+    assert len(running.state.starts) == 0
+
+
 def test_what_was_learnt_is_in_records_and_snapshots_and_decides_nothing() -> None:
     running = ModelScheduler(contested().server)
     given, _ = running.state.begin_round(running.now)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from flowsched_k8s.objects import Pod
 from flowsched_k8s.pods.affinity import PodTest
 from flowsched_k8s.pods.exclusions import exclusions
-from flowsched_k8s.pods.readings import ENDING, controller_of
+from flowsched_k8s.pods.readings import controller_of, ends_by_itself
 from flowsched_k8s.pods.spreading import workload_of
 from flowsched_k8s.volumes.volumes import ClaimKey, claim_keys
 
@@ -120,7 +120,7 @@ def _keys(pod: Pod) -> Iterator[_Key]:
     workload = workload_of(pod)
     if workload is not None:
         yield _WORKLOAD, workload
-    if pod.spec.restart_policy in ENDING and (controller := controller_of(pod)) is not None:
+    if ends_by_itself(pod) and (controller := controller_of(pod)) is not None:
         yield _JOB, controller
     for relation in exclusions(pod).joins:
         yield _EXCLUSION, relation

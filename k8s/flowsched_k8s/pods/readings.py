@@ -11,12 +11,13 @@ from flowsched_k8s.pods.quantity import cpu_milli
 from flowsched_models.document import InputError
 from flowsched_models.quantity import parse_cores
 
-ENDING = ("Never", "OnFailure")
-"""Restart policies of pods that end."""
 _LATEST_S = 60.0
 """A watch that is later than that is no watch; so far apart are clocks."""
 _LATE_S = 5.0
 """A kubelet ends what still runs when the grace period is over, and takes a few seconds to say that the pod is gone."""
+
+_ENDING = ("Never", "OnFailure")
+"""Restart policies of pods that end; those of Jobs have one of them."""
 
 
 def seconds(moment: str | None) -> float:
@@ -37,6 +38,11 @@ def same_annotations(one: Meta, other: Meta) -> bool:
 def controller_of(pod: Pod | SucceededPod) -> str | None:
     """Uid of the object that makes another pod where this one ends; None for a pod without any."""
     return next((o.uid for o in pod.metadata.owner_references or () if o.controller), None)
+
+
+def ends_by_itself(pod: Pod) -> bool:
+    """Whether its work ends; other pods run until they are deleted, and a controller restarts what ends of them."""
+    return pod.spec.restart_policy in _ENDING
 
 
 def created_s(second: float, seen_s: float, live: bool) -> float:

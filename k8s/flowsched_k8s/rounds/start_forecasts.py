@@ -96,6 +96,12 @@ class StartForecasts:
             self._errors = self._samples.ended(uid, now, self._errors)
         self.waits_no_longer(uid)
 
+    def tidy(self) -> None:
+        """Let go of pods whose end was never told, as where another one of the same name was seen next."""
+        self._samples.forget_others(self._cache.pods)
+        for uid in self._planned.keys() - self._cache.pods.keys():
+            self._drop(uid)
+
     def _drop(self, uid: str) -> None:
         if self._planned.pop(uid, None) is not None:
             self._changed()

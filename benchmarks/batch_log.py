@@ -25,10 +25,10 @@ from benchmarks.machine import describe_machine
 from flowsched.cluster.snapshot import MILLI, Machine, Task
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError, Problem
+from flowsched_models.given_run_time import fixed_profile
 from flowsched_models.machine import MachineType
 from flowsched_models.text_table import text_table
 from flowsched_simulator import Run, Scenario, simulate
-from flowsched_simulator.fixed_run_time import fixed_profile
 from flowsched_simulator.policies import check_policies
 
 RESULTS = Path(__file__).parent / "results"

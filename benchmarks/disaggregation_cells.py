@@ -17,11 +17,11 @@ from flowsched.disaggregation.coupled import coupled, serving_profile
 from flowsched.gpu.devices import MachineGpus, TaskGpus
 from flowsched.relations.relation import TaskGroup
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.given_run_time import fixed_profile
 from flowsched_models.gpu_profile import Contention, GpuProfile
 from flowsched_models.machine import MachineType
 from flowsched_models.profile import JobProfile
 from flowsched_simulator import Options, simulate
-from flowsched_simulator.fixed_run_time import fixed_profile
 from flowsched_simulator.policies import EngineOptions
 from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Scenario

@@ -18,10 +18,10 @@ from benchmarks.integer_loop import Job, Started, starts_of
 from flowsched.cluster.snapshot import MILLI, Machine, Task
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.execution import INSTANT_S
+from flowsched_models.given_run_time import fixed_profile
 from flowsched_models.machine import MachineType
 from flowsched_models.text_table import text_table
 from flowsched_simulator import Run, Scenario, simulate
-from flowsched_simulator.fixed_run_time import fixed_profile
 
 CORES = 8
 """Of each machine."""

@@ -29,11 +29,11 @@ from flowsched.gpu.shapes import GpuShape
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import make_solver
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.given_run_time import fixed_profile
 from flowsched_models.machine import MachineType
 from flowsched_models.runtime import HostFactory
 from flowsched_models.text_table import text_table
 from flowsched_simulator.baselines.gpu.registry import GPU_RULES
-from flowsched_simulator.fixed_run_time import fixed_profile
 
 PERCENT = (50, 80, 90, 95, 100)
 """% of all GPUs asked for by what has arrived, at which allocation is told."""

@@ -67,8 +67,8 @@ class JobProfile:
 
     @property
     def is_plain(self) -> bool:
-        """Whether no place makes it faster or slower, and it does nothing to its neighbours."""
-        return self.is_undisturbed and self.pressure == 0.0 and len(set(self.speed.values())) <= 1
+        """Whether no place makes it faster or slower, whatever it does to its neighbours."""
+        return self.is_undisturbed and len(set(self.speed.values())) <= 1
 
     def threading(self, threads: int) -> float:
         """By how much so many threads make each of them slower: a factor of 1 up to four threads."""

@@ -12,8 +12,8 @@ from flowsched.disaggregation.coupled import coupled, serving_profile
 from flowsched.relations.relation import TaskGroup
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import Problems, name_help
+from flowsched_models.given_run_time import fixed_profile
 from flowsched_models.profile import JobProfile
-from flowsched_simulator.fixed_run_time import fixed_profile
 from flowsched_simulator.job_form import JobEntry, JobForm
 from flowsched_simulator.scenario import JobTerms
 

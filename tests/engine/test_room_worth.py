@@ -19,9 +19,9 @@ from flowsched.round.candidates import look
 from flowsched.round.scheduler import begin_round
 from flowsched.round.ties import in_steps
 from flowsched_models.document import InputError
+from flowsched_models.given_run_time import fixed_profile
 from flowsched_models.profile import JobProfile
 from flowsched_models.runtime import HostFactory
-from flowsched_simulator.fixed_run_time import fixed_profile
 
 WIDE_TYPE = replace(SMALL, name="wide", vcpus=16, memory_mib=64_000)
 PLAIN = fixed_profile(replace(catalogue(()), machine_types={WIDE_TYPE.name: WIDE_TYPE}), None)
@@ -119,10 +119,13 @@ def test_length_counts_for_measured_jobs_only_unless_it_is_set() -> None:
         assert said in str(caught.value)
     assert PLAIN.is_plain
     assert not SCALING.is_plain
-    assert not replace(PLAIN, pressure=0.1).is_plain
+    assert replace(PLAIN, pressure=0.1).is_plain
+    assert not replace(PLAIN, sensitivity=0.1).is_plain
 
 
-@pytest.mark.parametrize(("profile", "cores_s"), [(PLAIN, 8 * 100.0 + 4 * 50.0), (replace(PLAIN, pressure=0.1), 150.0)])
+@pytest.mark.parametrize(
+    ("profile", "cores_s"), [(PLAIN, 8 * 100.0 + 4 * 50.0), (replace(PLAIN, sensitivity=0.1), 150.0)]
+)
 def test_the_backlog_has_all_cores_that_a_plain_job_holds(profile: JobProfile, cores_s: float) -> None:
     found = world([plain("waits", 8, 100.0)], 1, (busy("there", "m1", 4, 50.0),))
     found = replace(found, catalogue=replace(CATALOGUE, jobs={profile.name: profile}))

@@ -28,10 +28,10 @@ from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import make_solver
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError
+from flowsched_models.given_run_time import fixed_profile
 from flowsched_models.machine import MachineType
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator import Options, compare, make_scenario, simulate
-from flowsched_simulator.fixed_run_time import fixed_profile
 
 _TYPES = Catalogue({}, {}, {"any": MachineType("any", 16, 1)})
 PROFILE = fixed_profile(_TYPES, None)

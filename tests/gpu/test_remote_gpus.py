@@ -27,12 +27,12 @@ from flowsched.relations.relation import TaskGroup
 from flowsched.solvers import make_solver
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError
+from flowsched_models.given_run_time import fixed_profile
 from flowsched_models.gpu_profile import Contention, GpuProfile
 from flowsched_models.machine import MachineType
 from flowsched_simulator import Options, make_scenario, simulate
 from flowsched_simulator.commands.policies import policies as policies_command
 from flowsched_simulator.commands.simulate import simulate as simulate_command
-from flowsched_simulator.fixed_run_time import fixed_profile
 from flowsched_simulator.policies import ON_REQUEST, EngineOptions, readers
 from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Scenario

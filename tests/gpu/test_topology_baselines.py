@@ -17,6 +17,7 @@ from flowsched.cluster.snapshot import Machine, Running, Snapshot, Task
 from flowsched.gpu.devices import WHOLE_MILLI, MachineGpus, TaskGpus, left_beside
 from flowsched.gpu.topology_cost import GpuJob, TopologyCost
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.given_run_time import fixed_profile
 from flowsched_models.gpu_profile import Contention, GpuProfile
 from flowsched_models.machine import MachineType
 from flowsched_models.profiles import load_catalogue
@@ -24,7 +25,6 @@ from flowsched_simulator import make_scenario, simulate
 from flowsched_simulator.baselines import Granting
 from flowsched_simulator.baselines.recursive_bipartition import RecursiveBipartition
 from flowsched_simulator.baselines.registry import BASELINES
-from flowsched_simulator.fixed_run_time import fixed_profile
 
 TOPOLOGIES = load_catalogue().gpu_topologies
 _TYPES = Catalogue({}, {}, {"any": MachineType("any", 64, 1)}, gpu_topologies=TOPOLOGIES)

@@ -14,13 +14,13 @@ from flowsched.cluster.decision import Decisions
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.planner.problem import problem_of
 from flowsched.planner.rules import PlanRules
+from flowsched_models.given_run_time import fixed_profile
 from flowsched_models.profiles import load_catalogue
 from flowsched_models.runtime import HostFactory, Occupant, Stage
 from flowsched_simulator import make_scenario
 from flowsched_simulator.baselines.granting import VARIANTS, Granting
 from flowsched_simulator.baselines.registry import BASELINES, make_baseline
 from flowsched_simulator.comparison import simulate, simulate_variants
-from flowsched_simulator.fixed_run_time import fixed_profile
 from flowsched_simulator.grant_check import check_time
 from flowsched_simulator.policies import EngineOptions, all_policies
 from flowsched_simulator.run import Run

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import CATALOGUE, SCALING, any_of
+from flowsched_models.given_run_time import fixed_profile
 from flowsched_models.machine import MachineType
 from flowsched_models.profile import JobProfile, PhaseOrder
 from flowsched_models.runtime import HostFactory
-from flowsched_simulator.fixed_run_time import fixed_profile
 from flowsched_simulator.world import shortest_s
 
 

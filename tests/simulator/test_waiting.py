@@ -17,6 +17,7 @@ from flowsched.cluster.decision import Decisions, Scheduler
 from flowsched.cluster.events import MachineAdded, RoundDecided, TaskBound, TaskSubmitted
 from flowsched.cluster.snapshot import Running, Snapshot, Task
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
+from flowsched_models.given_run_time import fixed_profile
 from flowsched_simulator.baselines import Granting
 from flowsched_simulator.baselines.availability import Availability
 from flowsched_simulator.baselines.gpu.rule import GpuOutlook
@@ -25,7 +26,6 @@ from flowsched_simulator.baselines.preemptive import Preemptive
 from flowsched_simulator.baselines.registry import BASELINES
 from flowsched_simulator.baselines.room import RoomLayout
 from flowsched_simulator.baselines.tetris import Tetris
-from flowsched_simulator.fixed_run_time import fixed_profile
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.simulation import Simulation
 

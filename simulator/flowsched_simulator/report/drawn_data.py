@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowsched.gpu.devices import WHOLE_MILLI
-from flowsched_simulator.fixed_run_time import FIXED, GIVEN_RUN_TIME
+from flowsched_models.given_run_time import FIXED, GIVEN_RUN_TIME
 from flowsched_simulator.report.axis import finish_s
 from flowsched_simulator.report.colour import job_colours
 from flowsched_simulator.report.lane import Occupant, split_lanes

@@ -47,6 +47,7 @@ from flowsched_k8s.pods.readings import (
     static_facts,
 )
 from flowsched_k8s.pods.requests import allocatable, granted, pod_requests
+from flowsched_k8s.pods.run_times import forecast_run_s, keep_first
 from flowsched_k8s.pods.spreading import workload_of
 from flowsched_k8s.rounds.neutral import machine_type, with_neutral
 from flowsched_k8s.services.grant import read_grant
@@ -355,7 +356,7 @@ class Cache:
         if reshaped:
             entry.needs = pod_requests(pod)
         if renamed or relabelled:
-            entry.intent = self._intent(pod)
+            entry.intent = keep_first(entry, self._intent(pod))
         if (reshaped or renamed or relabelled) and not pod.spec.node_name:
             entry.length = pod_length(pod)
         if placed or reshaped or renamed or relabelled:
@@ -437,6 +438,7 @@ class Cache:
             key, pod, ours, like.needs, like.intent, created, self._seen, seen, template=like, length=like.length
         )
         entry.leaves_s = leaves_s(meta, now, seen_before=self.live)
+        entry.declared_s = like.intent.run_s
         self._seen += 1
         self.pods[meta.uid] = entry
         self.by_name[key[:2]] = meta.uid
@@ -631,7 +633,7 @@ class Cache:
             intent.min_utility,
             intent.widths_milli,
             service,
-            intent.run_s,
+            forecast_run_s(entry) if self.configuration.cost_model.is_flow else intent.run_s,
             intent.interference_class,
             intent.input_mb,
             intent.locality,
@@ -844,7 +846,7 @@ class Cache:
             self._put_machine(name)
         self._templates.clear()
         for entry in self.pods.values():
-            entry.intent = self._intent(entry.pod)
+            entry.intent = keep_first(entry, self._intent(entry.pod))
             entry.wants = entry.template = None
             if entry.place:
                 self._arrive(entry)

@@ -280,6 +280,7 @@ class PodSpec(Struct):
     priority: int | None = None
     preemption_policy: str | None = None
     restart_policy: str | None = None
+    active_deadline_seconds: int | None = None
     scheduling_gates: list[Name] | None = None
     topology_spread_constraints: list[TopologySpreadConstraint] | None = None
     volumes: list[Volume] | None = None

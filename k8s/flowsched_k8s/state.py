@@ -29,6 +29,7 @@ from flowsched_k8s.notices.start_notices import StartNotices
 from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup, SucceededPod
 from flowsched_k8s.pods.entries import PodEntry
 from flowsched_k8s.pods.readings import controller_of, same_annotations
+from flowsched_k8s.pods.run_times import forecast_run_s
 from flowsched_k8s.preemption.budgets import Budgets
 from flowsched_k8s.preemption.evictions import Evictions
 from flowsched_k8s.preemption.victims import Victims
@@ -463,7 +464,8 @@ class SchedulerState:
             return now
         alone = self.queue.alone()
         entry = None if alone is None else self.cache.pods.get(alone.uid)
-        if entry is not None and entry.intent.profile is None and entry.intent.service is None:
+        forecast = entry is None or entry.intent.profile is not None or forecast_run_s(entry) is not None
+        if entry is not None and not forecast and entry.intent.service is None:
             return max(now, self._pause_until_s) if self._long_round else now
         return max(now, self._first_active_s + rounds.batch_window_s, self._pause_until_s)
 

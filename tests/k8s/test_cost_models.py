@@ -312,7 +312,8 @@ def test_what_a_cost_model_does_not_look_at_is_said_once() -> None:
     assert told(MODELS["coco"]) == (
         "flowsched.io/goal has no effect: the cost model is coco, and flow is the one that reads it; "
         "flowsched.io/min-utility has no effect: the cost model is coco, and flow is the one that reads it; "
-        "flowsched.io/run-time has no effect: the cost model is coco, and shortest-job-first is the one that reads it; "
+        "flowsched.io/run-time has no effect: the cost model is coco, and flow and shortest-job-first are those that read "
+        "it; "
         "flowsched.io/input has no effect: the cost model is coco, and quincy is the one that reads it; "
         "flowsched.io/input-at has no effect: the cost model is coco, and quincy is the one that reads it; "
         "flowsched.io/interference-class: 'wolf' is not a class of the cost model coco; known: turtle, sheep, rabbit, devil"

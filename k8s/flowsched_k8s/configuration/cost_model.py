@@ -17,14 +17,14 @@ from flowsched_models.quantity import shown
 
 _COCO, _QUINCY, _SHORTEST = "coco", "quincy", "shortest-job-first"
 _READ_BY = (
-    ("goal_s", names.GOAL, names.FLOW),
-    ("min_utility", names.MIN_UTILITY, names.FLOW),
-    ("run_s", names.RUN_TIME, _SHORTEST),
-    ("interference_class", names.INTERFERENCE_CLASS, _COCO),
-    ("input_mb", names.INPUT, _QUINCY),
-    ("locality", names.INPUT_AT, _QUINCY),
+    ("goal_s", names.GOAL, (names.FLOW,)),
+    ("min_utility", names.MIN_UTILITY, (names.FLOW,)),
+    ("run_s", names.RUN_TIME, (names.FLOW, _SHORTEST)),
+    ("interference_class", names.INTERFERENCE_CLASS, (_COCO,)),
+    ("input_mb", names.INPUT, (_QUINCY,)),
+    ("locality", names.INPUT_AT, (_QUINCY,)),
 )
-"""What a pod may say, its annotation, and which of our cost models reads it."""
+"""What a pod may say, its annotation, and which of our cost models read it."""
 
 
 def make_model(cost_model: CostModelChoice) -> CostModel | None:
@@ -54,11 +54,17 @@ def heeded(intent: Intent, cost_model: CostModelChoice) -> Intent:
     own = cost_model.is_flow or COST_MODELS.is_ours(name)
     problems = list(intent.problems)
     changed: dict[str, Any] = {}
-    for field, annotation, reader in _READ_BY:
-        if getattr(intent, field) == getattr(NEUTRAL, field) or reader == name or not (own or reader == names.FLOW):
+    for field, annotation, readers in _READ_BY:
+        if getattr(intent, field) == getattr(NEUTRAL, field):
+            continue
+        if name in readers or not (own or readers == (names.FLOW,)):
             continue
         changed[field] = getattr(NEUTRAL, field)
-        problems.append(f"{annotation} has no effect: the cost model is {name}, and {reader} is the one that reads it")
+        those = f"{' and '.join(readers)} {'is the one that reads' if len(readers) == 1 else 'are those that read'} it"
+        problems.append(f"{annotation} has no effect: the cost model is {name}, and {those}")
+    if cost_model.is_flow and intent.run_s is not None and (intent.profile or intent.service) is not None:
+        changed["run_s"] = None
+        problems.append(f"{names.RUN_TIME} has no effect: it is for pods without a profile, and this one has one")
     said = intent.interference_class
     if name == _COCO and said and said not in CLASSES:
         changed["interference_class"] = ""

@@ -127,6 +127,8 @@ class PodEntry:
     """Of the attached volumes when its wants were found to be right."""
     message: str = ""
     """Why it waits, as it was told last."""
+    declared_s: float | None = None
+    """The run time that it declared first; None if it has declared none."""
     in_demand: bool = False
     """Whether the demand for GPUs knows of it."""
 

@@ -20,6 +20,7 @@ from flowsched_k8s.objects import Pod
 from flowsched_k8s.pods.quantity import whole
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import name_help
+from flowsched_models.given_run_time import GIVEN_RUN_TIME
 from flowsched_models.quantity import QuantityError, parse_duration_us, parse_milli, parse_rate
 
 WORKLOAD_CLASSES = (names.BATCH, names.LATENCY_SENSITIVE)
@@ -33,6 +34,8 @@ GOAL_RANGE_S = (0.1, 30 * 86_400.0)
 P95_RANGE_US = (1.0, 60e6)
 MOST_QPS = 1e9
 UTILITY_RANGE = (-100.0, 1.0)
+KEEPS_RUNNING = ("ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController")
+"""Controllers (of a Deployment the ReplicaSet) that start a pod again when it ends."""
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
 _DURATION = re.compile(r"(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)s)?", re.ASCII)
 _WORD = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
@@ -74,7 +77,7 @@ class Intent:
     min_utility: float | None = None
     """Below this utility it had rather wait, unless it is due."""
     run_s: float | None = None
-    """Its run time in seconds on the node that suits it best, as its user expects it."""
+    """Its run time in seconds on the node that suits it best, as its user expects it, and at most its deadline."""
     interference_class: str = ""
     """What kind of neighbour it is, in words of the cost model."""
     input_mb: float = 0.0
@@ -121,7 +124,7 @@ def read_intent(pod: Pod, catalogue: Catalogue) -> Intent:
         goal_s=reader.read(names.GOAL, lambda v: _duration(v, "a goal")),
         widths_milli=reader.read(names.WIDTHS, _widths) or (),
         min_utility=reader.read(names.MIN_UTILITY, lambda v: _number(v, *UTILITY_RANGE)),
-        run_s=reader.read(names.RUN_TIME, lambda v: _duration(v, "a run time")),
+        run_s=reader.read(names.RUN_TIME, lambda v: _run_time(v, pod)),
         interference_class=reader.read(names.INTERFERENCE_CLASS, _one_word) or "",
         input_mb=reader.read(names.INPUT, _megabytes) or 0.0,
         locality=reader.read(names.INPUT_AT, _locality, LONGEST_LIST) or (),
@@ -206,11 +209,13 @@ class _Reader:
 def _profile(text: str, catalogue: Catalogue, workload_class: str | None) -> tuple[str | None, str | None]:
     """(job profile, service profile): one of them. A name that is both is what its workload class says."""
     is_job, is_service = text in catalogue.jobs, text in catalogue.services
+    if text.endswith(GIVEN_RUN_TIME):
+        is_job = False  # of pods without a profile, whose run time is known
     if is_job and not (is_service and workload_class == names.LATENCY_SENSITIVE):
         return text, None
     if is_service:
         return None, text
-    known = (*catalogue.jobs, *catalogue.services)
+    known = (*(name for name in catalogue.jobs if not name.endswith(GIVEN_RUN_TIME)), *catalogue.services)
     raise QuantityError(f"there is no profile {_shown(text)}", name_help(text, known))
 
 
@@ -295,6 +300,16 @@ def _duration(text: str, what: str) -> float:
     if not (math.isfinite(seconds) and least <= seconds <= most):
         raise QuantityError(f"{what} of {_shown(text)} is not between {least:g}s and 720h", help)
     return seconds
+
+
+def _run_time(text: str, pod: Pod) -> float:
+    """As a duration; at most until the deadline, at which the pod is stopped. A pod that is kept running has none."""
+    run_s = _duration(text, "a run time")
+    kind = next((o.kind for o in pod.metadata.owner_references or () if o.controller), "")
+    if kind in KEEPS_RUNNING:
+        raise QuantityError(f"a {kind} keeps its pods running, so that they have no run time", "leave it out")
+    deadline_s = pod.spec.active_deadline_seconds
+    return run_s if deadline_s is None or deadline_s <= 0 else min(run_s, float(deadline_s))
 
 
 def _one_word(text: str) -> str:

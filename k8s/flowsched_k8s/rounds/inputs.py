@@ -19,6 +19,7 @@ from flowsched_k8s.groups.pod_groups import GroupRef, GroupSpec
 from flowsched_k8s.names import CLAIM_IN_USE, TOO_MANY_VOLUMES
 from flowsched_k8s.pods.affinity import SPREAD_WEIGHT
 from flowsched_k8s.pods.entries import PodEntry, Wants
+from flowsched_k8s.pods.run_times import forecast_run_s
 from flowsched_k8s.pods.spreading import (
     HOST_SKEW,
     OF_FORECASTS,
@@ -125,9 +126,12 @@ class InputBuilder:
         specs = {ref: spec for ref in group_priority if isinstance(spec := self._gangs.spec(ref), GroupSpec)}
         group_priority |= {ref: spec.priority for ref, spec in specs.items() if spec.priority is not None}
         forecast = self._forecast_groups(entries) if group_priority else frozenset()
+        firsts = [members[0] for members in by_class.values()]
+        within = self._within_budget(firsts)
+        forecast -= {cache.wants(first).group for first, early in zip(firsts, within, strict=True) if not early}
         wholes = [
-            self._class(members, group_priority, forecast, over, roles[kind], now)
-            for (kind, _, over), members in by_class.items()
+            self._class(members, group_priority, forecast, over, roles[kind], now, early)
+            for early, ((kind, _, over), members) in zip(within, by_class.items(), strict=True)
         ]
         self._careful -= group_priority.keys()
         topologies = {group_name(ref): found for ref in specs if (found := self.topology(ref)) is not None}
@@ -202,17 +206,30 @@ class InputBuilder:
         return GroupTopology(spec.topology, max(1, spec.minimum - len(there)), placed)
 
     def _forecast_groups(self, entries: Sequence[PodEntry]) -> frozenset[GroupRef]:
-        """Groups that are placed at forecast prices: some members have profiles, and none has to be priced otherwise."""
+        """Groups that are placed at forecast prices: run times of members are known, and none must be priced otherwise."""
         measured: set[GroupRef] = set()
         other: set[GroupRef] = set()
         for entry in entries:
             wants = self._cache.wants(entry)
             if wants.group is not None:
-                if entry.intent.profile is not None:
+                if entry.intent.profile is not None or forecast_run_s(entry) is not None:
                     measured.add(wants.group)
                 if wants.service is not None or entry.request_milli <= 0:
                     other.add(wants.group)
         return frozenset(measured - other)
+
+    def _within_budget(self, kinds: Sequence[PodEntry]) -> list[bool]:
+        """Whether pods without a profile may be placed at forecast prices. ``kinds``: one pod of each, as they are served.
+
+        The engine makes so many forecasts in a round; of more kinds than could have one for each of their candidates, the
+        later ones go to linear prices, as if nothing were known of them. Measured pods come first.
+        """
+        engine, nodes = self._cache.configuration.engine, max(1, len(self._cache.nodes))
+        left = engine.pricings // (min(nodes, engine.candidates) or nodes)
+        left -= sum(entry.intent.profile is not None for entry in kinds)
+        known = np.array([forecast_run_s(entry) is not None for entry in kinds], np.bool_)
+        found: list[bool] = (~known | (np.cumsum(known) <= left)).tolist()
+        return found
 
     def _class(
         self,
@@ -222,6 +239,7 @@ class InputBuilder:
         passed_over: frozenset[str],
         roles: Roles,
         now: float,
+        within: bool,
     ) -> ClassInput:
         cache = self._cache
         first = members[0]
@@ -250,7 +268,9 @@ class InputBuilder:
         sensitivity, pressure = cache.services.behaviour(first)
         gpus = cache.gpus.asked(first.needs)
         measured = first.intent.profile is not None and first.request_milli > 0
-        forecast_priced = measured and wants.service is None if wants.group is None else wants.group in forecast
+        run_s = forecast_run_s(first) if within else None
+        alone = (measured and wants.service is None) or run_s is not None
+        forecast_priced = alone if wants.group is None else wants.group in forecast
         needs = cache.fleet.decisive(first.needs)
         if wants.shared and wants.group in self._careful:
             needs = {**needs, **cache.volumes.pod_volume_needs(first.pod)}
@@ -258,7 +278,7 @@ class InputBuilder:
         if self._model is not None:
             task = task_of(first, False, 0)
         elif forecast_priced:
-            task = task_of(first, cache.configuration.features.resize)
+            task = task_of(first, cache.configuration.features.resize, run_s=run_s)
         priority = first.priority if wants.group is None else group_priority[wants.group]
         return ClassInput(
             name=str(first.key),

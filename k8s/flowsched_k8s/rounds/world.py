@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flowsched.cluster.cluster_state import service_load
-from flowsched.cluster.snapshot import MILLI, PlannedStart, Reservation, Running, Service, Task
+from flowsched.cluster.snapshot import PlannedStart, Reservation, Running, Service, Task
 from flowsched.scale.cluster_checks import MOST_MILLI
 from flowsched.support.arrays import IntArray
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.pods.entries import PodEntry
-from flowsched_k8s.rounds.neutral import DAY_SCALE
+from flowsched_k8s.pods.run_times import LEAST_MILLI, forecast_run_s
+from flowsched_k8s.rounds.neutral import DAY_SCALE, given_run_time
 from flowsched_k8s.rounds.round_input import NodeView, World
 from flowsched_k8s.services.latency import choose_curve
 from flowsched_models.catalogue import Catalogue
@@ -25,8 +26,6 @@ from flowsched_models.neutral import NEUTRAL
 from flowsched_models.runtime import Host, HostFactory, Resident
 
 _MIB = 1 << 20
-_VISIBLE_MILLI = MILLI
-"""A pod without a profile is a neighbour in forecasts from one core on; a smaller one only takes its request away."""
 
 
 @dataclass
@@ -113,21 +112,25 @@ def _residents(view: NodeView) -> dict[str, Resident]:
     return {r.task.name: r.resident for r in sorted(view.running, key=lambda r: (r.start_s, r.task.name))}
 
 
-def task_of(entry: PodEntry, resize: bool, least_milli: int = 1) -> Task:
-    """A pod as the engine's task; without a profile it is as the neutral one, and runs until it is deleted.
+def task_of(entry: PodEntry, resize: bool, least_milli: int = 1, run_s: float | None = None) -> Task:
+    """A pod as the engine's task; without a profile it is as the neutral one, and runs until it is deleted, or ``run_s``.
 
     Its name is its uid, its job NAMESPACE/NAME, its priority is kept outside. ``least_milli``: the least CPU that it is
     taken to ask for; forecasts know no program that takes none.
     """
     intent = entry.intent
     request = max(least_milli, entry.request_milli)
+    profile, scale = intent.profile or NEUTRAL, DAY_SCALE if intent.profile is None else intent.scale
+    if run_s is not None:
+        # It would take as long on more, and the seconds are its scale.
+        profile, scale, resize = given_run_time(request), run_s, False
     # A pod is admitted at its request, so only growing from there can be planned with.
     wider = {w for w in intent.widths_milli if w > request} if resize else set()
     return Task(
         name=entry.key.uid,
         job=str(entry.key),
-        profile=intent.profile or NEUTRAL,
-        scale=DAY_SCALE if intent.profile is None else intent.scale,
+        profile=profile,
+        scale=scale,
         request_milli=request,
         widths_milli=tuple(sorted({request, *wider})),
         memory_mib=-(-entry.needs.get("memory", 0) // _MIB),
@@ -135,7 +138,7 @@ def task_of(entry: PodEntry, resize: bool, least_milli: int = 1) -> Task:
         goal_s=intent.goal_s,
         threads=tuple(sorted(intent.threads)),
         min_utility=intent.min_utility,
-        endless=intent.profile is None,
+        endless=intent.profile is None and run_s is None,
         run_s=intent.run_s,
         interference_class=intent.interference_class,
         input_mb=intent.input_mb,
@@ -237,7 +240,7 @@ class WorldBuilder:
         running = []
         for uid in sorted(node.pods):
             entry = cache.pods[uid]
-            visible = entry.intent.profile is not None or entry.request_milli >= _VISIBLE_MILLI
+            visible = entry.intent.profile is not None or entry.request_milli >= LEAST_MILLI
             visible = (visible and entry.request_milli > 0) or (
                 gpus is not None and entry.needs.get(gpus.resource, 0) > 0
             )
@@ -253,18 +256,19 @@ class WorldBuilder:
         return NodeView.of(name, node.type.name, node.type.vcpus, services, tuple(running), needs=needs, titles=titles)
 
     def _runs(self, entry: PodEntry, node: str, open_cores: tuple[int, ...], started_s: float) -> Running:
-        made_of = (entry.pod, entry.width_milli, entry.threads, entry.cores, node, open_cores, started_s)
+        run_s = None if self._all_pods else forecast_run_s(entry)
+        made_of = (entry.pod, entry.width_milli, entry.threads, entry.cores, node, open_cores, started_s, run_s)
         seen = self._seen.get(entry.key.uid)
         if seen is not None and seen[0][0] is entry.pod and seen[0][1:] == made_of[1:]:
             return seen[1]
-        runs = _running(entry, node, open_cores, started_s, 0 if self._all_pods else 1)
+        task = task_of(entry, False, 0 if self._all_pods else 1, run_s)
+        runs = _running(entry, task, node, open_cores, started_s)
         self._seen[entry.key.uid] = made_of, runs
         return runs
 
 
-def _running(entry: PodEntry, node: str, open_cores: tuple[int, ...], started_s: float, least_milli: int) -> Running:
+def _running(entry: PodEntry, task: Task, node: str, open_cores: tuple[int, ...], started_s: float) -> Running:
     cores = tuple(c for c in entry.cores if c in open_cores) or open_cores
-    task = task_of(entry, False, least_milli)
     threads = max(1, entry.threads)
     if task.endless:
         threads = min(threads, len(cores))

@@ -90,6 +90,8 @@ def pods(draw: st.DrawFn) -> Wanted:
         case 4:
             # Only one of the cost models looks at it.
             notes[names.INTERFERENCE_CLASS] = draw(any_of("devil", "rabbit"))
+        case 6 | 7:
+            notes[names.RUN_TIME] = draw(any_of("30s", "30s", "10m", "0"))
     ports = None
     if draw(st.integers(0, 6)) == 0:
         ports = [b.host_port(80, draw(any_of(None, "10.0.0.1", "10.0.0.2")))]

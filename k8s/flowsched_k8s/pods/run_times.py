@@ -32,11 +32,12 @@ def keep_first(entry: PodEntry, read: Intent) -> Intent:
     """What a pod says, read again: a run time that was changed while it waits is not used, and one sentence says so. On a
     node the first one stays.
     """
-    if entry.declared_s is None:
-        entry.declared_s = None if entry.place else read.run_s
+    placed = bool(entry.place or entry.pod.spec.node_name)
+    if entry.declared_s is None and not placed:
+        entry.declared_s = read.run_s
     if read.run_s == entry.declared_s:
         return read
-    if entry.place:
+    if placed:
         return replace(read, run_s=entry.declared_s)
     if read.run_s is None:
         return read

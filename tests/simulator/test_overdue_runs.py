@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from flowsched.cluster.settings import Settings
 from flowsched.pricing.linear.policies.registry import COST_MODELS
-from flowsched_simulator import load_scenario, simulate
+from flowsched_simulator import EngineOptions, Options, load_scenario, make_scenario, simulate
 
 RESERVING = ("flow", *COST_MODELS)
 
@@ -86,3 +87,27 @@ def test_a_higher_level_takes_room_that_a_lower_one_has_reserved(text: str, poli
     found = starts(text, tmp_path, policy)
     assert found.pop("high")[0] == 700.0
     assert {at for name, (at, _) in found.items() if name.startswith("low")} == {1200.0}
+
+
+@pytest.mark.parametrize(("first", "later", "taught"), [(5, 900, 800), (20, 400, 800), (100, 400, 10)])
+def test_a_wide_task_is_not_kept_waiting_by_what_completions_taught(first: int, later: int, taught: int) -> None:
+    """Narrow tasks are quick first, so that gaps seem short, and slow once that is learnt; wide ones are believed long."""
+    narrow = [
+        {"name": f"narrow-{k}", "request": 1, "runtime_s": first if k < 20 else later, "submit_s": 4.0 * k}
+        | {"estimate_s": 100, "class": "narrow", "machines": ["m"]}
+        for k in range(70)
+    ]
+    wide = {"request": 4, "estimate_s": 100, "class": "wide"}
+    lessons = [{"name": f"lesson-{k}", **wide, "runtime_s": taught, "machines": ["own"]} for k in range(4)]
+    waits = {"name": "waits", **wide, "runtime_s": 100, "submit_s": 50.0, "machines": ["m"]}
+    machines = [{"name": name, "type": "e2-standard-4"} for name in ("m", "own")]
+    scenario = make_scenario(machines=machines, jobs=[*narrow, *lessons, waits])
+    rules = Settings(due_age_s=60.0, due_runs=1.0)
+    run = simulate(scenario, "flow", options=Options(learning="on"), engine=EngineOptions(rules))
+    (found,) = [job for job in run.jobs if job.job == "waits"]
+
+    # Its own run time may be believed to be eight times as long; of those before it four may have waited still.
+    bound_s = rules.overdue_age_s(8.0 * 100.0) + (4 + 5) * (later + 1.0)
+    without_turn_s = 50 * later / 4
+    assert found.start_s is not None and found.start_s - 50.0 <= bound_s < without_turn_s
+    assert all(job.end_s is not None for job in run.jobs)

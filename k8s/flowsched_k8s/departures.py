@@ -31,7 +31,7 @@ def departure(entry: PodEntry) -> Departure:
         return Departure.NEVER
     owners = pod.metadata.owner_references or ()
     ends = ends_by_itself(pod) or any(o.controller and o.kind == "Job" for o in owners)
-    if ends or entry.intent.profile is not None:
+    if ends or entry.intent.profile is not None or entry.intent.run_s is not None:
         return Departure.BY_ITSELF
     ours = entry.ours and (bool(entry.assumed) or PLACEMENT in (pod.metadata.annotations or {}))
     return Departure.DELETED if ours else Departure.NEVER

@@ -46,5 +46,5 @@ def keep_first(entry: PodEntry, read: Intent) -> Intent:
 
 
 def rounded(run_s: float) -> float:
-    """A run time in two significant digits: nobody knows it better, and pods that differ by less are one class."""
+    """A run time in two significant digits: more is seldom known, and pods that differ by less are one class."""
     return float(f"{run_s:.{_DIGITS - 1}e}")

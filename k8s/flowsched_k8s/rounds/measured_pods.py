@@ -1,4 +1,5 @@
-"""The measured part of a round: pods with a profile, and groups that have such members, as the engine's tasks and back.
+"""The measured part of a round: pods with a profile or a known run time, and groups that have such members, as the engine's
+tasks and back.
 
 The fleet says what is free on every node and what relations count there, whatever takes it; the world says what runs and
 when it will end. Both together are the snapshot of which the engine decides.

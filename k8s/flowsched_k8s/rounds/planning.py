@@ -1,7 +1,8 @@
 """One round on Kubernetes, as a pure function: what was read from the cache in, which pod goes where and why not out.
 
 Priorities strictly in order. Within one, pods of which forecasts are made, with a measured profile or a known run time, go
-first, by passes of min-cost flow at forecast prices; all others then go through one network of classes and machine groups at linear prices.
+first, by passes of min-cost flow at forecast prices; all others then go through one network of classes and machine groups
+at linear prices.
 """
 
 from __future__ import annotations

@@ -11,7 +11,15 @@ import pytest
 from flowsched_models.text_table import text_table
 
 RESULTS = Path(__file__).parent.parent.parent / "benchmarks" / "results"
-OF_ROWS = ("batch_log", "declared_run_times", "inspector_page", "kept_state", "records", "solvers")
+OF_ROWS = (
+    "batch_log",
+    "declared_run_times",
+    "inspector_page",
+    "kept_state",
+    "pod_start_forecasts",
+    "records",
+    "solvers",
+)
 OF_ALL = ("plain_traces", "round_scaling")
 
 

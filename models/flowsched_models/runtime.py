@@ -202,8 +202,8 @@ class Host:
             job = self.catalogue.jobs[occupant.profile]
             threads = occupant.parallelism
             if job.has_given_run_time:
-                # It asks for a part of a core, and has that part for so long.
-                threads = min(threads, occupant.weight)
+                # It keeps one core busy, or the part of one that it asks for, also in the instant in which it ends.
+                threads = min(1.0, threads, occupant.weight)
             row = np.array(
                 [
                     job.work_s / self.catalogue.speed(occupant.profile, self.machine_type),

@@ -23,6 +23,7 @@ from flowsched_k8s.pods.run_times import forecast_run_s, rounded
 from flowsched_k8s.rounds.neutral import MOST_CPUS, given_run_time, with_neutral, without_plain
 from flowsched_k8s.rounds.round_input import ClassInput
 from flowsched_models.neutral import NEUTRAL
+from flowsched_models.runtime import HostFactory, Resident, ServiceLoad
 
 RUN = names.RUN_TIME
 
@@ -203,6 +204,32 @@ def test_the_profiles_of_run_times_do_to_others_what_the_neutral_one_does_on_as_
     written = without_plain(known)
     assert set(written.jobs) == {*CATALOGUE.jobs, NEUTRAL}
     assert with_neutral(written) == known
+
+
+@pytest.mark.parametrize("cores", [1, 4, 6])
+def test_a_pod_with_a_run_time_puts_the_same_pressure_on_a_service_until_it_ends(cores: int) -> None:
+    known = with_neutral(CATALOGUE)
+    service = ServiceLoad("memcached", (0,), 1, 1.0, 30_000.0, "mcperf-dynamic")
+    host = HostFactory(known).host("e2-standard-8", [service])
+    first, last, _ = host.course(Resident(given_run_time(cores * 1000), 60.0, cores, tuple(range(1, 8)), float(cores)))
+    for stage in (first, last):
+        ((pressure, _),) = host.around((stage,))
+        assert pressure == pytest.approx(known.jobs[NEUTRAL].pressure * cores)
+
+
+@pytest.mark.parametrize(("p95_us", "six"), [(700, 0), (760, 1), (1000, 1)])
+def test_beside_a_service_no_more_of_them_start_than_of_silent_ones(p95_us: int, six: int) -> None:
+    def started(cpu: str, run: str | None) -> int:
+        notes = {names.PROFILE: "memcached", names.SLO: f"p95={p95_us}us@30K", names.CLIENT: "mcperf-dynamic"}
+        status = b.granted("n1", p95_us=float(p95_us))
+        service = b.pod("service", cpu="1", memory="1Gi", annotations=notes, node="n1", status=status)
+        running = scheduler(b.node("n1", "8", "32Gi", labels={names.INSTANCE_TYPE: "e2-standard-8"}), service)
+        running.create(*(job(f"p{i}", cpu, run) for i in range(8)))
+        return len(running.round())
+
+    for cpu in ("1", "2", "4", "6"):
+        assert started(cpu, "60s") <= started(cpu, None)
+    assert started("6", "60s") == six
 
 
 def test_they_are_no_profiles_that_pods_may_name() -> None:

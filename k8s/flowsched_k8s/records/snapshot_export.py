@@ -46,9 +46,9 @@ async def export_snapshot(configuration: Configuration, access: Access) -> tuple
 def snapshot_of(state: SchedulerState, now_s: float) -> tuple[Snapshot, list[str]]:
     """The state's cluster with readable names, times counted from the oldest pod; and what it leaves out.
 
-    Pods with profiles, and groups that have such members, are exactly what the next round would decide on at forecast
-    prices; the others, which rounds place at linear prices, are there as tasks of the neutral profile without an end. With
-    a cost model beside ``flow`` every pod is exactly what the next round would decide on.
+    Pods with profiles or known run times, and groups that have such members, are exactly what the next round would decide on
+    at forecast prices; the others, which rounds place at linear prices, are there as tasks of the neutral profile without an
+    end. With a cost model beside ``flow`` every pod is exactly what the next round would decide on.
     """
     cache = state.cache
     remarks: list[str] = []

@@ -102,6 +102,14 @@ class EstimatedExecutions(Generic[Key]):
         self._release(key)
         return progress
 
+    def seen(self, machine: str, key: Key, at_s: float) -> float:
+        """The progress that a job will have made at ``at_s`` if nothing comes or goes until then. Nothing moves by that: how
+        far jobs are must not depend, not even in the last bit, on who asked.
+        """
+        ahead = self._machines[machine].copy()
+        self._move(ahead, at_s)
+        return ahead.progress(key)
+
     def advance(self, to_s: float) -> None:
         """The present is ``to_s`` from now on."""
         self.now_s = max(self.now_s, to_s)

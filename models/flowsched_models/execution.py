@@ -7,6 +7,7 @@ what it believes of them, and :func:`flowsched_models.forecast.forecast` looks a
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
+from copy import copy
 from typing import Generic, TypeVar
 
 from flowsched_models.runtime import Host, Occupant, Resident
@@ -110,6 +111,12 @@ class Execution(Generic[Key]):
         """Whether all jobs have the rates that they have beside each other."""
         self._p95: tuple[float, ...] = ()
         self._next_s = _NEVER
+
+    def copy(self) -> Execution[Key]:
+        """The same machine, that moves by itself from here on."""
+        other = copy(self)
+        other._entries = {key: copy(entry) for key, entry in self._entries.items()}
+        return other
 
     def start(self, key: Key, resident: Resident, slowdown: float = 1.0) -> None:
         """Put a job on the machine. ``slowdown`` multiplies its work beyond what its profile says."""

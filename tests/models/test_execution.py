@@ -382,7 +382,7 @@ def test_the_peak_of_a_service_is_that_of_the_loudest_moment() -> None:
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(machines(), min_size=1, max_size=3),
-    st.lists(st.tuples(st.floats(0.0, 9.0), st.sampled_from(("look", "start", "stop", "leave"))), max_size=25),
+    st.lists(st.tuples(st.floats(0.0, 9.0), st.sampled_from(("look", "start", "stop", "leave", "ask"))), max_size=25),
 )
 def test_machines_that_move_together_do_bit_by_bit_what_each_would_do(
     given_machines: list[tuple[Host, list[Resident]]], steps: list[tuple[float, str]]
@@ -392,9 +392,9 @@ def test_machines_that_move_together_do_bit_by_bit_what_each_would_do(
     waiting: list[tuple[str, int, Resident]] = []
     rows: dict[int, tuple[str, int]] = {}
 
-    def moved(machine: Execution[int]) -> Execution[int]:
-        while machine.now_s < now:
-            machine.advance(min(now, machine.next_event_s()))
+    def moved(machine: Execution[int], ahead_s: float = 0.0) -> Execution[int]:
+        while machine.now_s < now + ahead_s:
+            machine.advance(min(now + ahead_s, machine.next_event_s()))
         return machine
 
     for m, (host, jobs) in enumerate(given_machines):
@@ -418,6 +418,11 @@ def test_machines_that_move_together_do_bit_by_bit_what_each_would_do(
             together.remove(name)
             rows = {key: place for key, place in rows.items() if place[0] != name}
             waiting = [job for job in waiting if job[0] != name]
+        elif what == "ask":
+            # What is asked of one job alone moves none of them, as the next look shows.
+            for key, (name, _) in rows.items():
+                seen = moved(each[name].copy(), 7.5).progress(key)
+                assert together.seen(name, key, now + 7.5) == pytest.approx(seen)
         elif what == "look":
             progress = together.progress().by_row
             assert {k: progress[row] for k, (_, row) in rows.items()} == {

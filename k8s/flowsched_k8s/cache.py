@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.learnt_run_times import NOTHING_LEARNT, LearntRunTimes
 from flowsched.cluster.snapshot import MILLI
 from flowsched.relations.relation import Relation, RelationKind
 from flowsched_k8s.configuration.configuration import Configuration
@@ -25,6 +26,7 @@ from flowsched_k8s.configuration.cost_model import heeded
 from flowsched_k8s.gpus import GpuIndex
 from flowsched_k8s.groups.pod_groups import PodGroupIndex, group_ref, unsupported_group
 from flowsched_k8s.instructions import PodKey
+from flowsched_k8s.learning.pod_classes import run_class_of
 from flowsched_k8s.names import CORES, THREADS, VOLUME_LIMIT_PREFIX, ZONE
 from flowsched_k8s.objects import Meta, Node, Pod
 from flowsched_k8s.pods.affinity import NO_RELATIONS, PodRelations, RelationIndex, field_of, selector_of_namespaces
@@ -106,6 +108,8 @@ class Cache:
         )
         self.outside = OutsidePods(self.fleet, self._touch, self._met_elsewhere)
         self.groups = PodGroupIndex(features.pod_groups)
+        self.learnt: LearntRunTimes = NOTHING_LEARNT
+        """What completions taught."""
         self.version = 0
         """Another one after every change of ``versions``."""
         self.versions: NDArray[np.int64] = np.full(0, -1, np.int64)
@@ -359,6 +363,7 @@ class Cache:
             entry.intent = keep_first(entry, self._intent(pod))
         if (reshaped or renamed or relabelled) and not pod.spec.node_name:
             entry.length = pod_length(pod)
+            self._set_class(entry, self._run_class(pod, entry.needs))
         if placed or reshaped or renamed or relabelled:
             entry.wants = entry.template = None
         if relabelled or (reshaped and before != pod.spec):
@@ -371,6 +376,7 @@ class Cache:
             if moved:
                 self._leave(entry)
                 entry.placed_s = now
+                entry.factor = self._factor(entry, pod.spec.node_name)
             if not old.spec.node_name:
                 # Another scheduler may have bound it: its status tells, as it will tell the next leader.
                 entry.grant = None
@@ -405,6 +411,7 @@ class Cache:
         entry.assumed, entry.assumed_s, entry.placed_s = node, now, now
         entry.width_milli = max(width_milli, entry.request_milli)
         entry.threads, entry.cores, entry.started_s = threads, cores, now
+        entry.factor = self._factor(entry, node)
         self._arrive(entry)
 
     def forget(self, entry: PodEntry) -> None:
@@ -428,15 +435,18 @@ class Cache:
             self.remove_pod(earlier)
         ours = pod.spec.scheduler_name in self._names
         like = self._templates.get(meta.namespace)
-        if like is None or not like.made(pod):
-            like = self._templates[meta.namespace] = PodTemplate(
-                pod, pod_requests(pod), self._intent(pod), pod_length(pod)
-            )
+        if like is not None and (not like.made(pod) or (ours and self._is_of_another_class(pod, like))):
+            like = None
+        if like is None:
+            like = PodTemplate(pod, pod_requests(pod), self._intent(pod), pod_length(pod))
+            like.run_class = self._run_class(pod, like.needs) if ours else ""
+            self._templates[meta.namespace] = like
         created = created_s(seconds(meta.creation_timestamp), now, self.live)
         seen = now if self.live else created
         entry = PodEntry(
             key, pod, ours, like.needs, like.intent, created, self._seen, seen, template=like, length=like.length
         )
+        self._set_class(entry, like.run_class)
         entry.leaves_s = leaves_s(meta, now, seen_before=self.live)
         entry.declared_s = like.intent.run_s
         self._seen += 1
@@ -448,6 +458,7 @@ class Cache:
         if pod.spec.node_name:
             entry.node = pod.spec.node_name
             entry.placed_s = now if self.live else 0.0
+            entry.factor = self._factor(entry, entry.node)
             self._read_bound(entry)
             self._arrive(entry)
         elif self.gpus.resources:
@@ -490,6 +501,26 @@ class Cache:
     def of_job(self, controller: str) -> list[PodEntry]:
         """Pods that end by themselves, of the controller of that uid."""
         return [self.pods[uid] for uid in self._index.of_job(controller)]
+
+    def _run_class(self, pod: Pod, needs: Mapping[str, int]) -> str:
+        return "" if self.configuration.learning == "off" else run_class_of(pod, needs)
+
+    def _is_of_another_class(self, pod: Pod, like: PodTemplate) -> bool:
+        """Whether a pod that differs from a template in nothing but its name is of another class for that."""
+        return not pod.metadata.owner_references and like.run_class != self._run_class(pod, like.needs) != ""
+
+    def _set_class(self, entry: PodEntry, run_class: str) -> None:
+        if entry.ours:
+            entry.run_class = run_class
+            entry.priced_class = run_class if self.configuration.learning == "on" else ""
+
+    def _factor(self, entry: PodEntry, node: str) -> float:
+        """How many times its profile's forecast a pod is expected to run on a node."""
+        there = self.nodes.get(node)
+        if there is None or entry.intent.profile is None:
+            return 1.0
+        learnt = self.learnt.of(entry.priced_class, there.type.name)
+        return 1.0 if learnt is None else learnt.factor
 
     def _intent(self, pod: Pod) -> Intent:
         return heeded(read_intent(pod, self.catalogue), self.configuration.cost_model)
@@ -637,6 +668,7 @@ class Cache:
             intent.interference_class,
             intent.input_mb,
             intent.locality,
+            entry.priced_class,
             # A problem may be that of one claim, and another namespace may have a claim of that name.
             claim_keys(pod) if problem is not None else (),
             tuple(sorted(claims)),

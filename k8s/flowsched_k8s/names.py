@@ -32,9 +32,15 @@ INTERFERENCE_CLASS = f"{PREFIX}/interference-class"
 INPUT = f"{PREFIX}/input"
 INPUT_AT = f"{PREFIX}/input-at"
 
+RUN_CLASS = f"{PREFIX}/class"
+"""A label alone: pods of one namespace with the same value are expected to run for as long as each other."""
+
 # On pods of groups: the same on all that have it.
 GROUP_TOPOLOGY = f"{PREFIX}/pod-group-topology"
 DISRUPTION_MODE = f"{PREFIX}/disruption-mode"
+
+# The ConfigMap of what completions taught is called as the lease, and this.
+LEARNT = "learnt"
 
 # Values of the workload class.
 LATENCY_SENSITIVE = "latency-sensitive"

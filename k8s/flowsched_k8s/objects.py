@@ -437,6 +437,62 @@ class SucceededPod(ApiObject):
     status: SucceededStatus = SucceededStatus()
 
 
+class Terminated(Struct):
+    """How a container ended"""
+
+    exit_code: int = 0
+    started_at: str | None = None
+    finished_at: str | None = None
+
+
+class ContainerState(Struct):
+    """state of a container that has ended"""
+
+    terminated: Terminated | None = None
+
+
+class EndedContainer(Struct):
+    """status of such a container"""
+
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+
+
+class FinishedStatus(Struct):
+    """status of a pod that has ended well, for how long it ran"""
+
+    conditions: list[Condition] | None = None
+    container_statuses: list[EndedContainer] | None = None
+
+
+class FinishedPod(ApiObject):
+    """A pod that has ended well, with all that says how long such a pod runs"""
+
+    spec: PodSpec = PodSpec()
+    status: FinishedStatus = FinishedStatus()
+
+    @property
+    def pod(self) -> Pod:
+        """As it was created."""
+        return Pod(metadata=self.metadata, spec=self.spec)
+
+    @property
+    def stub(self) -> FinishedPod:
+        """Its name and version alone: thousands of finished pods are there for days."""
+        meta = self.metadata
+        return FinishedPod(
+            metadata=Meta(
+                name=meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
+            )
+        )
+
+
+class ConfigMap(ApiObject):
+    """Some texts by name"""
+
+    data: dict[str, str] | None = None
+
+
 class BudgetSpec(Struct):
     """spec of a PodDisruptionBudget"""
 

@@ -63,8 +63,11 @@ from flowsched_k8s.instructions import (
     TaintNode,
     namespace_of,
 )
+from flowsched_k8s.learning.learning_metrics import LearningMetrics
+from flowsched_k8s.learning.learnt_keeper import LearntKeeper
 from flowsched_k8s.metrics.metrics import Metrics
 from flowsched_k8s.metrics.metrics_updater import MetricsUpdater
+from flowsched_k8s.objects import FinishedPod
 from flowsched_k8s.pauses import BINDINGS, NAMESPACES, STARTING, WATCH, Pauses
 from flowsched_k8s.rebalancing.move_plan import MovePlan, confirmed, plan_moves
 from flowsched_k8s.records.records import Records
@@ -73,7 +76,7 @@ from flowsched_k8s.rounds.planning import make_engine, plan_any_round
 from flowsched_k8s.services.load_reader import LoadReader
 from flowsched_k8s.state import SchedulerState
 from flowsched_k8s.threads import Threads
-from flowsched_k8s.watched import IN_TREE_VERSIONS, NEEDED, watched
+from flowsched_k8s.watched import IN_TREE_VERSIONS, NEEDED, finished, watched
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError
 
@@ -199,6 +202,33 @@ class Process:
             )
             for w in watched(configuration)
         }
+        self._finished = [
+            Reflector(
+                self.connection,
+                w.path,
+                w.type,
+                self._learn,
+                selectors=w.selectors,
+                keeps=lambda pod: pod.stub,
+                unavailable_retry=OPTIONAL_AGAIN_S,
+                longest_backoff=OPTIONAL_AGAIN_S,
+            )
+            for w in finished(configuration)
+        ]
+        """No decision waits for these lists, and no other replica has them first."""
+        self._learnt_keeper: LearntKeeper | None = None
+        learning: LearningMetrics | None = None
+        if self.state.learner is not None:
+            self._learnt_keeper = LearntKeeper(
+                self.connection,
+                self.writer,
+                self.state.learner,
+                lease.resource_namespace,
+                f"{lease.resource_name}-{names.LEARNT}",
+                lambda: self.leading,
+                clock,
+            )
+            learning = LearningMetrics(self.metrics, self.state.learner, self._learnt_keeper.saves)
         self.health = Health(self.reflectors, clock)
         self._login_connection = connect(
             connections=4, limit=RateLimit(login.PER_SECOND, login.BURST), timeout=login.ANSWER_WITHIN_S
@@ -244,6 +274,7 @@ class Process:
             },
             self._pauses,
             clock,
+            learning,
         )
 
     # The whole
@@ -263,6 +294,8 @@ class Process:
         LOG.info("listening", extra=addresses)
         jobs: list[Coroutine[Any, Any, object]] = [r.run() for r in self.reflectors.values()]
         jobs += [self.writer.run_events(), self._tick(), self._lead(), self._load_reader.run()]
+        jobs += [reflector.run() for reflector in self._finished]
+        jobs += [] if self._learnt_keeper is None else [self._learnt_keeper.run()]
         jobs += [self._stopping.wait()]
         tasks = [asyncio.create_task(job) for job in jobs]
         stop = tasks[-1]
@@ -375,6 +408,8 @@ class Process:
 
     async def _rounds(self) -> None:
         await self._know_the_present()
+        if self._learnt_keeper is not None:
+            await asyncio.wait([asyncio.ensure_future(self._learnt_keeper.begin())], timeout=LISTED_WITHIN_S)
         self._dispatch(self.state.activate())
         if suspects := self.state.suspects.activate():
             more = f" and {len(suspects) - NAMED} more" if len(suspects) > NAMED else ""
@@ -527,6 +562,15 @@ class Process:
         if self.state.active:
             self._dispatch(told)
         self._woken.set()
+
+    def _learn(self, changes: Sequence[Seen[FinishedPod] | Gone[FinishedPod]]) -> None:
+        learner = self.state.learner
+        assert learner is not None, "finished pods are watched where run times are learnt"
+        try:
+            learner.removed(c.object.metadata.uid for c in changes if isinstance(c, Gone))
+            learner.finished([c.object for c in changes if isinstance(c, Seen)], self._clock())
+        except Exception:  # A fault of ours there must not stop the scheduling of pods.
+            LOG.exception("ends of pods could not be taken in")
 
     # Instructions
 

@@ -21,6 +21,7 @@ from flowsched_k8s.groups.gangs import Gangs
 from flowsched_k8s.groups.incomplete_gangs import IncompleteGangs
 from flowsched_k8s.groups.pod_groups import GroupRef, is_whole, ref_of
 from flowsched_k8s.instructions import Bind, Instruction, PatchClaim, PodKey
+from flowsched_k8s.learning.learner import Learner
 from flowsched_k8s.metrics.tallies import Tallies
 from flowsched_k8s.notices.grant_notices import GrantNotices
 from flowsched_k8s.notices.notices import Notices
@@ -98,6 +99,11 @@ class SchedulerState:
         self.recorder = Recorder()
         self.gangs = Gangs(self.cache, lambda nodes: self.victims.read_again(nodes))
         self.inputs = InputBuilder(self.cache, self.gangs)
+        learning = configuration.learning
+        self.learner: Learner | None = None
+        """None where nothing is learnt."""
+        if learning != "off":
+            self.learner = Learner(self.cache, self.inputs.worlds.course, applied=learning == "on")
         self.participants = Participants(self.cache, self.gangs, self.inputs)
         self.suspects = Suspects(self.cache, self.gangs)
         self.budgets = Budgets()
@@ -190,6 +196,8 @@ class SchedulerState:
                 self._removed(old, pod, now)
             return []
         self.gangs.see(entry)
+        if old is None and self.learner is not None:
+            self.learner.came(entry, now)
         out: list[Instruction | ReadPod] = []
         if entry.node:
             if not was[0]:
@@ -285,6 +293,8 @@ class SchedulerState:
         uid = entry.key.uid
         if self.events is not None:
             self.events.task_gone(uid, now)
+        if self.learner is not None:
+            self.learner.gone(entry, now)
         self.queue.remove(entry.key)
         self.suspects.forget(uid)
         self.recorder.forget(entry.key)

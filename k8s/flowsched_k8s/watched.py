@@ -15,7 +15,7 @@ from flowsched_k8s.groups.pod_groups import (
     PLUGINS,
     PLUGINS_LABEL,
 )
-from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup, SucceededPod
+from flowsched_k8s.objects import Budget, FinishedPod, Namespace, Node, Pod, PodGroup, SucceededPod
 from flowsched_k8s.volumes.storage_objects import (
     Claim,
     CsiDriver,
@@ -96,6 +96,25 @@ def watched(configuration: Configuration) -> list[Watched]:
     if features.preemption or features.rebalancing:
         found.append(Watched("poddisruptionbudgets", "/apis/policy/v1/poddisruptionbudgets", Budget, {}))
     return found
+
+
+def finished(configuration: Configuration) -> list[Watched]:
+    """Pods of ours that have ended well, from which run times are learnt. No decision needs them.
+
+    They are apart from the watch of pods: of finished pods, of which tens of thousands may be there, that would keep all
+    that decisions need of a pod, and it would list them again with every comparison.
+    """
+    if configuration.learning == "off":
+        return []
+    return [
+        Watched(
+            f"finished/{name}",
+            "/api/v1/pods",
+            FinishedPod,
+            {"fieldSelector": f"status.phase=Succeeded,spec.schedulerName={name}"},
+        )
+        for name in configuration.scheduler_names
+    ]
 
 
 def unread_groups(failing: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -295,6 +295,8 @@ def running_scheduler(
     number = next(_numbers)
     with plane.space(f"scheduler-{number}-{os.getpid()}") as home:
         everywhere, here = rules_of(*features)
+        # The lease is called as usual, in a namespace of its own, and so is the ConfigMap.
+        here = [*here, *_rules(MANIFESTS / "components" / "learning" / "role.yaml")]
         kubeconfig = home.service_account_kubeconfig(rules(everywhere), here, server)
         place = folder / home.name
         place.mkdir()

@@ -83,7 +83,7 @@ def test_metrics_of_our_own_are_all_shown() -> None:
 
 def test_the_rows_are_those_that_an_operator_looks_for() -> None:
     rows = [p["title"] for p in HELD["panels"] if p["type"] == "row"]
-    assert rows == ["Overview", "Queue", "Latency", "Rounds", "Binds", "API server", "Leader and processes"]
+    assert rows == ["Overview", "Queue", "Latency", "Rounds", "Binds", "API server", "Leader and processes", "Learning"]
 
 
 def test_panels_have_their_own_numbers_and_do_not_overlap() -> None:

@@ -42,7 +42,7 @@ EXAMPLES = K8S / "examples"
 NAMESPACE = "flowsched-system"
 VERSION = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 COMPONENTS = sorted(path.parent.name for path in (MANIFESTS / "components").glob("*/kustomization.yaml"))
-FEATURES = [name for name in COMPONENTS if name not in ("network-policy", "service-monitor")]
+FEATURES = [name for name in COMPONENTS if name not in ("network-policy", "service-monitor", "learning")]
 
 Object = dict[str, Any]
 
@@ -63,6 +63,7 @@ CHANGES = {
     "preemption": {("", "pods", "delete")},
     "rebalancing": {("", "pods/eviction", "create"), ("", "nodes", "patch")},
     "resize": {("", "pods/resize", "patch")},
+    "learning": {("", "configmaps", "create"), ("", "configmaps", "patch")},
     "lease": {("coordination.k8s.io", "leases", "create"), ("coordination.k8s.io", "leases", "update")},
 }
 """Everything that flowsched may ever change, by feature. Whatever else it is granted is reading."""
@@ -159,7 +160,7 @@ def test_every_feature_has_a_role_of_its_own() -> None:
     groups = ("scheduling.x-k8s.io", "scheduling.k8s.io")
     everything = Features(pod_groups=groups, preemption=True, resize=True, rebalancing=True)
     assert switched_on(everything) == set(FEATURES)
-    assert set(ROLES) == {"core", "lease", "metrics", *FEATURES} == set(CHANGES)
+    assert set(ROLES) == {"core", "lease", "learning", "metrics", *FEATURES} == set(CHANGES)
 
 
 @pytest.mark.parametrize("name", sorted(CHANGES))
@@ -171,7 +172,8 @@ def test_a_role_changes_only_what_its_feature_is_for(name: str) -> None:
 def test_nothing_is_granted_by_a_wildcard_and_no_secret_is_read(name: str) -> None:
     for group, resource, verb in grants(ROLES[name]):
         assert "*" not in f"{group}{resource}{verb}"
-        assert resource.split("/")[0] not in ("secrets", "configmaps", "serviceaccounts", "roles", "clusterroles")
+        assert resource.split("/")[0] not in ("secrets", "serviceaccounts", "roles", "clusterroles")
+        assert resource != "configmaps" or name == "learning"
         assert resource not in ("pods/exec", "pods/attach", "pods/portforward", "pods/proxy", "nodes/proxy")
     assert all(rule.keys() <= {"apiGroups", "resources", "verbs", "resourceNames"} for rule in ROLES[name]["rules"])
 
@@ -184,12 +186,13 @@ def test_nothing_is_granted_twice_but_reading_budgets_which_either_of_two_featur
     assert len(granted) == len(set(granted))
 
 
-def test_of_leases_only_its_own_can_be_read_or_changed() -> None:
-    making, using = ROLES["lease"]["rules"]
+@pytest.mark.parametrize(("role", "ending"), [("lease", ""), ("learning", f"-{names.LEARNT}")])
+def test_of_leases_and_config_maps_only_its_own_can_be_read_or_changed(role: str, ending: str) -> None:
+    making, using = ROLES[role]["rules"]
     assert making["verbs"] == ["create"]
-    assert using["resourceNames"] == [configuration_of().leader_election.resource_name]
-    assert ROLES["lease"]["kind"] == "Role"
-    assert ROLES["lease"]["metadata"]["namespace"] == NAMESPACE
+    assert using["resourceNames"] == [configuration_of().leader_election.resource_name + ending]
+    assert ROLES[role]["kind"] == "Role"
+    assert ROLES[role]["metadata"]["namespace"] == NAMESPACE
 
 
 def test_every_role_is_bound_to_our_service_account_only() -> None:
@@ -447,7 +450,7 @@ def test_with_everything_off_the_chart_grants_the_core_alone(helm: Path, tmp_pat
     values = tmp_path / "values.yaml"
     values.write_text(
         "config: {features: {volumes: false, podGroups: [labels, kueue.x-k8s.io], namespaceSelector: false},"
-        " leaderElection: {leaderElect: false}, server: {authentication: none}}"
+        " learning: off, leaderElection: {leaderElect: false}, server: {authentication: none}}"
     )
     made = rendered(helm, "--values", str(values))
     assert [o["metadata"]["name"] for o in of_kind(made, "ClusterRole", "Role")] == ["flowsched-core"]
@@ -468,8 +471,8 @@ def test_a_second_release_shares_nothing_with_the_first(helm: Path) -> None:
         release="second",
     )  # fmt: skip
     assert not plain(rendered(helm)).keys() & plain(second).keys()
-    (using,) = (r for r in only(second, "Role")["rules"] if "resourceNames" in r)
-    assert using["resourceNames"] == ["second"]
+    named = [r["resourceNames"] for role in of_kind(second, "Role") for r in role["rules"] if "resourceNames" in r]
+    assert named == [["second"], [f"second-{names.LEARNT}"]]
 
 
 def test_the_chart_rolls_the_pods_when_the_configuration_changes_and_only_then(helm: Path) -> None:
@@ -709,7 +712,8 @@ def test_every_file_in_a_command_is_there() -> None:
 
 
 def test_commands_name_objects_that_there_are() -> None:
-    known = {o["metadata"]["name"] for o in EVERYTHING} | {configuration_of().leader_election.resource_name}
+    lease = configuration_of().leader_election.resource_name
+    known = {o["metadata"]["name"] for o in EVERYTHING} | {lease, f"{lease}-{names.LEARNT}"}
     for line in commands():
         if line.startswith("kubectl") and "-n flowsched-system" in line:
             for kind, name in re.findall(r"\b(deployment|lease|configmap)[/ ](flowsched[\w-]*)", line):

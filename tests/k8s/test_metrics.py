@@ -37,6 +37,12 @@ CONTRACT = {
     "flowsched_requests_without_outcome": ("gauge", {"request", "age"}),
     "flowsched_rounds_paused": ("gauge", {"reason"}),
     "flowsched_watch_age_seconds": ("gauge", {"kind"}),
+    "flowsched_pod_ends_total": ("counter", {"outcome"}),
+    "flowsched_run_time_error": ("histogram", {"forecast"}),
+    "flowsched_learnt_factor": ("gauge", {"class", "machine_type"}),
+    "flowsched_learnt_spread": ("gauge", {"class", "machine_type"}),
+    "flowsched_learnt_classes": ("gauge", set()),
+    "flowsched_learnt_saves_total": ("counter", {"result"}),
     "flowsched_kubelet_rejections_total": ("counter", {"reason"}),
     "flowsched_rebalancing_moves_total": ("counter", {"purpose", "result"}),
     "flowsched_gang_waiting": ("gauge", set()),
@@ -96,6 +102,12 @@ def everything(metrics: Metrics) -> Metrics:
     metrics.gauge("scheduler_cache_size", "assumed").set(5)
     metrics.gauge("flowsched_stale_metrics_nodes").set(2)
     metrics.gauge("flowsched_services_beyond_grant", "load").set(1)
+    metrics.counter("flowsched_pod_ends_total", "learnt").inc()
+    metrics.histogram("flowsched_run_time_error", "profile").observe(0.3)
+    metrics.replace("flowsched_learnt_factor", {("batch/nightly", "e2-standard-8"): 1.3})
+    metrics.replace("flowsched_learnt_spread", {("batch/nightly", "e2-standard-8"): 0.1})
+    metrics.gauge("flowsched_learnt_classes").set(1)
+    metrics.counter("flowsched_learnt_saves_total", "done").inc()
     return metrics
 
 

@@ -125,6 +125,8 @@ class Reflector(Generic[Obj]):
     """A watch that has shown no event for so long gives way to a new one, which starts from the last event: a watch may stay
     open and silent, or show bookmarks that tell nothing of what it has left out. Such a watch goes on from events only.
     """
+    keeps: Callable[[Obj], Obj] | None = None
+    """What the cache holds of an object once it was told, at least its name, uid and version; None for all of it."""
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -351,7 +353,7 @@ class Reflector(Generic[Obj]):
                         batch.append(Gone(known))
                     elif known.metadata.resource_version == obj.metadata.resource_version:
                         continue
-                self.cache[name] = obj
+                self._keep(name, obj)
                 batch.append(Seen(obj))
             self._tell(batch)
         vanished = [name for name in self.cache if name not in listed]
@@ -467,7 +469,7 @@ class Reflector(Generic[Obj]):
             known = self.cache.get(name)
             if known is not None and known.metadata.uid != obj.metadata.uid:
                 batch.append(Gone(known))
-            self.cache[name] = obj
+            self._keep(name, obj)
             batch.append(Seen(obj))
         self._position = self._reached = obj.metadata.resource_version
 
@@ -478,6 +480,9 @@ class Reflector(Generic[Obj]):
         if known is not None:
             batch.append(Gone(known))
         self._position = self._reached = meta.resource_version
+
+    def _keep(self, name: Name, obj: Obj) -> None:
+        self.cache[name] = obj if self.keeps is None else self.keeps(obj)
 
     def _tell(self, batch: list[Happening[Obj]]) -> None:
         if batch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -346,6 +346,16 @@ class Writer:
         path = path_of(CORE, "persistentvolumeclaims", claim.namespace, claim.name)
         what = f"claim {claim.namespace}/{claim.name} of {patch.pod}"
         return await self._write("PATCH", path, claim.body(), MERGE, what)
+
+    async def save(self, namespace: str, name: str, data: Mapping[str, str], uid: str) -> Result:
+        """Make a ConfigMap of ours, or change the one that has a uid: not another one that has its name by now."""
+        what = f"save {namespace}/{name}"
+        if uid:
+            path = path_of(CORE, "configmaps", namespace, name)
+            return await self._write("PATCH", path, {"metadata": {"uid": uid}, "data": data}, MERGE, what)
+        metadata = {"name": name, "namespace": namespace, "labels": {"app.kubernetes.io/name": names.COMPONENT}}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+        return await self._write("POST", path_of(CORE, "configmaps", namespace), body, JSON, what)
 
     async def _patch_status(self, pod: PodKey, status: dict[str, Any], what: str, version: str = "") -> Result:
         metadata = {"uid": pod.uid, **({"resourceVersion": version} if version else {})}

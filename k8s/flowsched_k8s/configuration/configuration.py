@@ -108,6 +108,15 @@ ExtendedResource = Annotated[
 ]
 Namespace = Annotated[str, _matching(_DNS_LABEL, "is not a namespace", "small letters, digits and '-', at most 63", 63)]
 PodGroupSource = Literal["scheduling.x-k8s.io", "labels", "kueue.x-k8s.io", "scheduling.k8s.io"]
+_SWITCH = {False: "off", True: "on"}
+"""What YAML takes these words to be where they stand without quotes."""
+Learning = Annotated[
+    Literal["off", "observe", "on"],
+    BeforeValidator(
+        lambda value: _SWITCH[value] if isinstance(value, bool) else value,
+        json_schema_input_type=Literal["off", "observe", "on"] | bool,
+    ),
+]
 Count = Annotated[int, Field(ge=1, le=10_000)]
 Gain = Annotated[float, Field(ge=0, le=1e9)]
 Multiple = Annotated[float, Field(ge=1, le=1e6)]
@@ -317,6 +326,11 @@ class Configuration(Section):
     )
     features: Features = Features()
     rebalancing: RebalancingSettings = RebalancingSettings()
+    learning: Learning = key(
+        "whether ends of pods teach [how long others of their class run](kubernetes.md#learnt-run-times): `off`; "
+        "`observe`, which shows it as metrics and prices nothing; `on`",
+        "observe",
+    )
     load_source: LoadSettings = LoadSettings()
     records: RecordSettings = RecordSettings()
     events: Events = Events()

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from flowsched.cluster.decision import Scheduler
 from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.learnt_run_times import ClassRuns, LearntRunTimes
 from flowsched.cluster.played_events import OtherDecision, OtherPolicy, PlayedEvents, SchedulersOf
 from flowsched.cluster.snapshot import Task
 from flowsched.inspector.consistency import FAULTS
@@ -127,6 +128,7 @@ class PlayedCluster(live.RecordedState):
             titles={task.uid: task.name for task in self.tasks.values() if task.uid in waited},
             rounds_waited=waited,
             gpus=self._gpus(),
+            learnt=self._learnt(),
             keepers={name: machine.keepers for name, machine in self.machines.items() if machine.keepers},
             **same,
         )
@@ -134,6 +136,15 @@ class PlayedCluster(live.RecordedState):
     def _gpus(self) -> RoundGpus:
         nodes = {name: machine.gpus for name, machine in self.machines.items() if machine.gpus is not None}
         return RoundGpus(nodes, self.demand[GPUS].demand if GPUS in self.demand else ())
+
+    def _learnt(self) -> LearntRunTimes:
+        rows = []
+        for of, row in sorted(self.learnt.items()):
+            run_class, _, machine_type = of.partition(" ")
+            if not (run_class and machine_type and row.runs > 0):
+                raise LineError(f"'{of}' is not a class on a machine type with completions")
+            rows.append(ClassRuns(run_class, machine_type, row.runs, row.micro_logs, row.nano_squares))
+        return LearntRunTimes(tuple(sorted(rows)))
 
     def task(self, number: int) -> live.TaskSubmitted:
         """A task by its number."""

@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.learnt_run_times import NOTHING_LEARNT, LearntRunTimes
 from flowsched.cluster.snapshot import Running
 from flowsched.records.record import writer
 from flowsched.support.arrays import IntArray
@@ -79,6 +80,8 @@ class _FileState(live.RecordedState):
         """Numbers of values and kinds, by content: most are those of the round before."""
         self.named = 0
         """Numbers that values and kinds have got."""
+        self.learnt_from: LearntRunTimes = NOTHING_LEARNT
+        """What was learnt when the round before began."""
         self.begun: tuple[int, dict[str, int]] = -1, {}
         """The round that is on, with the numbers of its tasks: some may be gone before it ends."""
 
@@ -277,6 +280,10 @@ class EventRecorder:
         order = given.fleet.order()
         demand = [live.DemandLearnt(GPUS, given.gpus.demand)] if given.gpus.demand else []
         self._update(state, {learnt.key for learnt in state.demand.values()}, demand)
+        if given.learnt is not state.learnt_from:
+            rows = [live.RunTimesLearnt(f"{r.run_class} {r.machine_type}", *r[2:5]) for r in given.learnt.classes]
+            self._update(state, {row.key for row in state.learnt.values()}, rows)
+            state.learnt_from = given.learnt
         state.begun = given.number, {}
         takes = []
         for c in given.classes:

@@ -122,6 +122,19 @@ class DemandLearnt(Statement):
 
 
 @dataclass(frozen=True)
+class RunTimesLearnt(Statement):
+    """What completions of a class on a machine type taught of run times."""
+
+    of: str
+    """Class and machine type, with a space between them."""
+    runs: int
+    micro_logs: int
+    """Sum of the logarithms of run times over forecasts, in millionths."""
+    nano_squares: int
+    """Sum of their squares, in billionths."""
+
+
+@dataclass(frozen=True)
 class ValuesAdded(Statement):
     """A value for each machine, in the order of their names: masks, reasons, wishes, run times."""
 
@@ -256,7 +269,16 @@ class RoundFailed(LiveEvent):
     why: str
 
 
-STATEMENTS = (MachineAdded, RelationAdded, DemandLearnt, ValuesAdded, KindAdded, TaskSubmitted, TaskBound)
+STATEMENTS = (
+    MachineAdded,
+    RelationAdded,
+    DemandLearnt,
+    RunTimesLearnt,
+    ValuesAdded,
+    KindAdded,
+    TaskSubmitted,
+    TaskBound,
+)
 EVENTS = (*STATEMENTS, Removed, ProfilesChanged, ProgressEstimated, RoundBegun, RoundDecided, RoundFailed)
 _ADAPTERS: Mapping[str, TypeAdapter[Any]] = {kind.__name__: TypeAdapter(kind) for kind in EVENTS}
 _HEADER = TypeAdapter(EventsHeader)
@@ -274,6 +296,7 @@ class RecordedState:
         self.machines: dict[str, MachineAdded] = {}
         self.relations: dict[str, RelationAdded] = {}
         self.demand: dict[str, DemandLearnt] = {}
+        self.learnt: dict[str, RunTimesLearnt] = {}
         self.values: dict[int, ValuesAdded] = {}
         self.kinds: dict[int, KindAdded] = {}
         self.tasks: dict[int, TaskSubmitted] = {}

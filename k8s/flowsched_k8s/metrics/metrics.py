@@ -175,6 +175,33 @@ FAMILIES: tuple[Family, ...] = (
         "Bound services that count as granted, by what they claim beside that: load, goal, profile, client or cores.",
         ("claim",),
     ),
+    Family(
+        "flowsched_pod_ends_total",
+        "counter",
+        "Pods that ended well, by what came of that for learnt run times: learnt, or why nothing was.",
+        ("outcome",),
+    ),
+    Family(
+        "flowsched_run_time_error",
+        "histogram",
+        "Run time over forecast, or forecast over run time, whichever is more, less 1; by what forecast: profile or class.",
+        ("forecast",),
+        (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 4.0),
+    ),
+    Family(
+        "flowsched_learnt_factor",
+        "gauge",
+        "Run time over forecast that is expected of a class of pods; of the 100 that were seen last.",
+        ("class", "machine_type"),
+    ),
+    Family(
+        "flowsched_learnt_spread",
+        "gauge",
+        "Standard deviation of the logarithm of run times around that factor.",
+        ("class", "machine_type"),
+    ),
+    Family("flowsched_learnt_classes", "gauge", "Classes on machine types of which something was learnt."),
+    Family("flowsched_learnt_saves_total", "counter", "Writes of what was learnt, by result.", ("result",)),
     Family("flowsched_postponed_pods", "gauge", "Pods that could run now but wait because waiting costs less."),
     Family(
         "flowsched_estimated_pods",
@@ -311,6 +338,13 @@ class Metrics:
         for _ in range(outcome.weight):
             error.observe(abs(outcome.error_s))
         self.counter("flowsched_forecast_intervals_total", outcome.forecast, outcome.held).inc(outcome.weight)
+
+    def replace(self, name: str, values: Mapping[tuple[str, ...], float]) -> None:
+        """A gauge has these series and no others."""
+        family = self._families[name]
+        family.clear()
+        for labels, value in values.items():
+            family.labels(*labels).set(value)
 
     # Rounds
 

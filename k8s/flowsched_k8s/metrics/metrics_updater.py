@@ -12,6 +12,7 @@ from typing import Any
 from flowsched_k8s.api.reflector import Reflector, State
 from flowsched_k8s.api.writer import Writer
 from flowsched_k8s.bindings.turns import Turns
+from flowsched_k8s.learning.learning_metrics import LearningMetrics
 from flowsched_k8s.metrics.metrics import Metrics
 from flowsched_k8s.pauses import REASONS, Pauses
 from flowsched_k8s.records.records import Records
@@ -38,6 +39,7 @@ class MetricsUpdater:
     """Of the requests, by their kind."""
     _pauses: Pauses
     _clock: Callable[[], float]
+    _learning: LearningMetrics | None = None
     _watch_counts: dict[str, int] = field(default_factory=dict)
     _told: Counter[Hashable] = field(default_factory=Counter)
     _rounds: list[tuple[RoundResult, str, float]] = field(default_factory=list)
@@ -91,6 +93,8 @@ class MetricsUpdater:
                 # Looking again for an API that is not there is no restart, nor is finding it.
                 self._watch_counts.pop(name, None)
         self._tell_tallies()
+        if self._learning is not None:
+            self._learning.update()
         for ended in self._rounds:
             self._count_round(*ended)
         self._rounds.clear()

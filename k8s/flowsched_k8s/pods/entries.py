@@ -55,6 +55,7 @@ class PodTemplate:
     needs: dict[str, int]
     intent: Intent
     length: int = 0
+    run_class: str = ""
     relations: PodRelations | None = None
     wants: Wants | None = None
     version: int = -1
@@ -129,6 +130,12 @@ class PodEntry:
     """Why it waits, as it was told last."""
     declared_s: float | None = None
     """The run time that it declared first; None if it has declared none."""
+    run_class: str = ""
+    """Completions of pods of this class teach how long it runs. Empty: it runs until it is deleted, or nothing is learnt."""
+    priced_class: str = ""
+    """The same where forecasts use what was learnt, else empty."""
+    factor: float = 1.0
+    """Its work as it was forecast when it was placed, relative to what its profile says."""
     in_demand: bool = False
     """Whether the demand for GPUs knows of it."""
 

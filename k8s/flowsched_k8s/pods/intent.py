@@ -153,14 +153,14 @@ _KNOWN = (
 )
 
 
-_OF_GROUPS = (names.GROUP_TOPOLOGY, names.DISRUPTION_MODE)
-"""They are read where the group is."""
+_ELSEWHERE = (names.GROUP_TOPOLOGY, names.DISRUPTION_MODE, names.RUN_CLASS)
+"""They are read where the group is, and where run times are learnt."""
 
 
 def _unknown(pod: Pod) -> list[str]:
     """A sentence for names under our prefix that are not read: they are most likely misspelt."""
     stands = {*(pod.metadata.labels or {}), *(pod.metadata.annotations or {})}
-    read = (*_KNOWN, *_OF_GROUPS)
+    read = (*_KNOWN, *_ELSEWHERE)
     strange = sorted(n for n in stands if n.startswith(_PREFIX) and n not in read and n not in _WRITTEN)
     return [
         _printable(f"there is no annotation {_shown(name)}; {name_help(name, read)}")

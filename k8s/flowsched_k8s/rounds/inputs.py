@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.learnt_run_times import NOTHING_LEARNT
 from flowsched.cluster.snapshot import PlannedStart, Reservation
 from flowsched.cluster.start_errors import NO_START_ERRORS, StartErrors
 from flowsched_k8s.cache import Cache
@@ -172,6 +173,7 @@ class InputBuilder:
             gpus=cache.gpus.now(),
             keepers=dict(cache.services.keepers),
             start_errors=start_errors,
+            learnt=cache.learnt if cache.learnt.applied else NOTHING_LEARNT,
             keep_record=keep_record,
         )
         return given if at_once and given.only_reads else replace(given, fleet=cache.fleet.copy())

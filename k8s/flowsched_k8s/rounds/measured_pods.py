@@ -84,6 +84,7 @@ class MeasuredPods:
             gpu_demand=given.gpus.demand if given.gpus.nodes else (),
             run_time_errors=RunTimeErrors(),
             start_errors=given.start_errors,
+            learnt_run_times=given.learnt,
         )
 
     def _machines(

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.learnt_run_times import NOTHING_LEARNT, LearntRunTimes
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, PlannedStart, Reservation, Running, Service, Task
 from flowsched.cluster.start_errors import NO_START_ERRORS, StartErrors
@@ -328,6 +329,8 @@ class RoundInput:
     """By node, the latency services that keep pods off it."""
     start_errors: StartErrors = NO_START_ERRORS
     """How forecasts of starts and ends turned out so far; no decision depends on it."""
+    learnt: LearntRunTimes = NOTHING_LEARNT
+    """What completions taught, where forecasts use it."""
     keep_record: bool = False
 
     @cached_property

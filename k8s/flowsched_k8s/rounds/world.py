@@ -15,6 +15,7 @@ from flowsched.cluster.snapshot import PlannedStart, Reservation, Running, Servi
 from flowsched.scale.cluster_checks import MOST_MILLI
 from flowsched.support.arrays import IntArray
 from flowsched_k8s.cache import Cache
+from flowsched_k8s.learning.learner import Course
 from flowsched_k8s.pods.entries import PodEntry
 from flowsched_k8s.pods.run_times import LEAST_MILLI, forecast_run_s
 from flowsched_k8s.rounds.neutral import DAY_SCALE, given_run_time
@@ -35,6 +36,8 @@ class _Members:
     host: Host
     residents: dict[str, Resident]
     """By uid."""
+    began_s: dict[str, float]
+    """When the estimate of each began, by uid."""
 
 
 class ProgressEstimates:
@@ -66,13 +69,16 @@ class ProgressEstimates:
             return view
         self._executions.advance(now_s)
         node, known = view.name, self._known.get(view.name)
-        now = _Members(self._hosts.host(view.type, [service_load(s) for s in view.services]), _residents(view))
+        host = self._hosts.host(view.type, [service_load(s) for s in view.services])
+        now = _Members(host, _residents(view), {r.task.name: r.start_s for r in view.running})
         if known is None or known.residents.keys().isdisjoint(now.residents):
             self.forget(node)
             began = [(r.start_s, (node, r.task.name), now.residents[r.task.name]) for r in view.running]
             self._executions.add(node, now.host, began)
-        elif (known.host, known.residents) != (now.host, now.residents):
-            self._change(node, known, now)
+        else:
+            now.began_s = {uid: known.began_s.get(uid, now_s) for uid in now.residents}
+            if (known.host, known.residents) != (now.host, now.residents):
+                self._change(node, known, now)
         self._known[node] = now
         return self._numbered(view)
 
@@ -90,6 +96,15 @@ class ProgressEstimates:
         """How far all jobs are, by row."""
         self._executions.advance(now_s)
         return self._executions.progress()
+
+    def course(self, node: str, uid: str, now_s: float) -> Course | None:
+        """What is estimated of a job there; None for one of which nothing is. It changes nothing."""
+        known = self._known.get(node)
+        if known is None or uid not in known.residents:
+            return None
+        now_s = max(now_s, self._executions.now_s)
+        progress = self._executions.seen(node, (node, uid), now_s)
+        return Course(known.host, known.residents[uid], progress, now_s - known.began_s[uid])
 
     def _change(self, node: str, known: _Members, now: _Members) -> None:
         """Jobs that are gone, new or given other cores, or a machine of another kind with the jobs that were there."""
@@ -109,7 +124,14 @@ class ProgressEstimates:
 
 def _residents(view: NodeView) -> dict[str, Resident]:
     """What runs on a node by uid, as machines are put in motion with it; those first that started first."""
-    return {r.task.name: r.resident for r in sorted(view.running, key=lambda r: (r.start_s, r.task.name))}
+    there = sorted(view.running, key=lambda r: (r.start_s, r.task.name))
+    return {r.task.name: _forecast(r) for r in there}
+
+
+def _forecast(running: Running) -> Resident:
+    """A task with its work as it was forecast at its start."""
+    resident, factor = running.resident, running.factor
+    return resident if factor == 1.0 else resident.at(resident.scale * factor, resident.progress, resident.ready_s)
 
 
 def task_of(entry: PodEntry, resize: bool, least_milli: int = 1, run_s: float | None = None) -> Task:
@@ -143,6 +165,7 @@ def task_of(entry: PodEntry, resize: bool, least_milli: int = 1, run_s: float | 
         interference_class=intent.interference_class,
         input_mb=intent.input_mb,
         locality=intent.locality,
+        run_class=entry.priced_class,
     )
 
 
@@ -215,6 +238,10 @@ class WorldBuilder:
             self._known[view.name] = self._views[self._at[view.name]] = resumed
             yield view.name, progress
 
+    def course(self, entry: PodEntry, now_s: float) -> Course | None:
+        """What is estimated of a pod that is somewhere."""
+        return self._estimates.course(entry.place, entry.key.uid, now_s)
+
     @property
     def estimates_any(self) -> bool:
         """Whether anything is estimated of any node."""
@@ -257,7 +284,17 @@ class WorldBuilder:
 
     def _runs(self, entry: PodEntry, node: str, open_cores: tuple[int, ...], started_s: float) -> Running:
         run_s = None if self._all_pods else forecast_run_s(entry)
-        made_of = (entry.pod, entry.width_milli, entry.threads, entry.cores, node, open_cores, started_s, run_s)
+        made_of = (
+            entry.pod,
+            entry.width_milli,
+            entry.threads,
+            entry.cores,
+            node,
+            open_cores,
+            started_s,
+            run_s,
+            entry.factor,
+        )
         seen = self._seen.get(entry.key.uid)
         if seen is not None and seen[0][0] is entry.pod and seen[0][1:] == made_of[1:]:
             return seen[1]
@@ -277,7 +314,7 @@ def _running(entry: PodEntry, task: Task, node: str, open_cores: tuple[int, ...]
         # A pod can be on a node whatever it asks for; that much no forecast can count.
         width = MOST_MILLI
         task = replace(task, request_milli=width, widths_milli=(width,))
-    return Running(task, node, width, threads, cores, started_s, started_s)
+    return Running(task, node, width, threads, cores, started_s, started_s, factor=entry.factor)
 
 
 def node_services(cache: Cache, name: str) -> list[Service]:

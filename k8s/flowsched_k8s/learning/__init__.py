@@ -1,0 +1,1 @@
+"""Run times of pods, learnt from those that have ended."""

@@ -100,3 +100,39 @@ def test_without_the_role_nothing_is_learnt_and_pods_are_placed(plane: Plane, sp
             plane.admin.patch(role, {"rules": whole}, "merge-patch")
             job(site, "encode-1", RUNS_S)
             scheduler.metric_becomes(1, "flowsched_learnt_classes")
+
+
+def test_where_it_is_on_rounds_know_what_was_learnt(plane: Plane, space: Space, tmp_path: Path) -> None:
+    with running_scheduler(plane, tmp_path, learning="on") as scheduler, site_of(scheduler, space) as site:
+        site.node(cpu="8", labels={names.MACHINE_TYPE: "e2-standard-8"})
+
+        def vips(name: str, run_s: int = RUNS_S) -> None:
+            """A pod that ends after a fraction of its profile's run time."""
+            notes = {"flowsched.test/run-for": f"{run_s}s", names.PROFILE: "vips", names.SCALE: "10"}
+            site.pod(name, restartPolicy="Never", cpu="1", annotations=notes, labels={names.RUN_CLASS: "vips"})
+
+        def snapshot(name: str) -> Object:
+            """What the last round that decided on a pod knew."""
+
+            def found() -> Object | None:
+                parts: list[Object] = scheduler.record()["parts"]
+                known = (part["snapshot"] for part in parts)
+                return next((k for k in known if f"{site.name}/{name}" in [t["job"] for t in k["pending"]]), None)
+
+            return wait_for(found, f"a round of {name}") or {}
+
+        vips("first")
+        site.bound("first")
+        assert "learnt_run_times" not in snapshot("first")
+        scheduler.metric_becomes(1, "flowsched_pod_ends_total", outcome="learnt")
+        vips("second", 600)
+        told = snapshot("second")
+        assert [task["class"] for task in told["pending"]] == [f"{site.name}/vips"]
+        (row,) = told["learnt_run_times"]["classes"]
+        assert (row["class"], row["machine_type"], row["runs"]) == (f"{site.name}/vips", "e2-standard-8", 1)
+        assert row["log_sum"] < 0.0
+        site.bound("second")
+        # Its forecast is that of its class, and the next round sees it so.
+        vips("third")
+        (there,) = snapshot("third")["running"]
+        assert there["factor"] < 1.0

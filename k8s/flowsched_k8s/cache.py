@@ -110,6 +110,8 @@ class Cache:
         self.groups = PodGroupIndex(features.pod_groups)
         self.learnt: LearntRunTimes = NOTHING_LEARNT
         """What completions taught."""
+        self._learnt_run_s: Mapping[str, float] = {}
+        """By class, seconds that its pods without a profile are forecast to run before factors."""
         self.version = 0
         """Another one after every change of ``versions``."""
         self.versions: NDArray[np.int64] = np.full(0, -1, np.int64)
@@ -513,11 +515,30 @@ class Cache:
         if entry.ours:
             entry.run_class = run_class
             entry.priced_class = run_class if self.configuration.learning == "on" else ""
+            entry.learnt_s = self._learnt_run_s.get(entry.priced_class)
+
+    def put_learnt(self, learnt: LearntRunTimes, run_times_s: Mapping[str, float]) -> None:
+        """What completions taught, and by class what they taught of pods without a profile: seconds that the factors of the
+        class are relative to.
+        """
+        self.learnt = learnt
+        before, self._learnt_run_s = self._learnt_run_s, run_times_s
+        different = {of for of in {*before, *run_times_s} if before.get(of) != run_times_s.get(of)}
+        if not different or self.configuration.learning != "on":
+            return
+        # Seldom: the first completion of a class, or a new leader that has read what was learnt.
+        for entry in self.pods.values():
+            if entry.priced_class in different:
+                entry.learnt_s = run_times_s.get(entry.priced_class)
+                if entry.place:
+                    self._touch(entry.place)
+                else:
+                    self.ask_again(entry)
 
     def _factor(self, entry: PodEntry, node: str) -> float:
         """How many times its profile's forecast a pod is expected to run on a node."""
         there = self.nodes.get(node)
-        if there is None or entry.intent.profile is None:
+        if there is None or (entry.intent.profile is None and forecast_run_s(entry) is None):
             return 1.0
         learnt = self.learnt.of(entry.priced_class, there.type.name)
         return 1.0 if learnt is None else learnt.factor

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from model_scheduler import SOLVER, ModelScheduler
 
+from flowsched.cluster.start_errors import NO_START_ERRORS
 from flowsched.pricing.linear.policy import labels_of
 from flowsched.scale.bulk_input import BulkInput, input_of_fleet
 from flowsched.scale.demand import Demand
@@ -132,7 +133,8 @@ def told(given: RoundInput) -> dict[str, Any]:
         "gpus": (dict(given.gpus.nodes), given.gpus.demand),
         "keepers": dict(given.keepers),
         "rounds_waited": {uid: given.rounds_waited.get(uid, 0) for c in given.classes for uid in c.uids},
-        "snapshot": MeasuredPods(given).snapshot(forecast) if forecast else None,
+        # Events do not tell how forecasts turned out: no decision depends on it.
+        "snapshot": replace(MeasuredPods(given).snapshot(forecast), start_errors=NO_START_ERRORS) if forecast else None,
         "bulk": told_bulk(given, bulk) if bulk else None,
     }
 

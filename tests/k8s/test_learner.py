@@ -16,14 +16,15 @@ from model_scheduler import ModelScheduler
 from model_server import ModelServer
 from objects_builders import Json, container, decoded, metadata, node, pod
 
-from flowsched.cluster.learnt_run_times import ClassRuns
+from flowsched.cluster.learnt_run_times import MOST_RUNS, ClassRuns
 from flowsched_k8s import names
 from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.events.event_player import play
 from flowsched_k8s.learning.finished_runs import SHORTEST_S, FinishedRun, LeftOut, finished_run
-from flowsched_k8s.learning.learner import LEARNT, MOST_RUNS, Learner
+from flowsched_k8s.learning.learner import LEARNT, Learner
 from flowsched_k8s.learning.saved_runs import Saved, SavedRuns, dump_saved, read_saved
 from flowsched_k8s.objects import FinishedPod, Pod
+from flowsched_k8s.pods.run_times import forecast_run_s
 from flowsched_models.profiles import load_catalogue
 
 CATALOGUE = load_catalogue()
@@ -254,12 +255,15 @@ def test_old_runs_fade(ratios: list[float]) -> None:
         run_s = max(SHORTEST_S, round(100.0 * ratio))
         finish(learner, [ended(f"job-{i}", run_s, 1000.0 + i, annotations={names.RUN_TIME: "100s"})], 1000.0)
         (row,) = learner.learnt.classes
-        assert row.runs < MOST_RUNS
+        assert row.runs <= MOST_RUNS
         # Sums are those of some runs: a mean square is never below the square of the mean.
         assert row.log_squares * row.runs >= row.log_sum**2 - 1e-3
     for i in range(4 * MOST_RUNS):
-        finish(learner, [ended(f"new-{i}", 100.0, 5000.0, annotations={names.RUN_TIME: "100s"})], 5000.0)
-    assert {row.runs < MOST_RUNS for row in learner.learnt.classes} == {True}
+        finish(learner, [ended(f"job-{1000 + i}", 100.0, 5000.0, annotations={names.RUN_TIME: "100s"})], 5000.0)
+    (row,) = learner.learnt.classes
+    assert row.runs <= MOST_RUNS
+    # What came before has been halved eight times.
+    assert abs(row.log_sum) < 0.2
 
 
 # What rounds are told
@@ -449,3 +453,38 @@ def test_off_means_that_nothing_is_known() -> None:
     assert running.state.learner is None
     assert {e.run_class for e in running.state.cache.pods.values()} == {""}
     assert running.state.cache.learnt.classes == ()
+
+
+def test_pods_without_a_profile_are_forecast_by_what_their_class_took() -> None:
+    found = {}
+    for mode in ("on", "observe"):
+        running = learning(mode)
+        silent = waiting("job-7", cpu="2")
+        running.create(silent)
+        entry = next(iter(running.state.cache.pods.values()))
+        assert forecast_run_s(entry) is None
+        for i, run_s in enumerate((100.0, 200.0)):
+            finish(learner_of(running), [ended(f"job-{i}", run_s, 1000.0 + i, cpu="2")], 1000.0 + i)
+        assert running.begin()
+        assert running.given is not None
+        (asked,) = running.given.classes
+        found[mode] = forecast_run_s(entry), None if asked.task is None else (asked.task.scale, asked.task.endless)
+        running.plan()
+        running.end()
+        running.answer_all()
+        running.deliver()
+        assert entry.place == "n1"
+        found[f"{mode} placed"] = entry.factor
+    assert found["on"] == (100.0, (100.0, False))
+    assert found["on placed"] > 1.1  # the second ran for twice as long
+    assert (found["observe"], found["observe placed"]) == ((None, None), 1.0)
+
+
+def test_what_a_class_took_is_bounded_by_a_deadline_and_forgotten_with_the_rest() -> None:
+    running = learning()
+    running.create(waiting("job-7"), waiting("job-8", activeDeadlineSeconds=60))
+    finish(learner_of(running), [ended("job-0", 100.0, 1000.0)], 1000.0)
+    entries = {entry.key.name: entry for entry in running.state.cache.pods.values()}
+    assert {name: forecast_run_s(entry) for name, entry in entries.items()} == {"job-7": 100.0, "job-8": 60.0}
+    learner_of(running).forget(2000.0)
+    assert {forecast_run_s(entry) for entry in entries.values()} == {None}

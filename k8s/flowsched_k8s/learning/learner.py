@@ -23,6 +23,7 @@ from flowsched_k8s.learning.pod_classes import family_of
 from flowsched_k8s.learning.saved_runs import Saved, SavedRuns
 from flowsched_k8s.objects import FinishedPod
 from flowsched_k8s.pods.entries import PodEntry
+from flowsched_k8s.pods.run_times import rounded
 from flowsched_models.runtime import Host, HostFactory, Resident
 
 LEARNT = "learnt"
@@ -261,7 +262,7 @@ class Learner:
         """Count a run."""
         run_class, alone_s = measured.run_class, measured.alone_s
         self._see(run_class, now)
-        forecast_s = measured.forecast_s or self._base_s.setdefault(run_class, round(alone_s, 3))
+        forecast_s = measured.forecast_s or self._base_s.setdefault(run_class, rounded(alone_s))
         done = alone_s / forecast_s if forecast_s > 0.0 else 0.0
         if not 0.0 < done < math.inf:
             self.tallies.ends[LeftOut.UNCLEAR] += 1
@@ -339,7 +340,7 @@ class Learner:
     def _tell(self) -> None:
         """Let forecasts know."""
         rows = tuple(self._rows[key] for key in sorted(self._rows))
-        self._cache.learnt = LearntRunTimes(rows, self._applied)
+        self._cache.put_learnt(LearntRunTimes(rows, self._applied), dict(self._base_s))
 
 
 def _off(ratio: float) -> float:

@@ -134,6 +134,8 @@ class PodEntry:
     """Completions of pods of this class teach how long it runs. Empty: it runs until it is deleted, or nothing is learnt."""
     priced_class: str = ""
     """The same where forecasts use what was learnt, else empty."""
+    learnt_s: float | None = None
+    """Seconds that pods of that class run which have no profile and declare nothing; None where none has ended yet."""
     factor: float = 1.0
     """Its work as it was forecast when it was placed, relative to what its profile says."""
     in_demand: bool = False

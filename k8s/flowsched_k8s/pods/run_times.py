@@ -18,11 +18,14 @@ def forecast_run_s(entry: PodEntry) -> float | None:
     """Seconds that a pod without a profile is forecast to run, wherever it is; None where nothing is known of that, and for
     pods that forecasts do not see or know otherwise: those with profiles, and those that ask for less than a core.
 
-    It is what the pod declares. What completions of its class have taught, where it declares nothing, is to be looked up
-    here and nowhere else.
+    It is what the pod declares, else what the first completion of its class has taught, at most until its deadline. What
+    later ones teach is the factor of its class, as for pods with profiles.
     """
     intent = entry.intent
     run_s = intent.run_s
+    if run_s is None and entry.learnt_s is not None:
+        deadline_s = entry.pod.spec.active_deadline_seconds or 0
+        run_s = entry.learnt_s if deadline_s <= 0 else min(entry.learnt_s, float(deadline_s))
     if run_s is None or intent.profile is not None or intent.service is not None or entry.request_milli < LEAST_MILLI:
         return None
     return rounded(run_s)

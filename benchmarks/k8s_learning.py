@@ -55,7 +55,6 @@ CORES_ASKED = (1, 2, 4)
 ASK_EVERY_S = 3.0
 WARM_S = 60.0
 """What was learnt longer before a kill than this must be there after it."""
-CLASSES_METRIC = "flowsched_learnt_completions"
 HEADS = (
     "learning",
     "pods",
@@ -201,8 +200,7 @@ class Leader:
 
     def learnt(self) -> int:
         """Completions that it has learnt from, over all classes."""
-        lines = self.ask("/metrics").decode().splitlines()
-        return round(sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(CLASSES_METRIC)))
+        return sum(entry["runs"] for entry in json.loads(self.ask("/debug/state"))["learnt"])
 
 
 async def keep_asking(leader: Leader, seen: Seen) -> None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from flowsched.cluster.learnt_run_times import ClassRuns
 from flowsched.cluster.snapshot import PlannedStart
 from flowsched.cluster.start_errors import Interval
 from flowsched_k8s.pods.entries import PodEntry
@@ -81,6 +82,13 @@ def dump(
     def planned(one: PlannedStart) -> Any:
         return dict(vars(one)) if pod is None or one.task == pod else None
 
+    def learnt(runs: ClassRuns) -> Any:
+        expected = cache.learnt.shown(runs.run_class, runs.machine_type)
+        if expected is None:
+            return None
+        told = {"factor": round(expected.factor, 3), "spread": round(expected.spread, 3)}
+        return {"class": runs.run_class, "machine_type": runs.machine_type, "runs": runs.runs, **told}
+
     nodes = yield from listed("nodes", sorted(cache.nodes), node)
     found = {
         "active": state.active,
@@ -105,6 +113,7 @@ def dump(
         "held_node": state.held_node.held,
         "rebalancing": state.rebalancing.dump(now),
         "plan": (yield from listed("plan", state.plan.values(), planned)),
+        "learnt": (yield from listed("learnt", () if pod is not None else cache.learnt.classes, learnt)),
     }
     return {**found, "left_out": left_out}
 

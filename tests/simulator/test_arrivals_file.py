@@ -65,7 +65,8 @@ GIVEN: dict[str, Any] = {
     "tasks": 3,
     "barrier": True,
 }
-JOBS = (FULL, GIVEN)
+OTHER: dict[str, Any] = {"submit_s": 3, "name": "c", "profile": "vips", "request": 1, "true_profile": "canneal"}
+JOBS = (FULL, GIVEN, OTHER)
 
 
 def cell(value: Any) -> str:
@@ -96,14 +97,14 @@ def problems(tmp_path: Path, name: str) -> list[str]:
 def listed(tmp_path: Path) -> Scenario:
     """The same jobs in the scenario itself."""
     keys = {field.alias or name for name, field in JobForm.model_fields.items()}
-    assert {*FULL, *GIVEN, "mix"} == keys, "every key is tried"
+    assert {*FULL, *GIVEN, *OTHER, "mix"} == keys, "every key is tried"
     path = tmp_path / "yaml.yaml"
     path.write_text(HEAD + f"jobs: {json.dumps(JOBS)}\n")
     return load_scenario(path)
 
 
 def same_jobs(one: Scenario, other: Scenario) -> bool:
-    fields = ("tasks", "run_time_factors", "job_terms", "task_groups", "barriers")
+    fields = ("tasks", "run_time_factors", "true_profiles", "job_terms", "task_groups", "barriers")
     return all(getattr(one, field) == getattr(other, field) for field in fields)
 
 
@@ -114,14 +115,14 @@ def test_every_key_of_a_job_is_a_column_of_csv(tmp_path: Path, listed: Scenario)
 
 def test_every_key_of_a_job_is_a_column_of_parquet(tmp_path: Path, listed: Scenario) -> None:
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    columns = {name: [job.get(name) for job in JOBS] for name in {**FULL, **GIVEN}}
+    columns = {name: [job.get(name) for job in JOBS] for name in {**FULL, **GIVEN, **OTHER}}
     for name in ("request", "memory"):
         columns[name] = [None if value is None else str(value) for value in columns[name]]
-    columns["widths"] = [["2", "1500m"], None]
+    columns["widths"] = [["2", "1500m"], None, None]
     parquet.write_table(pa.table(columns), tmp_path / "native.parquet")
     assert same_jobs(with_arrivals(tmp_path, "native.parquet"), listed)
 
-    texts = {name: [cell(job[name]) if name in job else None for job in JOBS] for name in {**FULL, **GIVEN}}
+    texts = {name: [cell(job[name]) if name in job else None for job in JOBS] for name in {**FULL, **GIVEN, **OTHER}}
     parquet.write_table(pa.table(texts), tmp_path / "texts.parquet")
     assert same_jobs(with_arrivals(tmp_path, "texts.parquet"), listed)
 

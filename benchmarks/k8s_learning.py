@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import tempfile
 import time
@@ -190,12 +191,11 @@ class Leader:
 
     def ask(self, path: str) -> bytes:
         """What it answers over HTTP. Raises ``OSError`` while it does not."""
-        lines = (self.folder / "logs" / "flowsched.log").read_text(errors="replace").splitlines()
-        heard = (json.loads(line) for line in lines if line.startswith('{"ts"') and '"listening"' in line)
-        address = next((one["loopback"] for one in heard if one["msg"] == "listening"), None)
-        if address is None:
+        log = (self.folder / "logs" / "flowsched.log").read_text(errors="replace")
+        heard = re.search(r"listening .*loopback=(\S+)", log)
+        if heard is None:
             raise OSError("it does not listen yet")
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as reply:
+        with urllib.request.urlopen(f"http://{heard[1]}{path}", timeout=10) as reply:
             return bytes(reply.read())
 
     def learnt(self) -> int:
@@ -259,9 +259,11 @@ async def run_pods(
                 kill_at.pop(0)
                 before = max((count for at, count in history if at <= now - WARM_S), default=0)
                 leader.kill()
-                leader.start()
+                await asyncio.to_thread(leader.start)
                 after = await learnt_again(leader, before)
                 kept.append((before, after))
+                # The API server has ended connections that nothing was sent over.
+                api.close()
                 history.clear()
             await asyncio.sleep(1.0)
     finally:

@@ -248,6 +248,8 @@ async def run_pods(
             waiting = waiting[len(due) :]
             requests = [("POST", PODS, json.dumps(pod_body(pod)).encode()) for pod in due]
             await api.send_all(requests, frozenset({201}))
+            # The API server ends connections over which nothing is sent for a while.
+            api.close()
             for other in others:
                 if other.done():
                     other.result()
@@ -262,8 +264,6 @@ async def run_pods(
                 await asyncio.to_thread(leader.start)
                 after = await learnt_again(leader, before)
                 kept.append((before, after))
-                # The API server has ended connections that nothing was sent over.
-                api.close()
                 history.clear()
             await asyncio.sleep(1.0)
     finally:
@@ -337,7 +337,7 @@ def site(learning: str) -> Iterator[Leader]:
 @click.option("--first-wave", default=5, show_default=True, type=click.IntRange(1), help="Pods of each owner.")
 @click.option("--nodes", default=20, show_default=True, type=click.IntRange(1))
 @click.option("--cores", default=8, show_default=True, type=click.IntRange(4), help="Of each node.")
-@click.option("--median-run", default=25.0, show_default=True, help="Median of the owners' run times in seconds.")
+@click.option("--median-run", default=18.0, show_default=True, help="Median of the owners' run times in seconds.")
 @click.option("--kills", default=2, show_default=True, type=click.IntRange(0), help="How often the leader is killed.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--learning", "modes", multiple=True, default=("on", "off"), show_default=True)

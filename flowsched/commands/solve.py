@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from math import inf
 from pathlib import Path
+from typing import get_args
 
 import click
 
 from flowsched.cluster.decision import Decisions, Postponement, gap_words
+from flowsched.cluster.learning import Learning, with_learning
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import KUBERNETES_SETTINGS, SETTING_NAMES, Readers, apply_settings
 from flowsched.cluster.snapshot import MILLI, Snapshot
@@ -57,6 +59,12 @@ SET_HELP = (
 @click.option("--solver", type=SOLVER, default="ortools", show_default=True)
 @click.option("--time-limit", type=TIME_LIMIT, help=TIME_LIMIT_HELP)
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help=SET_HELP)
+@click.option(
+    "--learning",
+    type=click.Choice(get_args(Learning)),
+    show_default="as the snapshot says",
+    help="Whether forecasts use what completions taught, where the snapshot has it; `off`: and no classes of tasks.",
+)
 @click.option("--record", type=click.Path(path_type=Path, dir_okay=False), help="File for the round's record.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def solve(
@@ -67,6 +75,7 @@ def solve(
     solver: str,
     time_limit: float | None,
     assignments: tuple[str, ...],
+    learning: Learning | None,
     record: Path | None,
     as_json: bool,
 ) -> None:
@@ -78,7 +87,7 @@ def solve(
     settings = apply_settings(Settings(), own, readers=_readers(policy, cost_model, own, exact=exact))
     if objective is not None:
         settings = replace(settings, objective=objective)
-    loaded = load_snapshot(snapshot)
+    loaded = with_learning(load_snapshot(snapshot), learning)
     if record is not None:
         check_file(record)
     if cost_model is None:

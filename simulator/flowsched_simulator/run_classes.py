@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Literal
 
+from flowsched.cluster.learning import Learning
 from flowsched.cluster.learnt_run_times import NOTHING_LEARNT, LearntRunTimes
 from flowsched.cluster.snapshot import Task
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.truth import Error
-
-Learning = Literal["off", "observe", "on"]
-"""Whether completions teach how long others of their class run: not at all, without a forecast that uses it, or with."""
 
 
 def chosen_learning(scenario: Scenario, model_error: Error) -> Learning:

@@ -19,6 +19,7 @@ from flowsched.cluster.events import (
     TasksMoved,
     TaskSubmitted,
 )
+from flowsched.cluster.learning import Learning
 from flowsched.cluster.snapshot import Task, cpu_weight
 from flowsched.disaggregation.coupled import is_remote
 from flowsched.gpu.devices import use_of
@@ -31,7 +32,7 @@ from flowsched_simulator.coupled_tasks import CoupledTasks
 from flowsched_simulator.gpu_use import GpuUse
 from flowsched_simulator.grant_check import check_time, check_width
 from flowsched_simulator.run import JobRun, RoundSummary, Run, Stay
-from flowsched_simulator.run_classes import Learning, chosen_learning, learnt_at_first, with_classes
+from flowsched_simulator.run_classes import chosen_learning, learnt_at_first, with_classes
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.submissions import Submissions
 from flowsched_simulator.truth import Error, true_world

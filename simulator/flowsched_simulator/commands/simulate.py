@@ -11,6 +11,7 @@ from typing import get_args
 import click
 from click.core import ParameterSource
 
+from flowsched.cluster.learning import Learning
 from flowsched.cluster.played_events import looks_like_events
 from flowsched.commands.solver_options import SOLVER, TIME_LIMIT, TIME_LIMIT_HELP
 from flowsched.commands.status_line import StepLine
@@ -42,7 +43,6 @@ from flowsched_simulator.record_folder import RecordFolder
 from flowsched_simulator.replay import caveats, placed_services, replay
 from flowsched_simulator.report.page import render_report
 from flowsched_simulator.run import Run
-from flowsched_simulator.run_classes import Learning
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.scenario_file import BUNDLED, find_document, load_scenario, read_scenario
 from flowsched_simulator.schedule_file import load_schedule

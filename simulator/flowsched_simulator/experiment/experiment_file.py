@@ -19,7 +19,14 @@ from flowsched_simulator.experiment.experiment import (
     setting_text,
 )
 from flowsched_simulator.experiment.experiment_form import CaseForm, ContenderForm, ExperimentForm
-from flowsched_simulator.experiment.scenario_case import ESTIMATE_ERROR, LOAD, MODEL_ERROR, ScenarioCase, make_case
+from flowsched_simulator.experiment.scenario_case import (
+    ESTIMATE_ERROR,
+    LEARNING,
+    LOAD,
+    MODEL_ERROR,
+    ScenarioCase,
+    make_case,
+)
 from flowsched_simulator.experiment.variation import varied
 from flowsched_simulator.form_reader import check_named
 from flowsched_simulator.policies import check_policies
@@ -146,6 +153,7 @@ class _ExperimentReader:
             **changes,
             LOAD: form.load if form.load is not None else [None],
             MODEL_ERROR: list(form.model_error),
+            LEARNING: form.learning if form.learning is not None else [None],
             "machine_copies": form.machine_copies,
             "job_copies": form.job_copies,
         }
@@ -163,6 +171,7 @@ class _ExperimentReader:
                     load=point[LOAD],
                     model_error=point[MODEL_ERROR],
                     error_of=form.error_of,
+                    learning=point[LEARNING],
                     machine_copies=point["machine_copies"],
                     job_copies=point["job_copies"],
                     changes={key: _plain(point[key]) for key in changes},

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from flowsched.cluster.learning import Learning
 from flowsched_models.form import Form, Name, Positive, PositiveInt
 from flowsched_models.quantity import QuantityError, shown
 from flowsched_simulator.experiment.contender import BEST
@@ -70,6 +71,7 @@ _Sigma = Annotated[float, Field(ge=0, le=MAX_SIGMA)]
 Sigmas = Annotated[list[_Sigma], _one_or_more(_listed, _Sigma), Field(min_length=1)]
 Errors = Annotated[list[_Error], _one_or_more(_errors, _Error), Field(min_length=1)]
 _EXACT: list[_Error] = [0.0]
+Learnings = Annotated[list[Learning], _one_or_more(_listed, Learning), Field(min_length=1)]
 SettingValue = float | int | str | bool | None
 
 
@@ -82,6 +84,7 @@ class CaseForm(Form):
     model_error: Errors = Field(default_factory=lambda: _EXACT)
     error_of: ErrorOf = "job"
     estimate_error: Sigmas | None = None
+    learning: Learnings | None = None
     machine_copies: Copies = Field(default_factory=lambda: [1])
     job_copies: Copies = Field(default_factory=lambda: [1])
     change: dict[str, Any] = Field(default_factory=dict)

@@ -76,6 +76,7 @@ class PlannedRun:
             scenario_digest(self.case.scenario),
             str(self.case.model_error),
             self.case.error_of,
+            self.case.learning,
             self.contender.policy,
             self.contender.settings,
             self.contender.only_variant,
@@ -92,7 +93,11 @@ def execute(planned: PlannedRun, code: str = "") -> FinishedRun | RunFailure:
         return RunFailure(planned.key, f"{platform.node()} has another version of flowsched than the asker")
     case = planned.case
     options = Options(
-        seed=planned.seed, model_error=case.model_error, error_of=case.error_of, max_time_s=planned.max_time_s
+        seed=planned.seed,
+        model_error=case.model_error,
+        error_of=case.error_of,
+        learning=case.learning,
+        max_time_s=planned.max_time_s,
     )
     wall, cpu = time.perf_counter(), time.process_time()
     try:

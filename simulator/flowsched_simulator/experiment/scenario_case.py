@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from flowsched.cluster.learning import Learning
 from flowsched_models.short_repr import Overview, ShortRepr
 from flowsched_simulator.experiment.copies import with_copies
 from flowsched_simulator.experiment.offered_load import offered_load, with_load
@@ -13,7 +14,7 @@ from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.truth import MAX_SIGMA
 from flowsched_simulator.world import ErrorOf
 
-LOAD, MODEL_ERROR, ESTIMATE_ERROR = "load", "model_error", "estimate_error"
+LOAD, MODEL_ERROR, ESTIMATE_ERROR, LEARNING = "load", "model_error", "estimate_error", "learning"
 FactorValue = float | str | bool | None
 
 
@@ -27,9 +28,11 @@ class ScenarioCase(ShortRepr):
     """How far the true machines are from the models, as ``simulate --model-error``."""
     error_of: ErrorOf = "job"
     """As ``simulate --error-of``."""
+    learning: Learning | None = None
+    """As ``simulate --learning``; None: as the scenario and the model error say."""
     factors: Mapping[str, FactorValue] = field(default_factory=dict)
     """What was asked for: ``load``, ``model_error``, ``error_of`` unless it is ``job``, ``estimate_error``,
-    ``machine_copies``, ``job_copies`` and changed keys by their paths."""
+    ``learning`` where it is given, ``machine_copies``, ``job_copies`` and changed keys by their paths."""
 
     def overview(self) -> Overview:
         """The name, and what the scenario is."""
@@ -49,6 +52,7 @@ def make_case(
     load: float | None = None,
     model_error: float | Literal["measured"] = 0.0,
     error_of: ErrorOf = "job",
+    learning: Learning | None = None,
     machine_copies: int = 1,
     job_copies: int = 1,
     changes: Mapping[str, FactorValue] | None = None,
@@ -61,6 +65,8 @@ def make_case(
         raise ValueError(f"model_error must be from 0 to {MAX_SIGMA:g} or measured, got {model_error}")
     if error_of not in get_args(ErrorOf):
         raise ValueError(f"error_of must be {' or '.join(get_args(ErrorOf))}, got {error_of}")
+    if learning is not None and learning not in get_args(Learning):
+        raise ValueError(f"learning must be {' or '.join(get_args(Learning))}, got {learning}")
     if machine_copies != 1 or job_copies != 1:
         scenario = with_copies(scenario, machine_copies, job_copies)
     if load is not None:
@@ -72,5 +78,7 @@ def make_case(
     factors[MODEL_ERROR], factors[ESTIMATE_ERROR] = model_error, scenario.estimate_error
     if error_of != "job":
         factors["error_of"] = error_of
+    if learning is not None:
+        factors[LEARNING] = learning
     factors |= {"machine_copies": machine_copies, "job_copies": job_copies}
-    return ScenarioCase(name or scenario.name, scenario, model_error, error_of, factors)
+    return ScenarioCase(name or scenario.name, scenario, model_error, error_of, learning, factors)

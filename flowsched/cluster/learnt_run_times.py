@@ -107,7 +107,7 @@ class LearntRunTime(NamedTuple):
         return self.factor * float(run_length(done / self.factor, self.spread, float(self.runs), squares))
 
     def late_length(self, done: float, share: float) -> float:
-        """The quantile of that, of a run that is past what was expected of it."""
+        """The quantile of that."""
         relative, squares = done / self.factor, self.runs * self.spread**2
         spread = spread_of(relative, self.spread, float(self.runs), squares)
         return self.factor * late_length(relative, spread, share)

@@ -47,7 +47,7 @@ class RunTimeErrors:
         return float(run_length(done, error, float(self.ends), self.log_squares))
 
     def late_length(self, done: float, error: float, share: float) -> float:
-        """The quantile of how long it runs, of a task that is past its forecast."""
+        """The quantile of how many times its forecast it runs in all."""
         return late_length(done, spread_of(done, error, float(self.ends), self.log_squares), share)
 
     def lengths(self, done: FloatArray, errors: FloatArray) -> FloatArray:

@@ -358,6 +358,8 @@ def cores_beside(machine: Machine, services: Iterable[Service]) -> tuple[int, ..
 
 INNER = 0.1, 0.9
 """Quantiles between which four of five runs end."""
+LATE = 0.9
+"""The quantile of its run time at which a task is taken to be gone where its end makes room beside a latency service."""
 
 
 class Overrun(NamedTuple):
@@ -474,6 +476,17 @@ class Snapshot(ShortRepr):
             return 1.0
         return self.run_time_errors.length(done, self.catalogue.jobs[task.profile].error)
 
+    def late_length(self, task: Task, done: float, machine_type: str, factor: float) -> float:
+        """The :data:`LATE` quantile of that; where nothing is known of errors, its length."""
+        if task.endless:
+            return 1.0
+        learnt = self.learnt_run_times.of(task.run_class, machine_type)
+        if learnt is not None:
+            return learnt.late_length(done * factor, LATE) / factor
+        if self.run_time_errors is None:
+            return 1.0
+        return self.run_time_errors.late_length(done, self.catalogue.jobs[task.profile].error, LATE)
+
     def past_forecast(self, running: Running, machine_type: str) -> Overrun | None:
         """How far a running task is past what is forecast of it on machines of a type, and how far it goes; None before."""
         task, done = running.task, running.progress * running.factor
@@ -497,6 +510,11 @@ class Snapshot(ShortRepr):
         length = self.length(task, done, machine_type, factor)
         scale = self.expected_scale(task, machine_type) if factor is None else task.scale * factor
         return Estimate(scale * length, done / length)
+
+    def late_estimate(self, running: Running, machine_type: str) -> Estimate:
+        """The work of a running task if it ends as late as at the :data:`LATE` quantile."""
+        length = self.late_length(running.task, running.progress, machine_type, running.factor)
+        return Estimate(running.task.scale * running.factor * length, running.progress / length)
 
     def service_cores(self, machine: str) -> frozenset[int]:
         """Virtual CPUs of a machine that belong to its services."""

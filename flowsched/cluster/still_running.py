@@ -83,10 +83,10 @@ def median_length(done: float, sigma: float) -> float:
 
 
 def late_length(done: float, sigma: float, share: float) -> float:
-    """The quantile of L given that L > ``done``, of a job that is past its forecast: ``done`` is 1 at least."""
+    """The quantile of L given that L > ``done``."""
     if sigma <= _TINY:
-        return done
-    z = math.log(done) / sigma
+        return max(1.0, done)
+    z = math.log(done) / sigma if done > 0.0 else -math.inf
     tail = (1.0 - share) * 0.5 * math.erfc(z / math.sqrt(2.0))
     # Far out, where the tail is 0 as a number, it falls as exp(-z m).
     m = z - math.log(1.0 - share) / z if tail == 0.0 else -NormalDist().inv_cdf(tail)

@@ -9,11 +9,13 @@ from flowsched_models.kernel import RunResult
 
 # Columns of a job on a machine.
 SCALE, DONE, READY_S, CORES, MEMORY_MIB, ELAPSED_S, GOAL_S, IMPORTANCE, LATEST_S, LONG_RUNNING = range(10)
-JOB_NUMBERS = 10
+LATE_SCALE, LATE_DONE = 10, 11
+JOB_NUMBERS = 12
 """SCALE work relative to its kind's; DONE progress in [0, 1]; READY_S when its program runs, seconds from now; CORES and
 MEMORY_MIB what it requests; ELAPSED_S since its submission; GOAL_S tau; IMPORTANCE w; LATEST_S the last useful completion,
 seconds from now (infinity: any). LONG_RUNNING 0: it ends; -1: a running task without an end; > 0: an arriving one, the
-seconds that a reference job would run at this place."""
+seconds that a reference job would run at this place. LATE_SCALE and LATE_DONE: SCALE and DONE of a task that runs if it
+ends late; services are guarded against that."""
 
 # Columns of a variant: a class at a width on machines of one shape. The first JOB_NUMBERS are those of a job.
 DELAY_NOW_S, LEAST_ALONE_S = JOB_NUMBERS, JOB_NUMBERS + 1

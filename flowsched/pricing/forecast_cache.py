@@ -18,7 +18,16 @@ from flowsched.gpu.devices import WHOLE_MILLI, MachineGpus, use_of
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.device_prices import DevicePrices
 from flowsched.pricing.forecast_arrays import CORES as JOB_CORES
-from flowsched.pricing.forecast_arrays import DONE, JOB_NUMBERS, LONG_RUNNING, MEMORY_MIB, READY_S, SCALE
+from flowsched.pricing.forecast_arrays import (
+    DONE,
+    JOB_NUMBERS,
+    LATE_DONE,
+    LATE_SCALE,
+    LONG_RUNNING,
+    MEMORY_MIB,
+    READY_S,
+    SCALE,
+)
 from flowsched.pricing.gpu_prices import GpuMemory, GpuPrices, concerns_devices
 from flowsched.pricing.topology_prices import SetMemory, TopologyPrices
 from flowsched.relations.relation import MACHINE, RelationKind
@@ -68,14 +77,17 @@ class ForecastCache:
         self.running_jobs: FloatArray = np.zeros((len(everything), JOB_NUMBERS))
         """[running, JOB_NUMBERS], goals left open."""
         if everything:
-            columns = [SCALE, DONE, READY_S, JOB_CORES, MEMORY_MIB, LONG_RUNNING]
+            columns = [SCALE, DONE, READY_S, JOB_CORES, MEMORY_MIB, LONG_RUNNING, LATE_SCALE, LATE_DONE]
             self.running_jobs[:, columns] = [
-                (r.scale, r.progress, r.ready_s, r.weight, r.memory_mib, -1.0 if stays else 0.0)
+                (r.scale, r.progress, r.ready_s, r.weight, r.memory_mib, -1.0 if stays else 0.0, r.scale, r.progress)
                 for (_, r), stays in zip(everything, lasting, strict=True)
             ]
         counts = np.array([len(g.residents) for g in view.groups], np.int64)
         self.first: IntArray = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         """[groups + 1] the first row of each group's running tasks."""
+        for g, group in enumerate(view.groups):
+            if group.services:
+                self._set_late_ends(g)
         self._light: dict[tuple[int, int, int], bool] = {}
         self._undisturbed: dict[tuple[int, Arrival], float] = {}
         self._bare: dict[str, Host] = {}
@@ -83,6 +95,14 @@ class ForecastCache:
         self._resourceful = any(c.task.resources for c in view.classes)
         per_machine = (RelationKind.LIMIT, RelationKind.APART)
         self._local = tuple(r for r in view.snapshot.relations if r.key == MACHINE and r.kind in per_machine)
+
+    def _set_late_ends(self, group: int) -> None:
+        """What runs beside services, if it ends late."""
+        here, now = self.view.groups[group], self.view.snapshot
+        for row, running in enumerate(here.running, int(self.first[group])):
+            if not running.task.endless:
+                late = now.late_estimate(running, here.machine.type)
+                self.running_jobs[row, LATE_SCALE], self.running_jobs[row, LATE_DONE] = late
 
     def kinds(self, group: int) -> IntArray:
         """Kind of each task that runs on a group's machine."""

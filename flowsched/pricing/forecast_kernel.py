@@ -20,6 +20,8 @@ from flowsched.pricing.forecast_arrays import (
     GOAL_S,
     IMPORTANCE,
     JOB_NUMBERS,
+    LATE_DONE,
+    LATE_SCALE,
     LATEST_S,
     LEAST_ALONE_S,
     LONG_RUNNING,
@@ -104,10 +106,33 @@ def slow_downs(memory: PaceMemory, host: int, kinds: IntArray, jobs: FloatArray,
 
 
 @compiled
+def _counts_on_an_end(
+    rows: FloatArray, jobs: FloatArray, start_after: IntArray, start_delay_s: float, result: RunResult
+) -> bool:
+    """Whether a job begins, or may leave its serial phase, after another one has gone that may stay longer."""
+    ends, bound = result.ends, result.bound
+    gone = np.inf
+    for i in range(len(jobs)):
+        if jobs[i, LATE_SCALE] > jobs[i, SCALE]:
+            gone = min(gone, ends[i])
+    if gone == np.inf:
+        return False
+    for i in range(len(jobs)):
+        if rows[i, SERIAL_FIRST] > 0.0 and jobs[i, DONE] < rows[i, PHI]:
+            loud = ends[i]
+        else:
+            loud = jobs[i, READY_S] if start_after[i] == 0 else bound[i] + start_delay_s
+        if loud > gone + _AT_ONCE:
+            return True
+    return False
+
+
+@compiled
 def machine_cost(memory: PaceMemory, machine: OneMachine, settings: PriceSettings, result: RunResult) -> float:
     """Cost of one machine with its jobs; infinity where a job never starts or ends too late.
 
-    Into ``result`` what its run comes to; its ``peak`` starts anew.
+    Into ``result`` what its run comes to; its ``peak`` starts anew. Where a job becomes loud after one that runs has gone,
+    the peak is also that of a run in which all that run end late: until then both may be there.
     """
     host, jobs, kinds, start_after = machine.host, machine.jobs, machine.kinds, machine.start_after
     ends, bound, peak = result.ends, result.bound, result.peak
@@ -135,6 +160,21 @@ def machine_cost(memory: PaceMemory, machine: OneMachine, settings: PriceSetting
         StartLimits(machine.free_cores, machine.free_memory, settings.start_delay_s),
         result,
     )
+    if len(services) > 0 and _counts_on_an_end(rows, jobs, start_after, settings.start_delay_s, result):
+        late = np.empty(n)
+        for i in range(n):
+            late[i] = jobs[i, LATE_SCALE]
+            rows[i, PROGRESS] = jobs[i, LATE_DONE]
+        run_once(
+            StartingJobs(rows, kinds, start_after, at_a_completion),
+            late,
+            services,
+            Cells(memory.can[:0], factor[:0], kinds[:0], factor[:0]),
+            memory,
+            host,
+            StartLimits(machine.free_cores, machine.free_memory, settings.start_delay_s),
+            RunResult(np.empty(n), np.empty(n), peak),
+        )
     total = 0.0
     for k in range(services.shape[0]):
         used = min(MOST_USED, peak[k] / machine.slo_us[k])

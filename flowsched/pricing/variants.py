@@ -16,6 +16,8 @@ from flowsched.pricing.forecast_arrays import (
     DELAY_NOW_S,
     DONE,
     GOAL_S,
+    LATE_DONE,
+    LATE_SCALE,
     LATEST_S,
     LEAST_ALONE_S,
     LONG_RUNNING,
@@ -164,7 +166,7 @@ class VariantBuilder:
 
     def _variant(self, group: int, arrival: Arrival, resident: Resident) -> FloatArray:
         row = np.zeros(VARIANT_NUMBERS)
-        row[SCALE], row[DONE] = resident.scale, resident.progress
+        row[SCALE], row[DONE] = row[LATE_SCALE], row[LATE_DONE] = resident.scale, resident.progress
         row[CORES], row[MEMORY_MIB] = arrival.width_milli / MILLI, resident.memory_mib
         row[GOAL_S], row[LATEST_S] = 1.0, np.inf
         row[DELAY_NOW_S] = self.forecasts.delay_s(arrival.task_class, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -11,8 +12,25 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from round_parts import deciding_on
 
-from builders import HUNGRY, SCALING, any_of, bound_rounds, catalogue, rounds, running, service, snapshot, task
+from builders import (
+    HUNGRY,
+    LARGE,
+    SCALING,
+    SERIAL,
+    any_of,
+    bound_rounds,
+    catalogue,
+    flow_scheduler,
+    machine,
+    rounds,
+    running,
+    service,
+    snapshot,
+    task,
+)
 from flowsched.cluster.compaction import compact
+from flowsched.cluster.learnt_run_times import LearntRunTimes
+from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import MILLI, Running, Snapshot, StartDelay
 from flowsched.pricing.arrival import Arrival, Colocation, joined
@@ -23,10 +41,11 @@ from flowsched.round.assignment import PlacementOption
 from flowsched.round.options import UNBOUNDED
 from flowsched.round.passes import Deciding
 from flowsched.round.round_model import Offered
+from flowsched_models.forecast import Forecast as ModelForecast
 from flowsched_models.forecast import Waiting, forecast
 from flowsched_models.pace_table import PaceTable
 from flowsched_models.profile import JobProfile
-from flowsched_models.runtime import HostFactory
+from flowsched_models.runtime import HostFactory, Resident
 
 WIDTHS = st.sampled_from(((100, 1000), (250, 1000, 4000), (500,), (2000,)))
 
@@ -67,6 +86,27 @@ def prices_of(now: Snapshot, table: PaceTable | None = None) -> FlowPrices:
     return FlowPrices(forecasts, Settings())
 
 
+def forecast_of(prices: FlowPrices, group: int, colocation: Colocation, there: Sequence[Resident]) -> ModelForecast:
+    """What the model predicts of a machine with these residents once a co-location has joined them."""
+    forecasts, here = prices.forecasts, prices.forecasts.view.groups[group]
+    joining = [
+        replace(forecasts.resident(group, a), ready_s=forecasts.delay_s(a.task_class, 0))
+        if a.start_after == 0
+        else forecasts.resident(group, a)
+        for a in colocation
+    ]
+    today = [r for a, r in zip(colocation, joining, strict=True) if a.start_after == 0]
+    later = [Waiting(r, a.start_after) for a, r in zip(colocation, joining, strict=True) if a.start_after > 0]
+    return forecast(
+        here.host,
+        [*there, *today],
+        later,
+        free_cores=here.free_milli / MILLI - sum(r.weight for r in today),
+        free_memory_mib=float(here.free_memory_mib) - sum(r.memory_mib for r in today),
+        start_delay_s=forecasts.view.snapshot.start_delay.after_waiting_s,
+    )
+
+
 # --- co-locations -----------------------------------------------------------------------------------------
 
 
@@ -84,22 +124,7 @@ def test_a_compiled_forecast_is_that_of_the_model(now: Snapshot, data: st.DataOb
             assert found is None
             assert prices.machine_cost(g, colocation) == FORBIDDEN
             continue
-        joining = [
-            replace(forecasts.resident(g, a), ready_s=forecasts.delay_s(a.task_class, 0))
-            if a.start_after == 0
-            else forecasts.resident(g, a)
-            for a in colocation
-        ]
-        today = [r for a, r in zip(colocation, joining, strict=True) if a.start_after == 0]
-        later = [Waiting(r, a.start_after) for a, r in zip(colocation, joining, strict=True) if a.start_after > 0]
-        truth = forecast(
-            group.host,
-            [*group.residents, *today],
-            later,
-            free_cores=group.free_milli / MILLI - sum(r.weight for r in today),
-            free_memory_mib=float(group.free_memory_mib) - sum(r.memory_mib for r in today),
-            start_delay_s=now.start_delay.after_waiting_s,
-        )
+        truth = forecast_of(prices, g, colocation, group.residents)
         there = len(group.residents)
         if not np.isfinite(truth.waiting_s).all():
             assert found is None
@@ -113,6 +138,95 @@ def test_a_compiled_forecast_is_that_of_the_model(now: Snapshot, data: st.DataOb
         assert found.arrivals_s == pytest.approx(ends, rel=1e-9)
         assert found.starts_s == pytest.approx(starts, rel=1e-9)
         assert found.peak_p95_us == pytest.approx(truth.peak_p95_us, rel=1e-9)
+
+
+@st.composite
+def beside_a_service(draw: st.DrawFn) -> Snapshot:
+    """A machine with a service, tasks that are about to end or past their forecasts, and others that may join it."""
+    known = LearntRunTimes()
+    for k in range(draw(any_of(0, 0, 9))):
+        known = known.with_end("night", "large", 0.5 + 0.1 * k)
+    profile = st.sampled_from((HUNGRY, SCALING, SERIAL))
+    there = [
+        running(
+            task(f"r{k}", draw(profile), cores=0.5, run_class=draw(any_of("", "night")), memory_mib=500),
+            "m1",
+            tuple(range(2, 8)),
+            progress=draw(any_of(0.5, 0.9, 0.99, 1.0, 1.4)),
+            threads=draw(any_of(1, 6)),
+        )
+        for k in range(draw(st.integers(1, 3)))
+    ]
+    return snapshot(
+        [task(f"w{k}", draw(profile), widths_milli=(500,), memory_mib=500) for k in range(2)],
+        [machine("m1", LARGE)],
+        services=[service(cores=(0, 1), qps=20_000.0, slo_us=1e6)],
+        running=there,
+        start_delay=StartDelay(1.0, draw(any_of(0.0, 3.0, 10.0))),
+        run_time_errors=draw(any_of(None, RunTimeErrors(), RunTimeErrors.of(40, 1.0))),
+        learnt_run_times=known,
+        now_s=100.0,
+    )
+
+
+@settings(max_examples=200)
+@given(beside_a_service(), st.data())
+def test_beside_services_what_runs_may_end_late(now: Snapshot, data: st.DataObject) -> None:
+    """Where a job becomes loud after another one has gone, peaks are also those of a run in which all that run stay until
+    their late ends.
+    """
+    prices = prices_of(now)
+    (group,) = prices.forecasts.view.groups
+    colocation = data.draw(colocations(prices.forecasts, 0))
+    found = prices.forecast(0, colocation)
+    if found is None:
+        return
+    estimates = [now.late_estimate(r, "large") for r in group.running]
+    late = [r.at(e.scale, e.done, r.ready_s) for r, e in zip(group.residents, estimates, strict=True)]
+
+    expected, careful = (forecast_of(prices, 0, colocation, there) for there in (group.residents, late))
+
+    assert found.residents_s == pytest.approx(expected.residents_s[: len(late)], rel=1e-9)
+    gone_s = [np.inf]
+    for resident, other, end_s in zip(group.residents, late, expected.residents_s, strict=False):
+        longer = other.scale * (1 - other.progress) - resident.scale * (1 - resident.progress)
+        assert longer >= -1e-9
+        gone_s += [end_s] if longer > 1e-9 else []
+    begins_s = [
+        begin_s + (now.start_delay.after_waiting_s if a.start_after else prices.forecasts.delay_s(a.task_class, 0))
+        for begin_s, a in zip(found.starts_s, colocation, strict=True)
+    ]
+    most = np.maximum(expected.peak_p95_us, careful.peak_p95_us)
+    if max(begins_s, default=0.0) > min(gone_s) + 1e-6:
+        assert found.peak_p95_us == pytest.approx(most, rel=1e-9)
+    assert expected.peak_p95_us[0] * (1 - 1e-9) <= found.peak_p95_us[0] <= most[0] * (1 + 1e-9)
+    if now.run_time_errors is None and not now.learnt_run_times.in_use:
+        assert gone_s == [np.inf] and found.peak_p95_us == pytest.approx(expected.peak_p95_us, rel=1e-9)
+
+
+def test_a_task_that_would_break_a_goal_beside_another_waits_until_that_has_surely_gone() -> None:
+    """Both are noisy, and the program of the one that waits begins 15 s after it is bound."""
+
+    def at(progress: float, errors: RunTimeErrors | None) -> Snapshot:
+        runs = running(task("r", HUNGRY, cores=1), "m1", (1, 2, 3), progress=progress, threads=3, width_milli=1000)
+        return snapshot(
+            [task("w", HUNGRY, cores=1, widths_milli=(1000,))],
+            services=[service(qps=40_000.0, slo_us=550.0)],
+            running=[runs],
+            start_delay=StartDelay(1.0, 15.0),
+            run_time_errors=errors,
+            now_s=100.0,
+        )
+
+    def placed(now: Snapshot) -> int:
+        return len(flow_scheduler().decide(now).placements)
+
+    exact, usual = RunTimeErrors.of(10**6, 0.0), RunTimeErrors.of(40, 0.04)
+    assert [placed(at(0.5, errors)) for errors in (None, exact, usual)] == [0, 0, 0], "both would be there"
+    assert [placed(at(0.97, errors)) for errors in (None, exact)] == [1, 1]
+    assert prices_of(at(0.97, usual)).base.ends_s[0, 0] < 15.0, "by the median it is gone as well"
+    assert placed(at(0.97, usual)) == 0
+    assert placed(replace(at(0.97, usual), services=())) == 1
 
 
 @settings(max_examples=100)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowsched.cluster.still_running import median_length, run_length, run_lengths, spread_of
+from flowsched.cluster.still_running import late_length, median_length, run_length, run_lengths, spread_of
 
 NORMAL = NormalDist()
 DONE = st.floats(1e-3, 20.0)
@@ -25,6 +25,19 @@ def test_half_of_the_jobs_that_still_run_end_before_the_median(done: float, sigm
     assert length >= done
     if z > -30.0:  # beyond, the normal distribution of the library is 0
         assert NORMAL.cdf(at) == pytest.approx(0.5 * NORMAL.cdf(z), rel=1e-9)
+
+
+@given(st.one_of(st.just(0.0), DONE), SIGMA, st.sampled_from((0.1, 0.5, 0.9)))
+def test_a_quantile_is_that_of_the_jobs_that_still_run(done: float, sigma: float, share: float) -> None:
+    length = late_length(done, sigma, share)
+    z, at = -math.log(done or 1e-300) / sigma, -math.log(length) / sigma
+
+    assert length >= done
+    if z > -30.0:
+        assert NORMAL.cdf(at) == pytest.approx((1.0 - share) * NORMAL.cdf(z), rel=1e-6)
+        if share == 0.5:
+            assert length == pytest.approx(median_length(done, sigma), rel=1e-6)
+    assert late_length(done, 0.0, share) == max(1.0, done)
 
 
 @pytest.mark.parametrize(("done", "sigma"), [(0.3, 0.4), (0.9, 0.2), (1.0, 0.4), (1.4, 0.3), (2.0, 0.5)])

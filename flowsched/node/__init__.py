@@ -4,6 +4,7 @@ from flowsched.node.allocation import LOWEST_WEIGHT, Allocation, ServiceGrant, T
 from flowsched.node.deadline import Deadline
 from flowsched.node.node import Node, NodeService, NodeTask
 from flowsched.node.node_controller import NodeController
+from flowsched.node.node_learner import NodeLearner
 from flowsched.node.reading import Reading, ServiceReading, TaskReading, TaskState
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Deadline",
     "Node",
     "NodeController",
+    "NodeLearner",
     "NodeService",
     "NodeTask",
     "Reading",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flowsched.node.flow_node import FlowNode
+from flowsched.node.node import NodeTask
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -42,7 +43,7 @@ def decision_trace(controller: FlowNode) -> dict[str, Any]:
         {
             "task": c.task.name,
             "stage": c.stage.name.lower(),
-            "progress": controller.progress(c.task.name),
+            "progress": controller.progress(c.task),
             "value": c.value,
             "waiting": c.waiting,
             "due": c.due,
@@ -50,6 +51,7 @@ def decision_trace(controller: FlowNode) -> dict[str, Any]:
             "rate": rate,
             "shares": c.task.shares,
             "reason": controller.reason(c.task.name),
+            **_learnt(controller, c.task),
         }
         for c, cores, rate in zip(moment.candidates, arrangement.tasks, moment.rates(arrangement), strict=True)
     ]
@@ -64,6 +66,12 @@ def decision_trace(controller: FlowNode) -> dict[str, Any]:
         "makespan_s": controller.makespan_s,
         "network": {**network, "terms": terms},
     }
+
+
+def _learnt(controller: FlowNode, task: NodeTask) -> dict[str, Any]:
+    """What completions taught of the class of a task, where there were any."""
+    found = None if controller.learner is None else controller.learner.shown(task)
+    return {} if found is None else {"learnt": {"class": task.run_class, **found._asdict()}}
 
 
 def network_graph(trace: Mapping[str, Any]) -> nx.MultiDiGraph[str]:

@@ -1,9 +1,9 @@
 """``flow-node``: the network inside one machine, decided anew at every tick.
 
 Read, predict, price, solve, act. Loads come from :class:`LoadTracker` (up at once, down after a calm while), progress is
-believed from the run-time model, prices of progress are the duals of the work that is left
-(:mod:`flowsched.node.makespan_prices`), and one search over networks arranges services and tasks
-(:mod:`flowsched.node.search`). A change is made only where it earns the price of switching.
+estimated from the run-time model and what completions taught (:mod:`flowsched.node.node_learner`), prices of progress are
+the duals of the work that is left (:mod:`flowsched.node.makespan_prices`), and one search over networks arranges services
+and tasks (:mod:`flowsched.node.search`). A change is made only where it earns the price of switching.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from flowsched.node.makespan_program import MakespanProgram
 from flowsched.node.moment import Candidate, Moment
 from flowsched.node.network import SeatNetwork
 from flowsched.node.node import Node, NodeService, NodeTask, with_own_cores
+from flowsched.node.node_learner import NodeLearner
 from flowsched.node.progress import ProgressBook
 from flowsched.node.reading import Reading, ServiceReading, TaskReading, TaskState
 from flowsched.node.search import search, without_cores
@@ -76,8 +77,12 @@ class FlowNode:
         *,
         room: Room | None = None,
         solver: Solver | None = None,
+        learner: NodeLearner | None = None,
     ) -> None:
-        """Nothing is known yet. ``room``: bandwidth that the kernel grants to deadlines; by default of the node's cores."""
+        """Nothing is known yet. ``room``: bandwidth that the kernel grants to deadlines; by default of the node's cores.
+
+        ``learner`` is told of completions, and knows how long tasks of a class run; None: as their forecasts say.
+        """
         self.node = node
         self.settings = settings or NodeSettings()
         self.room = room or Room(cores=len(node.cores))
@@ -93,7 +98,8 @@ class FlowNode:
         self._hosts = HostFactory(node.catalogue)
         self._loads: dict[str, LoadTracker] = {}
         self._steps: dict[str, float] = {}
-        self._progress = ProgressBook(node.catalogue)
+        self._progress = ProgressBook(node.catalogue, learner)
+        self.learner = learner
         self._program = MakespanProgram(self._solver)
         self._prices = MakespanPrices({}, 0.0, (), True)
         self._usual = UsualLoads()
@@ -131,9 +137,9 @@ class FlowNode:
         tracker = self._loads.get(service)
         return 0.0 if tracker is None else tracker.qps
 
-    def progress(self, task: str) -> float:
-        """Share of a task's work that is believed to be done."""
-        return self._progress[task]
+    def progress(self, task: NodeTask) -> float:
+        """Share of a task's work that is estimated to be done."""
+        return self._progress.progress(task)
 
     def decide(self, reading: Reading) -> Allocation | None:
         """The allocation from now on; None where nothing changes.
@@ -198,7 +204,14 @@ class FlowNode:
         self._last_s = reading.t_s
         for entry in reading.tasks:
             if entry.state is TaskState.RUNNING:
-                self._progress.add(entry.task.name, self._rates.get(entry.task.name, 0.0) * step)
+                self._progress.add(entry.task, self._rates.get(entry.task.name, 0.0) * step, step)
+            elif entry.state is TaskState.QUEUED:
+                self._progress.queued(entry.task)
+        for task in reading.ended:
+            # Some time since the last reading: half of it, as nothing says when.
+            if (rate := self._rates.get(task.name, 0.0)) > 0.0:
+                self._progress.add(task, rate * step / 2.0, step / 2.0)
+            self._progress.end(task)
         self._progress.forget_but({t.task.name for t in reading.tasks})
         self._waits.note(reading.t_s, ((t.task.name, t.state, t.submitted_s) for t in reading.tasks))
         there = {s.service.name for s in reading.services}
@@ -225,7 +238,7 @@ class FlowNode:
         return _View(
             with_own_cores(tuple(s.service for s in reading.services)),
             tasks,
-            tuple(self._progress.stage(t.task.name, t.task.profile) for t in tasks),
+            tuple(self._progress.stage(t.task) for t in tasks),
             tuple(self._load(s) for s in reading.services),
             tuple(self._waits.waited_s(t.task.name, reading.t_s) for t in tasks),
             admission,
@@ -258,7 +271,7 @@ class FlowNode:
         none_due = (False,) * len(view.tasks)
         usual = self._usual.regimes() or [(1.0, view.loads)]
         regimes = [Regime(share, self._moment_of(replace(view, loads=loads), none_due)) for share, loads in usual]
-        left = [self._progress.pieces(t.task.name, t.task.profile) for t in view.tasks]
+        left = [self._progress.pieces(t.task) for t in view.tasks]
         self._prices = self._program.ask(regimes, left)
         self._planned_s = t_s
 
@@ -289,7 +302,8 @@ class FlowNode:
     def _left_s(self, task: NodeTask) -> float:
         """Seconds that a task still needs alone on the idle machine."""
         host = self._hosts.host(self.node.machine_type)
-        return host.alone_s(task.profile, task.threads, self.node.cores, task.scale, self._progress[task.name])
+        scale = task.scale * self._progress.length(task)
+        return host.alone_s(task.profile, task.threads, self.node.cores, scale, self._progress.progress(task))
 
     # What is decided.
 

@@ -39,6 +39,8 @@ class NodeTask:
     shares: bool = True
     """Whether it may share a core with a service: it can be given the lowest weight. One that cannot runs at the default
     weight, and only on cores that no service has."""
+    run_class: str = ""
+    """Tasks of one class are expected to run for as long as each other, relative to their forecasts; empty: of none."""
 
 
 @dataclass(frozen=True)

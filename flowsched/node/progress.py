@@ -1,7 +1,11 @@
-"""How far each task is believed to be: integrated from the run-time model, never beyond what its end will prove."""
+"""How far each task is estimated to be: integrated from the run-time model, never beyond what its end will prove."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from flowsched.node.node import NodeTask
+from flowsched.node.node_learner import NodeLearner
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.profile import PhaseOrder
 from flowsched_models.runtime import Stage
@@ -10,38 +14,76 @@ CEILING = 0.98
 """A task counts as done only when the operating system says so."""
 
 
-class ProgressBook:
-    """Beliefs by task."""
+@dataclass
+class _Work:
+    """What a task has done so far."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    done: float = 0.0
+    """Relative to its forecast: more than 1 where it runs for longer."""
+    run_s: float = 0.0
+    whole: bool = True
+    """Whether all of it was counted."""
+
+
+class ProgressBook:
+    """Estimates by task. A task's work is as long as its forecast says, or as its class has taught a learner."""
+
+    def __init__(self, catalogue: Catalogue, learner: NodeLearner | None = None) -> None:
         """No task has started."""
         self._catalogue = catalogue
-        self._progress: dict[str, float] = {}
+        self._learner = learner
+        self._work: dict[str, _Work] = {}
 
-    def __getitem__(self, task: str) -> float:
-        """Share of the work that is believed to be done."""
-        return self._progress.get(task, 0.0)
+    def progress(self, task: NodeTask) -> float:
+        """Share of the work that is estimated to be done."""
+        work = self._work.get(task.name)
+        return 0.0 if work is None else min(CEILING, work.done / self.length(task))
 
-    def add(self, task: str, amount: float) -> None:
-        """A task has come further."""
-        self._progress[task] = min(CEILING, self[task] + amount)
+    def length(self, task: NodeTask) -> float:
+        """All its work relative to its forecast, given what it has done: the median."""
+        learnt = None if self._learner is None else self._learner.expected(task)
+        if learnt is None:
+            return 1.0
+        work = self._work.get(task.name)
+        return learnt.length(0.0 if work is None else work.done)
+
+    def queued(self, task: NodeTask) -> None:
+        """A task that was not started yet: all of its work will be seen."""
+        self._work.setdefault(task.name, _Work())
+
+    def add(self, task: NodeTask, amount: float, step_s: float) -> None:
+        """A task has run for a while, and is thought to have come further by a share of its forecast."""
+        work = self._work.setdefault(task.name, _Work(whole=False))
+        work.done += amount
+        work.run_s += step_s
+        # It ran although it was given nothing: how far it came is not known.
+        work.whole = work.whole and (amount > 0.0 or step_s == 0.0)
+
+    def end(self, task: NodeTask) -> None:
+        """A task has completed: others of its class will run for as long, relative to their forecasts."""
+        work = self._work.pop(task.name, None)
+        if work is not None and work.whole and self._learner is not None:
+            self._learner.learn(task, work.done, work.run_s)
 
     def forget_but(self, tasks: set[str]) -> None:
         """Keep these only."""
-        for gone in set(self._progress) - tasks:
-            del self._progress[gone]
+        for gone in set(self._work) - tasks:
+            del self._work[gone]
 
-    def stage(self, task: str, profile: str) -> Stage:
+    def stage(self, task: NodeTask) -> Stage:
         """What the task does now."""
-        job = self._catalogue.jobs[profile]
+        job = self._catalogue.jobs[task.profile]
         if job.phase_order is PhaseOrder.MIXED:
             return Stage.MIXED if job.serial_fraction > 0.0 else Stage.PARALLEL
-        return Stage.SERIAL if self[task] < job.serial_fraction - 1e-9 else Stage.PARALLEL
+        return Stage.SERIAL if self.progress(task) < job.serial_fraction - 1e-9 else Stage.PARALLEL
 
-    def pieces(self, task: str, profile: str) -> tuple[tuple[Stage, float], ...]:
-        """What is left: stages in order, each with the progress that it still has to make."""
-        job = self._catalogue.jobs[profile]
-        done = self[task]
+    def pieces(self, task: NodeTask) -> tuple[tuple[Stage, float], ...]:
+        """What is left: stages in order, each with the shares of the forecast that it still has to make."""
+        job = self._catalogue.jobs[task.profile]
+        done, length = self.progress(task), self.length(task)
         if job.phase_order is PhaseOrder.SERIAL_FIRST and done < job.serial_fraction - 1e-9:
-            return ((Stage.SERIAL, job.serial_fraction - done), (Stage.PARALLEL, 1.0 - job.serial_fraction))
-        return ((self.stage(task, profile), 1.0 - done),)
+            return (
+                (Stage.SERIAL, length * (job.serial_fraction - done)),
+                (Stage.PARALLEL, length * (1.0 - job.serial_fraction)),
+            )
+        return ((self.stage(task), length * (1.0 - done)),)

@@ -58,3 +58,5 @@ class Reading:
     """In order of submission. Tasks that are done or gone are no longer here."""
     core_busy_s: tuple[float, ...] = ()
     """CPU seconds used on each virtual CPU of the machine, by index; empty where it is not counted."""
+    ended: tuple[NodeTask, ...] = ()
+    """Tasks that have completed since the last reading: without those that failed, or that are gone for another reason."""

@@ -204,6 +204,9 @@ def simulate(
             folder,
             as_json,
             model_error=error,
+            # There is one machine: what draws for a job draws for it there.
+            error_of="job-and-machine" if error_of == "job" else error_of,
+            learning=learning,
             settings=settings,
             qps_interval=qps_interval,
             load_seed=load_seed,
@@ -215,7 +218,7 @@ def simulate(
     if kind == isolation_file.KIND:
         _refuse(
             context,
-            (*_CLUSTER_ONLY, *NODE_ONLY, "records", "settings", "model_error"),
+            (*_CLUSTER_ONLY, *NODE_ONLY, "records", "settings", "model_error", "error_of", "learning"),
             f"has no meaning where tasks are isolated, as in {document.source}",
         )
         simulate_isolation(document, policies, seed, folder, as_json)
@@ -305,8 +308,6 @@ _NOT_OF_EVENTS = (
 )  # fmt: skip
 _OF_OTHERS = ("settings", "solver", "time_limit", "seed")
 _CLUSTER_ONLY = (
-    "error_of",
-    "learning",
     "variant",
     "schedule",
     "keep_rounds",

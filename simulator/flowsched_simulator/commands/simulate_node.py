@@ -22,7 +22,9 @@ from flowsched_simulator.node.scenario_file import read_node_scenario
 from flowsched_simulator.node.scenario_form import LEAST_INTERVAL_S
 from flowsched_simulator.node.simulation import NodeOptions, Noise
 from flowsched_simulator.node.table import render_node_table
+from flowsched_simulator.run_classes import Learning
 from flowsched_simulator.truth import Error
+from flowsched_simulator.world import ErrorOf
 
 NODE_ONLY = ("qps_interval", "load_seed", "noise")
 """Options that only these scenarios have."""
@@ -37,6 +39,8 @@ def simulate_on_node(
     as_json: bool,
     *,
     model_error: Error,
+    error_of: ErrorOf,
+    learning: Learning | None,
     settings: tuple[str, ...],
     qps_interval: str | None,
     load_seed: int | None,
@@ -54,7 +58,7 @@ def simulate_on_node(
     if load_seed is not None:
         _check_spans(scenario)
     spread: Noise = "measured" if noise is None else deviation("--noise", noise, MOST_NOISE)
-    options = NodeOptions(seed, load_seed, None, spread, model_error)
+    options = NodeOptions(seed, load_seed, None, spread, model_error, error_of, learning)
     intervals_s = _intervals(qps_interval)
     if records is not None:
         if FLOW_NODE not in names:

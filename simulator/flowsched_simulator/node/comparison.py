@@ -15,6 +15,7 @@ from flowsched_simulator.node.policies import make_controller
 from flowsched_simulator.node.run import NodeRun
 from flowsched_simulator.node.scenario import NodeScenario
 from flowsched_simulator.node.simulation import NodeOptions, NodeSimulation
+from flowsched_simulator.node.task_classes import chosen_learning, learner_of, with_classes
 
 Report = Callable[[str, str, float, int, int], None]
 """Called with policy, variant, simulated seconds, jobs ended and jobs in all."""
@@ -33,7 +34,10 @@ def simulate_node(
     options = options or NodeOptions()
     variant = f"{options.qps_interval_s or scenario.qps_interval_s:g} s"
     progress = None if report is None else partial(report, policy, variant)
-    controller = make_controller(policy, scenario, settings)
+    learning = options.learning or chosen_learning(scenario, options.model_error)
+    if learning != "off":
+        scenario = with_classes(scenario)
+    controller = make_controller(policy, scenario, settings, learner_of(scenario, learning))
     return NodeSimulation(scenario, policy, controller, options, hosts=hosts, progress=progress).run()
 
 

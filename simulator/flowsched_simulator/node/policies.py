@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any
 
-from flowsched.node import NodeController
+from flowsched.node import NodeController, NodeLearner
 from flowsched.node.flow_node import FlowNode
 from flowsched.node.settings import NodeSettings
 from flowsched.scale.choice import value_of
@@ -34,13 +34,18 @@ class NodePolicy:
     summary: str
     place: str
     """Its code: ``module:Class``."""
-    make: Callable[[NodeScenario, NodeSettings | None], NodeController]
-    """From a scenario, and its settings where it has any."""
+    make: Callable[[NodeScenario, NodeSettings | None, NodeLearner | None], NodeController]
+    """From a scenario, its settings where it has any, and what learns run times; baselines use none."""
 
 
-def make_controller(name: str, scenario: NodeScenario, settings: NodeSettings | None = None) -> NodeController:
-    """A controller for one run. ``settings``: of ``flow-node``, as :func:`flow_node_settings` makes them; None: defaults."""
-    return NODE_POLICIES[name].make(scenario, settings)
+def make_controller(
+    name: str, scenario: NodeScenario, settings: NodeSettings | None = None, learner: NodeLearner | None = None
+) -> NodeController:
+    """A controller for one run. ``settings``: of ``flow-node``, as :func:`flow_node_settings` makes them; None: defaults.
+
+    ``learner``: for ``flow-node``; None: run times are as forecast.
+    """
+    return NODE_POLICIES[name].make(scenario, settings, learner)
 
 
 def check_node_policies(names: Sequence[str]) -> tuple[str, ...]:
@@ -111,32 +116,32 @@ NODE_POLICIES: Mapping[str, NodePolicy] = MappingProxyType(
         FLOW_NODE: NodePolicy(
             "flowsched: the services' cores by SLO cost at the predicted load, jobs by marginal progress, pauses priced",
             "flowsched.node.flow_node:FlowNode",
-            lambda scenario, settings: FlowNode(scenario.node, settings or NodeSettings()),
+            lambda scenario, settings, learner: FlowNode(scenario.node, settings or NodeSettings(), learner=learner),
         ),
         TWO_QUEUE: NodePolicy(
             "a queue on two cores, and one that shares a core with the service while its load is low and steady",
             f"{_BASELINES}.two_queue:TwoQueue",
-            lambda scenario, _: TwoQueue(scenario.node, **dict(scenario.hint(TWO_QUEUE).queues or ())),
+            lambda scenario, *_: TwoQueue(scenario.node, **dict(scenario.hint(TWO_QUEUE).queues or ())),
         ),
         "low-weight": NodePolicy(
             "all jobs at the lowest CPU weight, the service's cores included, in a published order; never paused",
             f"{_BASELINES}.low_weight:LowWeight",
-            lambda scenario, _: LowWeight(scenario.node),
+            lambda scenario, *_: LowWeight(scenario.node),
         ),
         "low-weight-all": NodePolicy(
             "all jobs at once on all cores at the lowest CPU weight, never paused",
             f"{_BASELINES}.low_weight:LowWeightAll",
-            lambda scenario, _: LowWeightAll(scenario.node),
+            lambda scenario, *_: LowWeightAll(scenario.node),
         ),
         "static-2": NodePolicy(
             "two cores for each service at any load, the others for the jobs",
             f"{_BASELINES}.static:Static",
-            lambda scenario, _: Static(scenario.node, 2),
+            lambda scenario, *_: Static(scenario.node, 2),
         ),
         "static-1": NodePolicy(
             "one core for each service at any load, the others for the jobs",
             f"{_BASELINES}.static:Static",
-            lambda scenario, _: Static(scenario.node, 1),
+            lambda scenario, *_: Static(scenario.node, 1),
         ),
     }
 )

@@ -167,7 +167,10 @@ class _NodeScenarioReader:
             if deadline.bandwidth > 1.0:
                 message = "is longer than the period: no job runs faster than its clock"
                 self.problems.add(self.document.problem((*path, "deadline", "runtime"), message))
-        return NodeTask(form.name, form.profile, form.threads, form.scale, deadline, form.priority, form.shares)
+        run_class = form.run_class or ""
+        return NodeTask(
+            form.name, form.profile, form.threads, form.scale, deadline, form.priority, form.shares, run_class
+        )
 
     def _check_policy(self, policy: str, form: PolicyForm) -> None:
         problems, document = self.problems, self.document

@@ -95,6 +95,7 @@ class NodeJobForm(Form):
     deadline: DeadlineForm | None = None
     priority: Priority = 0
     shares: bool = True
+    run_class: Name | None = Field(None, alias="class")
 
 
 class QueuesForm(Form):

@@ -31,7 +31,9 @@ from flowsched_simulator.node.run import CoreStep, NodeJobRun, NodeRun, Stretch,
 from flowsched_simulator.node.scenario import NodeScenario
 from flowsched_simulator.node.truth import true_machine
 from flowsched_simulator.node.wave import DrawnWave, GivenWave, Wave
+from flowsched_simulator.run_classes import Learning
 from flowsched_simulator.truth import Error
+from flowsched_simulator.world import ErrorOf
 
 LEAST_WINDOW_S = 1.0
 """No client reports more often: with shorter intervals a point covers several."""
@@ -66,6 +68,11 @@ class NodeOptions:
     noise: Noise = "measured"
     """Standard deviation of the log of the noise on every p95; ``measured``: what the profiles say."""
     model_error: Error = 0.0
+    error_of: ErrorOf = "job-and-machine"
+    """What has a factor of its own in a model error of one width."""
+    learning: Learning | None = None
+    """Whether completions teach how long others of their class run; None: as
+    :func:`flowsched_simulator.node.task_classes.chosen_learning` says."""
     decision_sink: Callable[[dict[str, Any]], None] | None = field(default=None, repr=False)
     """Called with every decision of ``flow-node`` that changed something, as plain data with ``t_s`` and the interval."""
 
@@ -128,7 +135,7 @@ class NodeSimulation:
         self._progress = progress
         own = scenario.hint(policy).threads
         self._tasks = tuple(replace(t, threads=own.get(t.name, t.threads)) for t in scenario.tasks)
-        truth = true_machine(scenario, options.model_error, options.seed)
+        truth = true_machine(scenario, options.model_error, options.seed, options.error_of)
         if truth.catalogue is not scenario.catalogue:
             hosts = None
         self._slowdown = truth.slowdown
@@ -146,6 +153,8 @@ class NodeSimulation:
         self._mean = [0.0] * len(scenario.services)
         self._queries = [0] * len(scenario.services)
         self._ended: dict[str, float] = {}
+        self._just_ended: list[str] = []
+        """Since the last reading."""
         self._stretches: dict[str, list[Stretch]] = {t.name: [] for t in self._tasks}
         self._open: dict[str, tuple[float, TaskGrant]] = {}
         self._reasons: dict[str, str] = {}
@@ -239,7 +248,9 @@ class NodeSimulation:
             for task, submit_s in self._in_order
             if task.name in present
         )
-        return Reading(machine.now_s, tuple(services), tasks, machine.core_busy_s())
+        just_ended, self._just_ended = self._just_ended, []
+        ended = tuple(task for task, _ in self._in_order if task.name in just_ended)
+        return Reading(machine.now_s, tuple(services), tasks, machine.core_busy_s(), ended)
 
     def _state(self, task: str) -> TaskState:
         if task in self._open:
@@ -299,6 +310,7 @@ class NodeSimulation:
 
     def _end(self, end_s: float, name: str) -> None:
         self._ended[name] = end_s
+        self._just_ended.append(name)
         self._close(name, end_s)
 
     def _collect(self) -> None:

@@ -10,8 +10,9 @@ from flowsched_models.catalogue import Catalogue
 from flowsched_models.runtime import ServiceLoad
 from flowsched_models.uncertainty import drawn_services, job_factors, machine_factors
 from flowsched_simulator.node.scenario import NodeScenario
+from flowsched_simulator.node.task_classes import class_of
 from flowsched_simulator.truth import Error
-from flowsched_simulator.world import ModelError
+from flowsched_simulator.world import ErrorOf, ModelError
 
 _MACHINE = "node"
 
@@ -26,14 +27,15 @@ class Truth:
     """By job: its work beyond what its profile says."""
 
 
-def true_machine(scenario: NodeScenario, error: Error, seed: int) -> Truth:
-    """The models themselves for error 0, else factors drawn with the seed.
+def true_machine(scenario: NodeScenario, error: Error, seed: int, error_of: ErrorOf = "job-and-machine") -> Truth:
+    """The models themselves for error 0, else factors drawn with the seed, one for each of what ``error_of`` says.
 
     ``measured`` draws the machine, each job and each service from the errors that the profiles state.
     """
     catalogue = scenario.catalogue
     if error != "measured":
-        factors = ModelError(error, seed, "job-and-machine") if isinstance(error, float | int) else error
+        classes, types = {t.name: class_of(t) for t in scenario.tasks}, {_MACHINE: scenario.machine_type}
+        factors = ModelError(error, seed, error_of, classes, types) if isinstance(error, float | int) else error
         slowdown = {t.name: factors.factor(t.name, _MACHINE) for t in scenario.tasks}
         return Truth(catalogue, scenario.services, slowdown)
     (machine,) = machine_factors(catalogue, _MACHINE, scenario.machine_type, seed, 1)

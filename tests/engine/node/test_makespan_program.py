@@ -21,6 +21,7 @@ SERVICE = NodeService("memcached", "memcached", 2, 1000.0, "mcperf-sweep", (0, 1
 
 def question(jobs=JOBS, loads=((1.0, 30_000.0),)):
     book = ProgressBook(CATALOGUE)
+    tasks = [NodeTask(j, j, 4) for j in jobs]
     regimes = [
         Regime(
             share,
@@ -28,14 +29,14 @@ def question(jobs=JOBS, loads=((1.0, 30_000.0),)):
                 Node(CATALOGUE, "n2d-highmem-4", (0, 1, 2, 3)),
                 NodeSettings(),
                 HOSTS,
-                tuple(Candidate(NodeTask(j, j, 4), book.stage(j, j), 0.0) for j in jobs),
+                tuple(Candidate(t, book.stage(t), 0.0) for t in tasks),
                 (SERVICE,),
                 (qps,),
             ),
         )
         for share, qps in loads
     ]
-    return regimes, [book.pieces(j, j) for j in jobs]
+    return regimes, [book.pieces(t) for t in tasks]
 
 
 def cost_of(moment, arrangement):
@@ -128,6 +129,7 @@ def test_an_empty_machine_has_nothing_to_price():
 
 def test_no_task_is_estimated_done_before_the_system_says_so():
     book = ProgressBook(CATALOGUE)
-    book.add("canneal", 5.0)
-    assert book["canneal"] == CEILING
-    assert book.pieces("canneal", "canneal")[0][0] is Stage.PARALLEL
+    task = NodeTask("canneal", "canneal", 4)
+    book.add(task, 5.0, 1.0)
+    assert book.progress(task) == CEILING
+    assert book.pieces(task)[0][0] is Stage.PARALLEL

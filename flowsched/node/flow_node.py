@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from flowsched.cluster.learnt_run_times import LearntRunTime
 from flowsched.network.network import IntArray
 from flowsched.node import reasons
 from flowsched.node.admission import DeadlineAdmission, admit_deadlines
@@ -385,3 +386,4 @@ def prepare(node: Node) -> None:
         made_up = NodeService("service", name, 1, 1e6, client, node.cores[:1])
         services = (ServiceReading(made_up, 0),)
     FlowNode(node).decide(Reading(0.0, services, tasks))
+    LearntRunTime(1.0, 0.1, 1).length(1.0)  # what the first completion of a class needs

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from flowsched.node import Allocation, Node, NodeController, Reading, ServiceGrant, TaskGrant
+from flowsched.node import Allocation, Node, NodeController, NodeLearner, Reading, ServiceGrant, TaskGrant
 from flowsched.node.service_error import ServiceError
 from flowsched.node.task_waits import TaskWaits
 from flowsched_agent.actuation_plan import Kind, plan
@@ -51,8 +51,10 @@ class Agent:
         workloads: Workloads | None = None,
         recorder: Recorder | None = None,
         on_second: Callable[[Status], None] | None = None,
+        learner: NodeLearner | None = None,
     ) -> None:
-        """Nothing is read or changed yet. ``state_file``: None in a dry run; its lock must be held.
+        """Nothing is read or changed yet. ``state_file``: None in a dry run; its lock must be held. ``learner``: the
+        controller's; what it learns is kept in the file and shown.
 
         ``on_second`` is called with the status each second; what it raises is said and forgotten.
         """
@@ -65,10 +67,12 @@ class Agent:
         self._error_reporter = ErrorReporter()
         file = None if configuration.hands_off else state_file
         workloads = workloads or Workloads()
-        self._targets = Targets(configuration, node, actuator, workloads, file, self._error_reporter, self._forget)
+        self._targets = Targets(
+            configuration, node, actuator, workloads, file, self._error_reporter, self._forget, learner
+        )
         self._readings = Readings(self._targets, actuator, clock, self._error_reporter)
         self._waits = TaskWaits(settings_of(configuration.controller, configuration.period_s).due_s)
-        self._publishing = Publishing(self._targets, node, self._error_reporter)
+        self._publishing = Publishing(self._targets, node, self._error_reporter, learner)
         self._wanted = Allocation()
         self._granted = Allocation()
         """The requested settings, as far as the rules of this agent allow it."""

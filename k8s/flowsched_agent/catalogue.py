@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
-from flowsched.node import Node, NodeController, NodeService, Reading
+from flowsched.node import Node, NodeController, NodeLearner, NodeService, Reading
 from flowsched.node.settings import NodeSettings
 from flowsched_agent.configuration import Configuration, Controller, ServiceSpec
 from flowsched_models.isolation.admission import Room
@@ -144,10 +144,14 @@ def settings_of(controller: Controller, period_s: float) -> NodeSettings:
     return replace(_DEFAULTS, period_s=period_s, **given)
 
 
-def controller_of(controller: Controller, node: Node, period_s: float, room: Room) -> NodeController:
-    """The configured controller of a node. ``room``: bandwidth that the kernel grants to deadlines."""
+def controller_of(
+    controller: Controller, node: Node, period_s: float, room: Room, learner: NodeLearner | None
+) -> NodeController:
+    """The configured controller of a node. ``room``: bandwidth that the kernel grants to deadlines; ``learner``: None where
+    nothing is learnt of run times.
+    """
     if controller.name == "observe":
         return Observer(period_s)
     from flowsched.node.flow_node import FlowNode  # compiles what it needs
 
-    return FlowNode(node, settings_of(controller, period_s), room=room)
+    return FlowNode(node, settings_of(controller, period_s), room=room, learner=learner)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from flowsched_agent.commands_started import NEVER_RUN, StartError, start
 from flowsched_agent.configuration import Command
@@ -22,6 +22,7 @@ class Children:
         """None were started."""
         self._error_reporter = error_reporter
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._completed: set[str] = set()
 
     def start(self, name: str, command: Command, prepare: Callable[[Started], None]) -> bool:
         """Start one; whether that was possible. It is not tried again: what is missing does not come by itself.
@@ -45,7 +46,14 @@ class Children:
         about = {"target": name, "code": child.returncode}
         if child.returncode == 0:
             LOG.info("ended", extra=about)
+            self._completed.add(name)
         elif (why := NEVER_RUN.get(child.returncode)) is not None:
             self._error_reporter.fault(f"start {name}", f"{name} is given up: it cannot be started: {why}", "start")
         else:
             LOG.warning("the command ended with code %d", child.returncode, extra=about)
+
+    def take_completed(self, present: Collection[str]) -> tuple[str, ...]:
+        """Those that have ended well, each told once, and not while anything of it is still present."""
+        found = tuple(sorted(self._completed.difference(present)))
+        self._completed.difference_update(found)
+        return found

@@ -206,6 +206,11 @@ class TaskSpec(Section):
     command: Command | None = key("a program that the agent starts, instead of `find`")
     threads: PositiveInt = key("threads of the job", 1)
     scale: Positive = key("its work relative to the profile's", 1.0)
+    run_class: Name | None = key(
+        "tasks of one class run for as long as each other, relative to their profiles; default: the name without a number "
+        "at its end",
+        alias="class",
+    )
     priority: int = key("deadlines of higher priority are admitted first", 0)
     deadline: TaskDeadline | None = key("bandwidth that it is owed")
 
@@ -269,6 +274,11 @@ class Configuration(Section):
     services: Annotated[tuple[ServiceSpec, ...], Several] = ()
     tasks: Annotated[tuple[TaskSpec, ...], Several] = ()
     controller: Controller = Controller()
+    learning: Literal["off", "observe", "on"] = key(
+        "completions of commands teach how long others of their class run: `on`, not at all (`off`), or for metrics alone "
+        "(`observe`)",
+        "observe",
+    )
     profiles_files: Annotated[tuple[Place, ...], Several] = key("profiles besides the bundled ones", ())
     kubernetes: Kubernetes = Kubernetes()
     server: Annotated[Annotated[Address, _Address] | None, written(_loopback, str)] = key(

@@ -36,6 +36,18 @@ FAMILIES = (
         "flowsched_agent_task_weight_ratio", "gauge", "CPU weight of the task relative to Linux's default.", ("task",)
     ),
     Family("flowsched_agent_task_cpu_seconds_total", "counter", "CPU used by the task.", ("task",)),
+    Family(
+        "flowsched_agent_learnt_factor",
+        "gauge",
+        "Run time of a class relative to its forecast, learnt from completions; of the 100 that completed last.",
+        ("class",),
+    ),
+    Family(
+        "flowsched_agent_learnt_spread",
+        "gauge",
+        "Standard deviation of the logarithm of its run time around that.",
+        ("class",),
+    ),
     Family("flowsched_agent_pauses_total", "counter", "Times that a task was paused."),
     Family("flowsched_agent_acts_total", "counter", "Settings that were changed.", ("act",)),
     Family("flowsched_agent_ticks_total", "counter", "Decisions."),
@@ -90,6 +102,9 @@ def _values(status: Status, version: str) -> Iterator[_Value]:
     # All kinds from the start: a rate needs a first zero.
     for kind in sorted({*ERROR_KINDS, *status.errors}):
         yield "errors_total", [kind], status.errors.get(kind, 0)
+    for name, learnt in status.learnt.items():
+        yield "learnt_factor", [name], learnt.factor
+        yield "learnt_spread", [name], learnt.spread
     for name, service in status.services.items():
         yield "service_up", [name], service.answers
         yield "service_load_qps", [name], service.qps

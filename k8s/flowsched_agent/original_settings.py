@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from flowsched.cluster.learnt_run_times import ClassRuns
+from flowsched.node import NodeLearner
 from flowsched_agent.controls.control import Saved
 from flowsched_agent.controls.refusals import ControlError
 from flowsched_agent.error_reporter import ErrorReporter
@@ -23,6 +25,8 @@ class OriginalSettings:
     _on_exit: str
     _targets: Callable[[], Iterable[ManagedTarget]]
     _error_reporter: ErrorReporter
+    _learner: NodeLearner | None = None
+    """What it has learnt is kept beside them."""
     _announced: dict[str, Saved] = field(default_factory=dict)
     commands: dict[str, Started] = field(default_factory=dict)
     """By name of the task."""
@@ -71,12 +75,12 @@ class OriginalSettings:
             one.written = one.control is not None
 
     def close(self) -> None:
-        """Everything is put back: only commands that go on are left to be known of."""
+        """Everything is put back: only commands that go on are left to be known of, and what was learnt."""
         if self._file is None:
             return
         left = tuple(c for c in self.commands.values() if c.runs())
         try:
-            if left:
+            if left or self._learnt():
                 self._file.write(replace(self._state({}), commands=left))
             else:
                 self._file.remove()
@@ -85,4 +89,8 @@ class OriginalSettings:
 
     def _state(self, saved: Mapping[str, Mapping[str, Any]]) -> State:
         pid = os.getpid()
-        return State(boot_id(), pid, start_time(pid) or 0, saved, tuple(self.commands.values()), self._on_exit)
+        commands = tuple(self.commands.values())
+        return State(boot_id(), pid, start_time(pid) or 0, saved, commands, self._on_exit, self._learnt())
+
+    def _learnt(self) -> tuple[ClassRuns, ...]:
+        return () if self._learner is None else self._learner.learnt.classes

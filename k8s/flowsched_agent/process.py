@@ -13,7 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flowsched.node import Node, NodeController
+from flowsched.cluster.learnt_run_times import ClassRuns, LearntRunTimes
+from flowsched.node import Node, NodeController, NodeLearner
 from flowsched_agent.actuator import LinuxActuator, ReadOnly
 from flowsched_agent.agent import Agent
 from flowsched_agent.catalogue import controller_of, node_of
@@ -78,7 +79,7 @@ def run_agent(
     with contextlib.ExitStack() as stack:
         if recorder is not None:
             stack.callback(recorder.close)
-        file, adopted = (None, ()) if configuration.hands_off else stack.enter_context(_state_file(configuration))
+        file, left = (None, _Left()) if configuration.hands_off else stack.enter_context(_state_file(configuration))
         if configuration.hands_off:
             actuator = LinuxActuator(ReadOnly())
         else:
@@ -88,7 +89,8 @@ def run_agent(
             for sentence in actuator.detected.sentences():
                 LOG.info("%s", sentence)
         chosen, room = configuration.controller, actuator.detected.reservable
-        controller = make(node) if make else controller_of(chosen, node, configuration.period_s, room)
+        learner = _learner(configuration, node, left.learnt)
+        controller = make(node) if make else controller_of(chosen, node, configuration.period_s, room, learner)
         access = _access(configuration)
         workloads, report = stack.enter_context(_cluster(configuration, actuator, access))
         watch = _Watched(file)
@@ -107,8 +109,9 @@ def run_agent(
             workloads=workloads,
             recorder=recorder,
             on_second=each_second,
+            learner=learner,
         )
-        agent.adopt(adopted)
+        agent.adopt(left.commands)
 
         asked.tell(agent.stop)
         prepared = _Prepared()
@@ -186,21 +189,35 @@ def lines_of(status: Status) -> Iterator[str]:
         yield f"task {task.name}: {task.state}, cores {cores}, weight {task.weight:.4g}, CPU {task.cpu_s:.2f} s"
 
 
+@dataclass(frozen=True)
+class _Left:
+    """What an earlier agent left that goes on."""
+
+    commands: tuple[Started, ...] = ()
+    learnt: tuple[ClassRuns, ...] = ()
+
+
+def _learner(configuration: Configuration, node: Node, learnt: tuple[ClassRuns, ...]) -> NodeLearner | None:
+    if configuration.learning == "off" or configuration.hands_off:
+        return None
+    return NodeLearner(node.machine_type, LearntRunTimes(learnt, applied=configuration.learning == "on"))
+
+
 @contextlib.contextmanager
-def _state_file(configuration: Configuration) -> Iterator[tuple[StateFile, tuple[Started, ...]]]:
+def _state_file(configuration: Configuration) -> Iterator[tuple[StateFile, _Left]]:
     """The state file with its lock; what an earlier agent left behind is undone first."""
     file = StateFile(configuration.state_file)
     _acquire(file)
     try:
-        running: tuple[Started, ...] = ()
+        left = _Left()
         for sentence in restore_file(file, restore):
             LOG.warning("left behind by an earlier agent: %s", sentence)
         for sentence in sweep():
             LOG.info("%s", sentence)
         with contextlib.suppress(StateError):
             state = file.read()
-            running = still_running(state) if state is not None else ()
-        yield file, running
+            left = _Left(still_running(state), state.learnt) if state is not None else left
+        yield file, left
     finally:
         file.release()
 

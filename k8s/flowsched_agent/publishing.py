@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from flowsched.node import Allocation, Node, Reading
+from flowsched.cluster.learnt_run_times import LearntRunTime, LearntRunTimes
+from flowsched.node import Allocation, Node, NodeLearner, Reading
 from flowsched_agent.actuation_plan import Kind
 from flowsched_agent.error_reporter import ErrorReporter
 from flowsched_agent.managed_target import ManagedService
 from flowsched_agent.status import ServiceStatus, Status, TaskStatus
 from flowsched_agent.targets import Targets
 from flowsched_models.quantity import format_cores
+
+MOST_SHOWN = 100
+"""Classes with series of their own."""
 
 
 @dataclass(eq=False)
@@ -24,6 +28,10 @@ class Publishing:
     _node: Node
     """Says which p95 a load means."""
     _error_reporter: ErrorReporter
+    _learner: NodeLearner | None = None
+    _shown: Mapping[str, LearntRunTime] = field(default_factory=dict)
+    _shown_of: LearntRunTimes | None = None
+    """What that was made from: ticks are many, and completions few."""
 
     def status(self, reading: Reading, acts: Counter[str]) -> Status:
         """After the tick of a reading; how the loop keeps its time is not in it."""
@@ -42,7 +50,13 @@ class Publishing:
             errors=dict(self._error_reporter.errors),
             acts={kind.value: acts[kind] for kind in Kind},
             pauses=self._targets.past_pauses + sum(one.pauses for one in self._targets.tasks.values()),
+            learnt=self._learnt(),
         )
+
+    def _learnt(self) -> Mapping[str, LearntRunTime]:
+        if self._learner is not None and self._learner.learnt is not self._shown_of:
+            self._shown_of, self._shown = self._learner.learnt, self._learner.latest(MOST_SHOWN)
+        return self._shown
 
     def _service(self, one: ManagedService, cpu_s: float) -> ServiceStatus:
         cores = one.has.cores if one.has.cores is not None else one.service.cores

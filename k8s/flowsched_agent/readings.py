@@ -39,7 +39,10 @@ class Readings:
     def read(self, now: float) -> Reading:
         """The whole machine."""
         services = tuple(self._service(now, one) for one in self._targets.services.values())
-        return Reading(now, services, tuple(self._tasks()), self._actuator.core_busy_s())
+        tasks = tuple(self._tasks())
+        completed = self._targets.children.take_completed({entry.task.name for entry in tasks})
+        ended = tuple(self._targets.tasks[name].task for name in completed if name in self._targets.tasks)
+        return Reading(now, services, tasks, self._actuator.core_busy_s(), ended)
 
     def again(self, reading: Reading) -> Reading:
         """The same moment with what is known of the tasks by now."""

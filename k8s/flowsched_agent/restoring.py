@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from flowsched_agent.state_file import Started, State, StateError, StateFile, boot_id
@@ -38,7 +39,8 @@ def restore_all(state: State, restore_saved: RestoreSaved) -> list[str]:
 
 
 def restore_file(file: StateFile, restore_saved: RestoreSaved) -> list[str]:
-    """Undo what a state file says, and remove the file, or keep only the commands that go on. The lock must be held.
+    """Undo what a state file says, and remove the file, or keep only the commands that go on, and what was learnt. The lock
+    must be held.
 
     A file that cannot be understood is set aside and said so.
     """
@@ -48,10 +50,10 @@ def restore_file(file: StateFile, restore_saved: RestoreSaved) -> list[str]:
         return [f"{error}; nothing could be restored, it is kept as {file.set_aside().name}"]
     if state is None:
         return []
-    said = restore_all(state, restore_saved)
+    said = restore_all(state, restore_saved) if state.saved or state.commands else []
     running = () if state.on_exit == "stop" else still_running(state)
-    if running:
-        file.write(State(state.boot_id, state.agent_pid, state.agent_started, {}, running, state.on_exit))
+    if running or state.learnt:
+        file.write(replace(state, saved={}, commands=running))
     else:
         file.remove()
     return said

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flowsched.cluster.learnt_run_times import ClassRuns
 from flowsched_agent.sensors import process
 from flowsched_agent.system import System
 
@@ -28,6 +29,8 @@ LARGEST = 16 * 1024 * 1024
 MARK = "FLOWSCHED_AGENT_COMMAND"
 """In the environment of each command that an agent starts: its name. No other process is ended."""
 _AGAIN_S = 0.02
+_LARGEST = 10**15
+"""Of numbers that were learnt: sums of them stay whole."""
 _MACHINE = System()
 
 
@@ -71,6 +74,8 @@ class State:
     """Original settings by the name of what they belong to, as the controls gave them."""
     commands: tuple[Started, ...] = ()
     on_exit: str = "leave"
+    learnt: tuple[ClassRuns, ...] = ()
+    """What completions taught of run times: kept from one agent to the next, and nothing to be undone."""
 
 
 def boot_id() -> str:
@@ -205,6 +210,7 @@ def _plain(state: State) -> dict[str, Any]:
         "saved": {name: dict(saved) for name, saved in state.saved.items()},
         "commands": [{"name": c.name, "pid": c.pid, "started": c.started} for c in state.commands],
         "onExit": state.on_exit,
+        "learnt": [list(runs) for runs in state.learnt],
     }
 
 
@@ -223,7 +229,19 @@ def _state(plain: Any) -> State:
         saved=saved,
         commands=tuple(Started(str(c["name"]), int(c["pid"]), int(c["started"])) for c in plain["commands"]),
         on_exit=str(plain["onExit"]),
+        learnt=_learnt(plain.get("learnt")),
     )
+
+
+def _learnt(plain: Any) -> tuple[ClassRuns, ...]:
+    """Of each class and machine type once, in their order; what cannot be read is left out, as the rest must be undone."""
+    found: dict[tuple[str, str], ClassRuns] = {}
+    for row in plain if isinstance(plain, list) else ():
+        match row:
+            case [str(run_class), str(machine_type), *numbers] if len(numbers) == len(ClassRuns._fields) - 2:
+                if run_class and all(type(n) is int and abs(n) <= _LARGEST for n in numbers) and numbers[0] >= 1:
+                    found[run_class, machine_type] = ClassRuns(run_class, machine_type, *numbers)
+    return tuple(found[key] for key in sorted(found))
 
 
 def _flush_folder(folder: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from flowsched.cluster.learnt_run_times import LearntRunTime
+
 
 @dataclass(frozen=True)
 class ServiceStatus:
@@ -54,3 +56,5 @@ class Status:
     pauses: int = 0
     last_tick_s: float = 0.0
     """Seconds that the last tick took."""
+    learnt: Mapping[str, LearntRunTime] = field(default_factory=dict)
+    """By class; of many those whose last completions are latest."""

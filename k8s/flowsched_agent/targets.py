@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import InitVar, dataclass, field
 
-from flowsched.node import Node, NodeTask
+from flowsched.node import Node, NodeLearner, NodeTask
+from flowsched.node.node_learner import run_class_of
 from flowsched_agent.actuation_plan import Actuation, Has, Kind
 from flowsched_agent.actuator import LinuxActuator
 from flowsched_agent.catalogue import profile_name, service_of
@@ -43,6 +44,7 @@ class Targets:
     _error_reporter: ErrorReporter
     _forget: Callable[[str], None]
     """What was decided for one that has gone: the next of its name is another."""
+    learner: InitVar[NodeLearner | None] = None
     services: dict[str, ManagedService] = field(default_factory=dict)
     tasks: dict[str, ManagedTask] = field(default_factory=dict)
     stats: dict[str, MemcachedStats] = field(default_factory=dict)
@@ -54,9 +56,10 @@ class Targets:
     _adopted: dict[str, Started] = field(default_factory=dict)
     _postponed: set[str] = field(default_factory=set)
 
-    def __post_init__(self, state_file: StateFile | None) -> None:
+    def __post_init__(self, state_file: StateFile | None, learner: NodeLearner | None) -> None:
         """No target is known yet."""
-        self.originals = OriginalSettings(state_file, self._configuration.on_exit, self.all, self._error_reporter)
+        on_exit = self._configuration.on_exit
+        self.originals = OriginalSettings(state_file, on_exit, self.all, self._error_reporter, learner)
         self.children = Children(self._error_reporter)
 
     def all(self) -> Iterator[ManagedTarget]:
@@ -119,7 +122,8 @@ class Targets:
         if profile not in self._node.catalogue.jobs:
             profile = NEUTRAL_JOB
         deadline = None if spec.deadline is None else spec.deadline.owed
-        task = NodeTask(spec.name, profile, spec.threads, spec.scale, deadline, spec.priority)
+        run_class = spec.run_class or run_class_of(spec.name)
+        task = NodeTask(spec.name, profile, spec.threads, spec.scale, deadline, spec.priority, run_class=run_class)
         started = spec.command is None
         self.tasks[spec.name] = ManagedTask(
             spec.name, spec=spec, task=task, submitted_s=now, has=Has(run=started, started=started)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flowsched.node import Allocation, Deadline, Node, NodeController, Reading, ServiceGrant, TaskGrant
+from flowsched.node import Allocation, Deadline, Node, NodeController, NodeLearner, Reading, ServiceGrant, TaskGrant
 from flowsched_agent.actuator import Announce
 from flowsched_agent.agent import Agent
 from flowsched_agent.catalogue import node_of
@@ -226,9 +226,10 @@ def bench(
     make: Callable[[Node], NodeController] | None = None,
     more_services: tuple[ServiceSpec, ...] = (),
     settings: dict[str, float] | None = None,
+    learner: NodeLearner | None = None,
 ) -> Bench:
     """Services, which run, and tasks, which do unless they are commands. ``make``: a controller instead of a script;
-    ``settings``: of the controller.
+    ``settings``: of the controller; ``learner``: what it is told to keep and show.
     """
     configuration = Configuration(
         services=(service, *more_services),
@@ -247,6 +248,14 @@ def bench(
     recorder = Recorder(record) if record is not None else None
     decides = scripted if make is None else make(node)
     agent = Agent(
-        configuration, node, decides, actuator, clock, state_file=state_file, workloads=workloads, recorder=recorder
+        configuration,
+        node,
+        decides,
+        actuator,
+        clock,
+        state_file=state_file,
+        workloads=workloads,
+        recorder=recorder,
+        learner=learner,
     )
     return Bench(agent, actuator, clock, scripted, node)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import replace
 
 from flowsched.node import NodeLearner, NodeTask
+from flowsched.node.node_learner import run_class_of
 from flowsched_simulator.node.scenario import NodeScenario
 from flowsched_simulator.run_classes import Learning, learnt_at_first
 from flowsched_simulator.truth import Error
 
-_NUMBER = re.compile(r"-[0-9]+\Z")
-
 
 def class_of(task: NodeTask) -> str:
     """The class of a job: its own, else its name without the number of a copy."""
-    return task.run_class or _NUMBER.sub("", task.name)
+    return task.run_class or run_class_of(task.name)
 
 
 def chosen_learning(scenario: NodeScenario, model_error: Error) -> Learning:

@@ -38,14 +38,15 @@ class Drive:
         self.services, self.load = services, load
         self.machine = NodeMachine(CATALOGUE, TYPE, CORES, services)
         self.tasks, self.submitted, self.ends, self.allocations = {}, {}, {}, []
+        self.ended = ()
         self.answers = True
         for task in tasks:
             self.submit(task)
 
-    def submit(self, task):
+    def submit(self, task, slowdown=1.0):
         self.tasks[task.name] = task
         self.submitted[task.name] = self.machine.now_s
-        self.machine.submit(task)
+        self.machine.submit(task, slowdown)
 
     def state(self, name):
         if self.machine.grant(name).run:
@@ -61,6 +62,7 @@ class Drive:
                 for s in self.services
             ),
             tuple(TaskReading(self.tasks[n], self.state(n), self.submitted[n], m.cpu_s(n)) for n in m.tasks()),
+            ended=self.ended,
         )
 
     def tick(self):
@@ -73,7 +75,9 @@ class Drive:
                 self.machine.set_cores(name, grant.cores)
             for name, grant in allocation.tasks.items():
                 self.machine.set_grant(name, grant)
-        for t_s, name in self.machine.advance(round(self.machine.now_s + 0.1, 6)):
+        ended = self.machine.advance(round(self.machine.now_s + 0.1, 6))
+        self.ended = tuple(self.tasks[name] for _, name in ended)
+        for t_s, name in ended:
             self.ends[name] = t_s
         return allocation
 

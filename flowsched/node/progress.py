@@ -15,7 +15,7 @@ CEILING = 0.98
 
 
 @dataclass
-class _Work:
+class _TaskProgress:
     """What a task has done so far."""
 
     done: float = 0.0
@@ -32,7 +32,7 @@ class ProgressBook:
         """No task has started."""
         self._catalogue = catalogue
         self._learner = learner
-        self._work: dict[str, _Work] = {}
+        self._work: dict[str, _TaskProgress] = {}
 
     def progress(self, task: NodeTask) -> float:
         """Share of the work that is estimated to be done."""
@@ -49,11 +49,11 @@ class ProgressBook:
 
     def queued(self, task: NodeTask) -> None:
         """A task that was not started yet: all of its work will be seen."""
-        self._work.setdefault(task.name, _Work())
+        self._work.setdefault(task.name, _TaskProgress())
 
     def add(self, task: NodeTask, amount: float, step_s: float) -> None:
         """A task has run for a while, and is thought to have come further by a share of its forecast."""
-        work = self._work.setdefault(task.name, _Work(whole=False))
+        work = self._work.setdefault(task.name, _TaskProgress(whole=False))
         work.done += amount
         work.run_s += step_s
         # It ran although it was given nothing: how far it came is not known.

@@ -16,7 +16,8 @@ import pytest
 from agent_fakes import FakeCounters, allocation, bench
 from prometheus_client.parser import text_string_to_metric_families
 
-from flowsched.node import TaskGrant
+from flowsched.cluster.learnt_run_times import NOTHING_LEARNT
+from flowsched.node import NodeLearner, TaskGrant
 from flowsched.support.address import Address
 from flowsched.support.log_lines import JsonFormatter, TextFormatter
 from flowsched_agent.configuration import ClusterServer
@@ -36,7 +37,8 @@ def values(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 
 
 def test_every_family_is_there_after_a_tick_with_its_unit() -> None:
-    b = bench(allocation((0, 1), batch=TaskGrant(False, (2,), 0.5)))
+    learner = NodeLearner("m", NOTHING_LEARNT.with_end("encode", "m", 2.0))
+    b = bench(allocation((0, 1), batch=TaskGrant(False, (2,), 0.5)), learner=learner)
     b.actuator.asked.answer = lambda: FakeCounters(round(b.clock.t * 1000))
     b.ticks(3)
     scraped, _ = exposition(b.agent.status, "1.2")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from flowsched.cluster.learning import Learning
 from flowsched_models.document import Document, InputError, Problem
 from flowsched_models.output import make_folder, write_whole
 from flowsched_models.quantity import number_or_nan, parse_words
@@ -22,7 +23,6 @@ from flowsched_simulator.node.scenario_file import read_node_scenario
 from flowsched_simulator.node.scenario_form import LEAST_INTERVAL_S
 from flowsched_simulator.node.simulation import NodeOptions, Noise
 from flowsched_simulator.node.table import render_node_table
-from flowsched_simulator.run_classes import Learning
 from flowsched_simulator.truth import Error
 from flowsched_simulator.world import ErrorOf
 

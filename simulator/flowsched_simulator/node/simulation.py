@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from flowsched.cluster.learning import Learning
 from flowsched.node import (
     Allocation,
     NodeController,
@@ -31,7 +32,6 @@ from flowsched_simulator.node.run import CoreStep, NodeJobRun, NodeRun, Stretch,
 from flowsched_simulator.node.scenario import NodeScenario
 from flowsched_simulator.node.truth import true_machine
 from flowsched_simulator.node.wave import DrawnWave, GivenWave, Wave
-from flowsched_simulator.run_classes import Learning
 from flowsched_simulator.truth import Error
 from flowsched_simulator.world import ErrorOf
 

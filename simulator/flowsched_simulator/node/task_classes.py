@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from flowsched.cluster.learning import Learning
 from flowsched.node import NodeLearner, NodeTask
 from flowsched.node.node_learner import run_class_of
 from flowsched_simulator.node.scenario import NodeScenario
-from flowsched_simulator.run_classes import Learning, learnt_at_first
+from flowsched_simulator.run_classes import learnt_at_first
 from flowsched_simulator.truth import Error
 
 

@@ -9,7 +9,7 @@ and tasks (:mod:`flowsched.node.search`). A change is made only where it earns t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flowsched.cluster.learnt_run_times import LearntRunTime
@@ -25,7 +25,7 @@ from flowsched.node.moment import Candidate, Moment
 from flowsched.node.network import SeatNetwork
 from flowsched.node.node import Node, NodeService, NodeTask, with_own_cores
 from flowsched.node.node_learner import NodeLearner
-from flowsched.node.progress import ProgressBook
+from flowsched.node.progress import STANDSTILL, Pace, ProgressBook
 from flowsched.node.reading import Reading, ServiceReading, TaskReading, TaskState
 from flowsched.node.search import search, without_cores
 from flowsched.node.service_error import deciding_about
@@ -106,7 +106,7 @@ class FlowNode:
         self._usual = UsualLoads()
         self._planned_s = float("-inf")
         self._waits = TaskWaits(self.settings.due_s)
-        self._rates: dict[str, float] = {}
+        self._paces: dict[str, Pace] = {}
         self._last_s: float | None = None
         self._decided_for: object = None
         self.refused: Mapping[str, str] = {}
@@ -165,8 +165,7 @@ class FlowNode:
         changed = not same_company or after != self.arrangement
         self._decided_for, self._company = key, company
         self.moment, self.arrangement = moment, after
-        rates = moment.rates(after)
-        self._rates = {c.task.name: r for c, r in zip(moment.candidates, rates, strict=True)}
+        self._paces = {c.task.name: p for c, p in zip(moment.candidates, self._paces_of(moment, after), strict=True)}
         return self._allocation(view, moment, after) if changed else None
 
     def _price(self, t_s: float, view: _View, same_company: bool) -> bool:
@@ -205,13 +204,13 @@ class FlowNode:
         self._last_s = reading.t_s
         for entry in reading.tasks:
             if entry.state is TaskState.RUNNING:
-                self._progress.add(entry.task, self._rates.get(entry.task.name, 0.0) * step, step)
+                self._progress.add(entry.task, self._paces.get(entry.task.name, STANDSTILL), step)
             elif entry.state is TaskState.QUEUED:
                 self._progress.queued(entry.task)
         for task in reading.ended:
             # Some time since the last reading: half of it, as nothing says when.
-            if (rate := self._rates.get(task.name, 0.0)) > 0.0:
-                self._progress.add(task, rate * step / 2.0, step / 2.0)
+            if (pace := self._paces.get(task.name, STANDSTILL)).now > 0.0:
+                self._progress.add(task, pace, step / 2.0)
             self._progress.end(task)
         self._progress.forget_but({t.task.name for t in reading.tasks})
         self._waits.note(reading.t_s, ((t.task.name, t.state, t.submitted_s) for t in reading.tasks))
@@ -305,6 +304,19 @@ class FlowNode:
         host = self._hosts.host(self.node.machine_type)
         scale = task.scale * self._progress.length(task)
         return host.alone_s(task.profile, task.threads, self.node.cores, scale, self._progress.progress(task))
+
+    def _paces_of(self, moment: Moment, arrangement: Arrangement) -> Iterator[Pace]:
+        """Of all candidates."""
+        for k, (candidate, rate) in enumerate(zip(moment.candidates, moment.rates(arrangement), strict=True)):
+            serial = self._progress.serial(candidate.task)
+            if self.learner is None or rate == 0.0 or not 0.0 < serial < 1.0:
+                yield Pace(rate, rate, rate)
+                continue
+            first = candidate.stage is Stage.SERIAL
+            there = replace(candidate, stage=Stage.PARALLEL if first else Stage.SERIAL)
+            others = replace(moment, candidates=(*moment.candidates[:k], there, *moment.candidates[k + 1 :]))
+            other = others.rates(arrangement)[k]
+            yield Pace(rate, rate, other) if first else Pace(rate, other, rate)
 
     # What is decided.
 

@@ -7,7 +7,7 @@ from flowsched.node.arrangement import Arrangement
 from flowsched.node.makespan_prices import Regime
 from flowsched.node.makespan_program import MakespanProgram
 from flowsched.node.moment import Candidate, Moment
-from flowsched.node.progress import CEILING, ProgressBook
+from flowsched.node.progress import CEILING, Pace, ProgressBook
 from flowsched.node.settings import NodeSettings
 from flowsched.solvers import make_solver
 from flowsched_models.profiles import load_catalogue
@@ -130,6 +130,6 @@ def test_an_empty_machine_has_nothing_to_price():
 def test_no_task_is_estimated_done_before_the_system_says_so():
     book = ProgressBook(CATALOGUE)
     task = NodeTask("canneal", "canneal", 4)
-    book.add(task, 5.0, 1.0)
+    book.add(task, Pace(5.0, 5.0, 5.0), 1.0)
     assert book.progress(task) == CEILING
     assert book.pieces(task)[0][0] is Stage.PARALLEL

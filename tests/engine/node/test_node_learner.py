@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from test_flow_node import NODE, TYPE, Drive, job
+from test_flow_node import CATALOGUE, NODE, TYPE, Drive, job
 
 from flowsched.cluster.learnt_run_times import NOTHING_LEARNT, LearntRunTimes
 from flowsched.node import NodeLearner, Reading, TaskReading, TaskState
 from flowsched.node.flow_node import FlowNode
 from flowsched.node.node_learner import LEAST_RUN_S, run_class_of
+from flowsched.node.progress import MOST_STRETCHES, Pace, ProgressBook, factor_of
 from flowsched_models.runtime import Stage
 
 
@@ -57,6 +59,43 @@ def test_a_completion_teaches_its_factor_whatever_ran_beside_it(slowdown: float)
     assert {name: entry.runs for name, entry in learnt.items()} == {"vips": 1, "ferret": 1}
     assert learnt["vips"].log_sum == pytest.approx(math.log(slowdown), abs=0.05)
     assert learnt["ferret"].log_sum == pytest.approx(0.0, abs=0.05)
+
+
+@pytest.mark.parametrize("slowdown", [0.5, 2.5])
+def test_a_serial_phase_that_is_taken_for_another_biases_no_factor(slowdown: float) -> None:
+    """canneal begins on one core. Until something is known, its second phase is thought to begin too soon, or too late."""
+    learner = NodeLearner(TYPE)
+    drive = driven(learner, load=lambda t_s: 5_000.0)
+    drive.submit(of_class("canneal-1", "canneal", 0.4), slowdown)
+    until_ended(drive, "canneal-1")
+    (entry,) = learner.learnt.classes
+    assert math.exp(entry.log_sum) == pytest.approx(slowdown, rel=0.03)
+
+
+@pytest.mark.parametrize("serial", [0.0, 0.02, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_factor_of_a_run_follows_from_its_paces(serial: float, seed: int) -> None:
+    """Paces that are drawn anew at each step; the task is in its second phase once it has done the first one."""
+    random = np.random.default_rng([seed, round(100 * serial)])
+    factor = float(random.uniform(0.2, 5.0))
+    first, last, stretches = factor * serial, factor * (1.0 - serial), []
+    while first + last > 1e-12:
+        paces = [float(x) for x in random.uniform(0.001, 0.05, 2)]
+        # The step ends early where the phase, or the task, does.
+        step = min(1.0, first / paces[0] if first > 1e-12 else last / paces[1])
+        first, last = (first - step * paces[0], last) if first > 1e-12 else (0.0, last - step * paces[1])
+        stretches.append((step * paces[0], step * paces[1]))
+    assert factor_of(stretches, serial) == pytest.approx(factor, rel=1e-6)
+
+
+def test_no_run_grows_without_end() -> None:
+    book = ProgressBook(CATALOGUE, NodeLearner(TYPE))
+    task = of_class("canneal-1", "canneal")
+    book.queued(task)
+    for k in range(3 * MOST_STRETCHES):
+        book.add(task, Pace(1e-5, 1e-5 * (1 + k % 3), 1e-5 * (1 + k % 5)), 0.1)
+    assert len(book._work[task.name].stretches) <= MOST_STRETCHES
+    assert math.fsum(last for _, last in book._work[task.name].stretches) == pytest.approx(3e-6 * 3 * MOST_STRETCHES)
 
 
 def told(classes: dict[str, float], runs: int = 10, applied: bool = True) -> NodeLearner:

@@ -56,6 +56,8 @@ from flowsched_models.cell import (
     READY,
     SERIAL,
     SERIAL_FIRST,
+    THREADS,
+    WORK,
     Cells,
 )
 from flowsched_models.compiled import compiler
@@ -109,7 +111,10 @@ def slow_downs(memory: PaceMemory, host: int, kinds: IntArray, jobs: FloatArray,
 def _counts_on_an_end(
     rows: FloatArray, jobs: FloatArray, start_after: IntArray, start_delay_s: float, result: RunResult
 ) -> bool:
-    """Whether a job begins, or may leave its serial phase, after another one has gone that may stay longer."""
+    """Whether a job begins, or may leave its serial phase, after another one has gone that may stay longer.
+
+    One that is bound when nothing else is left follows ends as they come.
+    """
     ends, bound = result.ends, result.bound
     gone = np.inf
     for i in range(len(jobs)):
@@ -118,12 +123,17 @@ def _counts_on_an_end(
     if gone == np.inf:
         return False
     for i in range(len(jobs)):
+        loud = jobs[i, READY_S] if start_after[i] == 0 else bound[i] + start_delay_s
         if rows[i, SERIAL_FIRST] > 0.0 and jobs[i, DONE] < rows[i, PHI]:
-            loud = ends[i]
-        else:
-            loud = jobs[i, READY_S] if start_after[i] == 0 else bound[i] + start_delay_s
-        if loud > gone + _AT_ONCE:
-            return True
+            # What follows takes at least as long as with all threads at full speed.
+            loud = ends[i] - (1.0 - rows[i, PHI]) * jobs[i, SCALE] * rows[i, WORK] / max(1.0, rows[i, THREADS])
+        if start_after[i] == 0:
+            if loud > gone + _AT_ONCE:
+                return True
+        elif loud > gone - _AT_ONCE:
+            for j in range(len(jobs)):
+                if bound[j] < bound[i] and ends[j] > bound[i] + _AT_ONCE:
+                    return True
     return False
 
 

@@ -18,8 +18,9 @@ from pathlib import Path
 import pytest
 from agent_under_fire import ready_to_fork
 
+from flowsched.cluster.learnt_run_times import NOTHING_LEARNT
 from flowsched_agent.process import restore_machine
-from flowsched_agent.state_file import start_time
+from flowsched_agent.state_file import State, StateFile, start_time
 from requirements_on_machine import PLAIN_PYTHON, cgroups, give_up, patience
 
 KILLS = 30 if patience() == 1.0 else 4
@@ -195,6 +196,22 @@ def test_an_agent_that_is_asked_to_end_puts_everything_back(
     assert fire.ended() == 0, fire.said()
     assert_as_before(tasks, before, fire.said())
     assert not fire.state.exists() and not watchdogs_of(fire.state)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_what_earlier_agents_learnt_outlives_this_one(number: signal.Signals, fire: Fire, tasks: list[int]) -> None:
+    before = [settings_of(pid) for pid in tasks]
+    learnt = NOTHING_LEARNT.with_end("encode", "some-machine", 2.0).classes
+    fire.state.parent.mkdir()
+    StateFile(fire.state).write(State("an earlier start of the machine", 1, 1, learnt=learnt))
+    agent = fire.agent()
+    wait_for(lambda: is_changed(tasks, before), "a change")
+    os.kill(agent, number)
+    fire.ended()
+    wait_for(lambda: not watchdogs_of(fire.state), "the watchdog to be done")
+    assert_as_before(tasks, before, fire.said())
+    left = StateFile(fire.state).read()
+    assert left is not None and (left.saved, left.learnt) == ({}, learnt)
 
 
 def test_the_next_start_puts_back_what_an_agent_left_that_died_with_its_watchdog(fire: Fire, tasks: list[int]) -> None:

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flowsched.cluster.class_runs import MICRO, NANO, ClassRuns
 from flowsched.cluster.still_running import late_length, run_length, spread_of
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
@@ -38,55 +39,11 @@ TYPE_VARIANCE, TYPE_COUNT = 0.15**2, 4.0
 """The same of types within a class."""
 CLASS_VARIANCE, CLASS_COUNT = 0.3**2, 2.0
 """The same of classes."""
-MOST_RUNS = 64
-"""Completions of a class on a machine type that are counted before older ones count half."""
 MOST_ENTRIES = 4096
 """Classes and types that are known; of more, those seen least recently are forgotten."""
-_MICRO, _NANO = 10**6, 10**9
 _STEPS = 100
 """Steps of the logarithm of a factor, and of a spread: of 1 %, so that a round finds what an earlier one worked out."""
 _TINY = 1e-12
-
-
-class ClassRuns(NamedTuple):
-    """The completions of a class on a machine type."""
-
-    run_class: str
-    machine_type: str
-    runs: int
-    micro_logs: int
-    """Sum of the logarithms of run times over forecasts, in millionths."""
-    nano_squares: int
-    """Sum of their squares, in billionths."""
-    last: int = 0
-    """Number of its last completion, counted over all classes: those with the least are forgotten first."""
-
-    @classmethod
-    def of(
-        cls, run_class: str, machine_type: str, runs: int, log_sum: float, log_squares: float, last: int = 0
-    ) -> ClassRuns:
-        """From the numbers as they stand in files."""
-        return cls(run_class, machine_type, runs, round(log_sum * _MICRO), round(log_squares * _NANO), last)
-
-    @property
-    def log_sum(self) -> float:
-        """Sum of the logarithms of run times over forecasts."""
-        return self.micro_logs / _MICRO
-
-    @property
-    def log_squares(self) -> float:
-        """Sum of their squares."""
-        return self.nano_squares / _NANO
-
-    def with_end(self, done: float, last: int) -> ClassRuns:
-        """After one more completion, number ``last``, of a task that ran for ``done`` (above 0) times its forecast."""
-        micro = round(math.log(done) * _MICRO)
-        square = round(micro * micro * _NANO / _MICRO**2)
-        runs, logs, squares = self.runs, self.micro_logs, self.nano_squares
-        if runs >= MOST_RUNS:
-            # By one divisor for all three, so that mean and variance stay.
-            runs, logs, squares = runs // 2, round(logs * (runs // 2) / runs), round(squares * (runs // 2) / runs)
-        return ClassRuns(self.run_class, self.machine_type, runs + 1, logs + micro, squares + square, last)
 
 
 class LearntRunTime(NamedTuple):
@@ -196,7 +153,7 @@ class LearntRunTimes:
     def variances(self) -> Variances:
         """The three of the model, learnt over all completions."""
         runs, micro_logs, nano_squares = self._sums
-        return _variances(self._index.class_of, runs, micro_logs / _MICRO, nano_squares / _NANO)
+        return _variances(self._index.class_of, runs, micro_logs / MICRO, nano_squares / NANO)
 
     @cached_property
     def _found(self) -> dict[tuple[str, str | None], LearntRunTime | None]:
@@ -228,7 +185,7 @@ class LearntRunTimes:
         class_of, variances = self._index.class_of, self.variances
         count = len(self._index.of_class)
         runs, micro_logs, _ = self._sums
-        means = micro_logs / (_MICRO * runs)
+        means = micro_logs / (MICRO * runs)
         precision = 1.0 / (variances.type + variances.run / runs)
         total = 1.0 / variances.run_class + np.bincount(class_of, precision, count)
         class_log: FloatArray = (np.bincount(class_of, precision * means, count) / total).astype(np.float64)

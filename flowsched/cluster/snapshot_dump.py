@@ -14,7 +14,8 @@ from math import inf
 from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from flowsched.cluster.learnt_run_times import NOTHING_LEARNT, ClassRuns, LearntRunTimes
+from flowsched.cluster.class_runs import ClassRuns
+from flowsched.cluster.learnt_run_times import NOTHING_LEARNT, LearntRunTimes
 from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.snapshot import (
     SNAPSHOT_VERSION,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
+from flowsched.cluster.class_runs import ClassRuns
 from flowsched.cluster.cluster_form import (
     BoundForm,
     GpuDemandForm,
@@ -29,7 +31,7 @@ from flowsched.cluster.cluster_form import (
     refer,
     unique,
 )
-from flowsched.cluster.learnt_run_times import ClassRuns, LearntRunTimes
+from flowsched.cluster.learnt_run_times import LearntRunTimes
 from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.snapshot import SNAPSHOT_VERSION, Machine, Running, Service, Snapshot, StartDelay, Task
 from flowsched.cluster.snapshot_dump import (
@@ -184,7 +186,13 @@ class RunTimeErrorsForm(Form):
     log_squares: NotNegative = 0.0
 
 
-ErrorCounts = dict[Annotated[int, Field(ge=-FARTHEST, le=FARTHEST)], Annotated[int, Field(ge=1, le=LARGEST)]]
+def _whole(key: object) -> object:
+    """A number that is a key, which JSON can only have as text."""
+    return int(key) if isinstance(key, str) and re.fullmatch(r"-?[0-9]{1,3}", key) else key
+
+
+ErrorClass = Annotated[int, BeforeValidator(_whole), Field(ge=-FARTHEST, le=FARTHEST)]
+ErrorCounts = dict[ErrorClass, Annotated[int, Field(ge=1, le=LARGEST)]]
 
 
 class StartErrorsForm(Form):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flowsched.cluster.learnt_run_times import ClassRuns
+from flowsched.cluster.class_runs import ClassRuns
 from flowsched.node import NodeLearner
 from flowsched_agent.controls.control import Saved
 from flowsched_agent.controls.refusals import ControlError

@@ -13,7 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flowsched.cluster.learnt_run_times import ClassRuns, LearntRunTimes
+from flowsched.cluster.class_runs import ClassRuns
+from flowsched.cluster.learnt_run_times import LearntRunTimes
 from flowsched.node import Node, NodeController, NodeLearner
 from flowsched_agent.actuator import LinuxActuator, ReadOnly
 from flowsched_agent.agent import Agent

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flowsched.cluster.learnt_run_times import ClassRuns
+from flowsched.cluster.class_runs import ClassRuns
 from flowsched_agent.sensors import process
 from flowsched_agent.system import System
 

@@ -11,7 +11,8 @@ from agent_fakes import ALLOWED, SERVICE, Bench, allocation, bench
 from prometheus_client.parser import text_string_to_metric_families
 from test_agent_restores import wait_for
 
-from flowsched.cluster.learnt_run_times import NOTHING_LEARNT, ClassRuns, LearntRunTimes
+from flowsched.cluster.class_runs import ClassRuns
+from flowsched.cluster.learnt_run_times import NOTHING_LEARNT, LearntRunTimes
 from flowsched.node import NodeLearner, TaskGrant
 from flowsched.node.flow_node import FlowNode
 from flowsched_agent.catalogue import node_of

@@ -11,15 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowsched.cluster import learnt_run_times
-from flowsched.cluster.learnt_run_times import (
-    EARLY_FACTORS,
-    FEW_RUNS,
-    LEARNT_FACTORS,
-    MOST_RUNS,
-    ClassRuns,
-    LearntRunTime,
-    LearntRunTimes,
-)
+from flowsched.cluster.class_runs import MOST_RUNS, ClassRuns
+from flowsched.cluster.learnt_run_times import EARLY_FACTORS, FEW_RUNS, LEARNT_FACTORS, LearntRunTime, LearntRunTimes
 
 NAMES, TYPES = ("a", "b", "c", "d"), ("large", "small")
 PLACES = [(name, machine_type) for name in NAMES for machine_type in (*TYPES, None)]

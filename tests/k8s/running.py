@@ -81,6 +81,11 @@ def rules_of(*features: str) -> tuple[list[Object], list[Object]]:
     return [rule for file in files for rule in _rules(file)], _rules(MANIFESTS / "base" / "role-lease.yaml")
 
 
+def rules_of_learning() -> list[Object]:
+    """What the manifests allow for learnt run times, in the namespace of the lease."""
+    return _rules(MANIFESTS / "components" / "learning" / "role.yaml")
+
+
 def switched_on(*features: str) -> Object:
     """The configuration's ``features`` with these on and no others, and groups that need no rights."""
     sources = {"podGroups": "scheduling.x-k8s.io", "podGroupsInTree": "scheduling.k8s.io"}
@@ -296,7 +301,7 @@ def running_scheduler(
     with plane.space(f"scheduler-{number}-{os.getpid()}") as home:
         everywhere, here = rules_of(*features)
         # The lease is called as usual, in a namespace of its own, and so is the ConfigMap.
-        here = [*here, *_rules(MANIFESTS / "components" / "learning" / "role.yaml")]
+        here = [*here, *rules_of_learning()]
         kubeconfig = home.service_account_kubeconfig(rules(everywhere), here, server)
         place = folder / home.name
         place.mkdir()

@@ -16,7 +16,7 @@ from model_scheduler import ModelScheduler
 from model_server import ModelServer
 from objects_builders import Json, container, decoded, metadata, node, pod
 
-from flowsched.cluster.learnt_run_times import MOST_RUNS, ClassRuns
+from flowsched.cluster.class_runs import MOST_RUNS, ClassRuns
 from flowsched_k8s import names
 from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.events.event_player import play

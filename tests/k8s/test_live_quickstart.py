@@ -17,7 +17,7 @@ import pytest
 import yaml
 from audit import AuditLog, account, grants_of
 from plane import Object, Plane, Space, running_plane, wait_for
-from running import STANDARD, Running, rules_of
+from running import STANDARD, Running, rules_of, rules_of_learning
 
 from flowsched_k8s import names
 
@@ -146,7 +146,7 @@ def test_the_page_can_be_followed(reader: Reader) -> None:
     assert not [line for replica in (first, second, third) for line in replica.faults()]
     assert audit.refused(USER) == set()
     everywhere, lease = rules_of(*STANDARD)
-    assert audit.used(USER) <= grants_of([*everywhere, *lease])
+    assert audit.used(USER) <= grants_of([*everywhere, *lease, *rules_of_learning()])
     uninstalled(reader)
     after = {p["metadata"]["uid"]: p["spec"]["nodeName"] for p in reader.pods("name=nginx")}
     assert before == after

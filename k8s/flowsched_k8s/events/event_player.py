@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from flowsched.cluster.class_runs import ClassRuns
 from flowsched.cluster.decision import Scheduler
 from flowsched.cluster.fleet import Fleet
-from flowsched.cluster.learnt_run_times import ClassRuns, LearntRunTimes
+from flowsched.cluster.learnt_run_times import LearntRunTimes
 from flowsched.cluster.played_events import OtherDecision, OtherPolicy, PlayedEvents, SchedulersOf
 from flowsched.cluster.snapshot import Task
 from flowsched.inspector.consistency import FAULTS

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
 
-from flowsched.cluster.learnt_run_times import ClassRuns, LearntRunTimes
+from flowsched.cluster.class_runs import ClassRuns
+from flowsched.cluster.learnt_run_times import LearntRunTimes
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.learning.finished_runs import FinishedRun, LeftOut, finished_run
 from flowsched_k8s.learning.pod_classes import family_of

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from flowsched.cluster.learnt_run_times import ClassRuns
+from flowsched.cluster.class_runs import ClassRuns
 
 KEY, VERSION_KEY, UNTIL_KEY, RECENT_KEY = "classes", "version", "until", "recent"
 VERSION = "1"

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from flowsched.cluster.learnt_run_times import ClassRuns
+from flowsched.cluster.class_runs import ClassRuns
 from flowsched.cluster.snapshot import PlannedStart
 from flowsched.cluster.start_errors import Interval
 from flowsched_k8s.pods.entries import PodEntry

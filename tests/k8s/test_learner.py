@@ -212,7 +212,7 @@ def test_pods_without_a_forecast_are_measured_against_the_first_of_their_class()
     for i, run_s in enumerate((100.0, 120.0, 110.0)):
         finish(learner, [ended(f"job-{i}", run_s, 1000.0 + i)], 1000.0 + i)
     (row,) = learner.learnt.classes
-    assert learner.run_time_s(row.run_class) == 100.0
+    assert [saved.base_s for saved in learner.saved().rows] == [100.0]
     assert row.log_sum == pytest.approx(math.log(1.2) + math.log(1.1), abs=1e-5)
     # A first run is compared with nothing; with its profile none of them is.
     assert [kind for kind, _ in learner.tallies.errors] == ["class", "class"]

@@ -220,10 +220,6 @@ class Learner:
         """What all completions taught."""
         return self._cache.learnt
 
-    def run_time_s(self, run_class: str) -> float | None:
-        """Seconds that stand for the forecast of pods of a class that have none: factors are relative to it."""
-        return self._base_s.get(run_class)
-
     def last_seen(self, most: int) -> list[tuple[str, str]]:
         """Classes and machine types of the classes that were seen last."""
         found: list[tuple[str, str]] = []

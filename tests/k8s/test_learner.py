@@ -488,3 +488,29 @@ def test_what_a_class_took_is_bounded_by_a_deadline_and_forgotten_with_the_rest(
     assert {name: forecast_run_s(entry) for name, entry in entries.items()} == {"job-7": 100.0, "job-8": 60.0}
     learner_of(running).forget(2000.0)
     assert {forecast_run_s(entry) for entry in entries.values()} == {None}
+
+
+def test_pods_that_ran_before_anything_was_known_of_their_class_teach_how_long_they_ran() -> None:
+    running = learning()
+    running.create(
+        *(waiting(f"job-{i}", cpu="2") for i in range(2)), waiting("beside", annotations={**JOB, names.SCALE: "9"})
+    )
+    running.round()
+    running.answer_all()
+    running.deliver()
+    entries = {e.key.name: e for e in running.state.cache.pods.values()}
+    began, learner = running.now, learner_of(running)
+    for i, after_s in enumerate((100.0, 120.0)):
+        running.server.now = began + after_s
+        # A round looks at what runs.
+        running.create(waiting(f"later-{i}", cpu="8", annotations=JOB))
+        running.round()
+        finish(
+            learner, [ended(f"job-{i}", after_s, running.now, cpu="2", uid=entries[f"job-{i}"].key.uid)], running.now
+        )
+    course = running.state.inputs.worlds.course(entries["job-1"], running.now)
+    assert course is not None
+    assert course.progress == pytest.approx(1.2)
+    (row,) = [row for row in learner.learnt.classes if row.run_class == entries["job-0"].run_class]
+    assert row.runs == 2
+    assert row.log_sum == pytest.approx(math.log(1.2), abs=0.02)

@@ -274,11 +274,12 @@ class Learner:
         self._rows[key] = (self._rows.get(key) or ClassRuns(*key, 0, 0, 0)).with_end(done, 0)
 
     def _alone_s(self, run: FinishedRun, course: Course | None) -> float:
-        """Seconds that the same would have taken alone; those that it took, where its neighbours are not known.
+        """Seconds that the same would have taken alone: those that it took, where its neighbours are not known, and of a pod
+        without a profile, as rounds take it that nothing slows such a pod down.
 
         The estimate began with the binding and images were pulled meanwhile: its mean pace counts, for as long as it ran.
         """
-        if course is None or course.progress <= 0.0 or course.elapsed_s <= 0.0:
+        if run.profile is None or course is None or course.progress <= 0.0 or course.elapsed_s <= 0.0:
             return run.run_s
         resident, host = course.resident, course.host
         progress = course.progress * run.run_s / course.elapsed_s

@@ -78,7 +78,7 @@ class ProgressEstimates:
         else:
             now.began_s = {uid: known.began_s.get(uid, now_s) for uid in now.residents}
             if (known.host, known.residents) != (now.host, now.residents):
-                self._change(node, known, now)
+                self._change(node, known, now, now_s)
         self._known[node] = now
         return self._numbered(view)
 
@@ -106,7 +106,7 @@ class ProgressEstimates:
         progress = self._executions.seen(node, (node, uid), now_s)
         return Course(known.host, known.residents[uid], progress, now_s - known.began_s[uid])
 
-    def _change(self, node: str, known: _Members, now: _Members) -> None:
+    def _change(self, node: str, known: _Members, now: _Members, now_s: float) -> None:
         """Jobs that are gone, new or given other cores, or a machine of another kind with the jobs that were there."""
         same = known.host is now.host
         stays = {uid for uid, resident in known.residents.items() if same and now.residents.get(uid) == resident}
@@ -115,8 +115,14 @@ class ProgressEstimates:
             self._executions.remove(node)
             self._executions.add(node, now.host)
         for uid, resident in now.residents.items():
-            if uid not in stays:
-                self._executions.start(node, (node, uid), replace(resident, progress=done.get(uid, 0.0)))
+            if uid in stays:
+                continue
+            progress, before = done.get(uid, 0.0), known.residents.get(uid)
+            if before is not None and before.profile != resident.profile:
+                # How long it runs has become known since it began: it has done what takes so long, with nothing beside it.
+                alone_s = now.host.alone_s(resident.profile, resident.threads, resident.cores, resident.scale)
+                progress = max(0.0, now_s - now.began_s[uid]) / alone_s
+            self._executions.start(node, (node, uid), replace(resident, progress=progress))
 
     def _numbered(self, view: NodeView) -> NodeView:
         return replace(view, rows=tuple([self._executions.row((view.name, r.task.name)) for r in view.running]))

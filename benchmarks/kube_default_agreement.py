@@ -43,11 +43,14 @@ from flowsched_simulator.baselines.kube_default import KubeDefault
 
 SCHEDULER = "default-scheduler"
 SPACE = "agreement"
+LOG = Path("logs", "kube-scheduler.log")
+"""In the control plane's folder."""
 PATIENCE_S = 120.0
 FILTER = "filter"
 """Stands among plug-ins for one that finds other nodes possible."""
 Scores = Mapping[str, Mapping[str, int]]
 """By plug-in the score of each node."""
+_HEARD = re.compile(r'(?:Add event for node" node|Delete event for scheduled pod" pod)="[^"]+"')
 _SCORED = re.compile(r'"Plugin scored node for pod" pod="([^"]+)" plugin="([^"]+)" node="([^"]+)" score=(-?\d+)')
 
 
@@ -135,11 +138,35 @@ def read_scores(lines: Iterable[str]) -> dict[str, dict[str, dict[str, int]]]:
     return found
 
 
-async def play(api: Api, nodes: Sequence[Json], steps: Iterable[Step]) -> list[Decision]:
+class SchedulerLog:
+    """What kube-scheduler has heard of: its watches run beside each other, so an object's change may come after the next."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read = 0
+        self._said: set[str] = set()
+
+    async def heard(self, *lines: str) -> None:
+        """Wait until each of these parts of a line stands there."""
+        missing = set(lines)
+        async with asyncio.timeout(PATIENCE_S):
+            while missing:
+                with self._path.open("rb") as log:
+                    log.seek(self._read)
+                    new = log.read()
+                whole = new[: new.rfind(b"\n") + 1]
+                self._read += len(whole)
+                self._said.update(m[0] for m in _HEARD.finditer(whole.decode(errors="replace")))
+                if missing := missing - self._said:
+                    await asyncio.sleep(0.005)
+
+
+async def play(api: Api, log: SchedulerLog, nodes: Sequence[Json], steps: Iterable[Step]) -> list[Decision]:
     """One pod after the other; each is looked at by the simulator before the real one binds it."""
     simulated = Simulated()
     for node in nodes:
         simulated.see(await api.request("POST", "/api/v1/nodes", node), Node)
+    await log.heard(*(f'Add event for node" node="{node["metadata"]["name"]}"' for node in nodes))
     pods = f"/api/v1/namespaces/{SPACE}/pods"
     await api.request(
         "POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}}
@@ -151,6 +178,7 @@ async def play(api: Api, nodes: Sequence[Json], steps: Iterable[Step]) -> list[D
             if step.pod in there:
                 simulated.see(await _delete(api, pods, step.pod), Pod, gone=True)
                 there.remove(step.pod)
+                await log.heard(f'Delete event for scheduled pod" pod="{SPACE}/{step.pod}"')
             continue
         simulated.see(await api.request("POST", pods, step.body), Pod)
         scores, feasible = simulated.scores()
@@ -251,15 +279,15 @@ def measure(stream: str, nodes: int, pods: int, seed: int) -> dict[str, Tally]:
     with tempfile.TemporaryDirectory(prefix="agreement-") as name:
         folder = Path(name)
         with running_plane(folder, ["kube-scheduler"], 5000, "--scheduler-scores"):
-            decisions = asyncio.run(_play(folder / "admin.kubeconfig", drawn, draw_steps(stream, pods, drawn, rng)))
-        with (folder / "logs" / "kube-scheduler.log").open(errors="replace") as log:
+            decisions = asyncio.run(_play(folder, drawn, draw_steps(stream, pods, drawn, rng)))
+        with (folder / LOG).open(errors="replace") as log:
             return tallies(decisions, read_scores(log))
 
 
-async def _play(kubeconfig: Path, nodes: Sequence[Json], steps: Iterator[Step]) -> list[Decision]:
-    api = Api(kubeconfig)
+async def _play(folder: Path, nodes: Sequence[Json], steps: Iterator[Step]) -> list[Decision]:
+    api = Api(folder / "admin.kubeconfig")
     try:
-        return await play(api, nodes, steps)
+        return await play(api, SchedulerLog(folder / LOG), nodes, steps)
     finally:
         api.close()
 

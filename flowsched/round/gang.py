@@ -107,6 +107,17 @@ def priority_of(view: View, gang: RoundGang) -> int:
     return max(view.tasks[t].priority for t in gang.members)
 
 
+def homes(view: View, gang: RoundGang) -> Iterator[tuple[Relation, str]]:
+    """Domains that members who want to be together could all go to."""
+    domain_counts = view.domain_counts
+    wanted = {name for t in gang.members for name in view.tasks[t].holds}
+    for name in sorted(wanted & domain_counts.relations.keys()):
+        relation = domain_counts.relations[name]
+        if relation.kind is RelationKind.TOGETHER:
+            here = {domain_counts.domain(relation, m.name) for m in view.machines}
+            yield from ((relation, domain) for domain in sorted(d for d in here if d is not None))
+
+
 class _Finder:
     """Places tasks now, at their narrowest width, beside those that are in its plan already."""
 
@@ -143,7 +154,7 @@ class _Finder:
         wide = sorted(gang.members, key=lambda t: (-self._size(t)[0], -self._size(t)[1], t))
         orders = [wide] if needed == len(wide) else [wide, sorted(wide, key=lambda t: (*self._size(t), t))]
         before, most = self.plan, 0
-        for within in (None, *self._homes(gang)):
+        for within in (None, *homes(self._view, gang)):
             for order in orders:
                 placed = self._greedy(order, needed, within)
                 if len(placed) == needed:
@@ -195,16 +206,6 @@ class _Finder:
                 return [first, *found]
             self._take(first)
         return self._search(rest, needed)
-
-    def _homes(self, gang: RoundGang) -> Iterator[tuple[Relation, str]]:
-        """Domains that members who want to be together could all go to."""
-        domain_counts = self._view.domain_counts
-        wanted = {name for t in gang.members for name in self._view.tasks[t].holds}
-        for name in sorted(wanted & domain_counts.relations.keys()):
-            relation = domain_counts.relations[name]
-            if relation.kind is RelationKind.TOGETHER:
-                here = {domain_counts.domain(relation, m.name) for m in self._view.machines}
-                yield from ((relation, domain) for domain in sorted(d for d in here if d is not None))
 
     def _offers(self, task: int, within: tuple[Relation, str] | None) -> list[tuple[float, PlacementOption]]:
         """Places for a task with their prices, the cheapest first; of places that are alike the first one only."""

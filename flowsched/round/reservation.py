@@ -10,7 +10,8 @@ longest run.
 Where tasks without an end leave no machine enough room, nothing is promised; with ``drain``, the machine that misses least
 of what the task needs takes no other task until it has room. Every priority has its own reservations, which bind tasks of
 that priority and lower ones, and so the bound holds within a priority; or across all with ``aging_crosses_priority``. An
-overdue member of a task group asks for all that have to start together.
+overdue member of a task group asks for all that have to start together. Relations to tasks that end count as ended at the
+reserved start, and what they count against the task is kept out of the domain until then.
 
 A plain task that comes next and has room nowhere (:func:`flowsched.round.order.next_in_turn`) gets a machine in the same
 way, after those that are overdue and for one round.
@@ -20,20 +21,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 import numpy as np
 
 from flowsched.cluster.compaction import View
-from flowsched.cluster.domain_counts import DomainCounts
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Task
 from flowsched.gpu.devices import TaskGpus, suits
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
+from flowsched.relations.relation import Relation
 from flowsched.round.assignment import Assignment
-from flowsched.round.gang import RoundGang, fit_now, ordered_gangs
+from flowsched.round.gang import RoundGang, fit_now, homes, ordered_gangs
 from flowsched.round.hold import Hold, drained_s
+from flowsched.round.reserved_relations import ReservedRelations, contended
 from flowsched.round.round_model import RoundModel
 from flowsched.support.arrays import FloatArray
 
@@ -75,10 +78,11 @@ def settle_overdue(model: RoundModel, settings: Settings, due: Collection[int], 
     grouped = {view.tasks[t].name for t in gang_of}
     mine = {view.tasks[t].name for t in due}
     mine |= {view.tasks[m].name for t in due if t in gang_of for m in gang_of[t].members}
+    relations = _relations(model, above)
     held = {
         r.task: r
         for r in view.snapshot.reservations
-        if r.task in mine and _still_suits(model, above, r, r.task in grouped)
+        if r.task in mine and _still_suits(model, above, relations, r, r.task in grouped)
     }
     tried: set[str] = set()
     found, reserving = OverdueDemands(), 0
@@ -92,13 +96,13 @@ def settle_overdue(model: RoundModel, settings: Settings, due: Collection[int], 
             if gang_of[first].group.name in tried:
                 continue
             tried.add(gang_of[first].group.name)
-            answer = _settle_gang(beside, above, gang_of[first], held)
+            answer = _settle_gang(beside, above, relations, gang_of[first], held)
         elif _fits_now(beside, above, first):
             answer = OverdueDemands(frozenset({first}))
         else:
             reservation = held.get(task.name)
             if reservation is None or _is_held(beside, reservation):
-                reservation = _reserve(beside, above, first, settings.drain)
+                reservation = _reserve(beside, above, relations, first, settings.drain)
             reservations = () if reservation is None else (reservation,)
             answer = OverdueDemands(holds=_holds(view, above, reservations), reservations=reservations)
         if answer is None:
@@ -114,7 +118,7 @@ def settle_overdue(model: RoundModel, settings: Settings, due: Collection[int], 
 
 def reserve_next(model: RoundModel, above: Above, task: int) -> OverdueDemands | None:
     """Hold the machine that drains soonest for a task that is not overdue but comes next; None where none will."""
-    found = _reserve(model, above, task, drain=False)
+    found = _reserve(model, above, _relations(model, above), task, drain=False)
     if found is None:
         return None
     reservation = replace(found, overdue=False)
@@ -144,7 +148,11 @@ def _fits_now(model: RoundModel, above: Above, task: int) -> bool:
 
 
 def _settle_gang(
-    model: RoundModel, above: Above, gang: RoundGang, held: Mapping[str, Reservation]
+    model: RoundModel,
+    above: Above,
+    relations: ReservedRelations,
+    gang: RoundGang,
+    held: Mapping[str, Reservation],
 ) -> OverdueDemands | None:
     """Start an overdue task group, or hold a machine for each who has to start; None where neither helps."""
     view = model.view
@@ -155,8 +163,8 @@ def _settle_gang(
         return OverdueDemands(placed, seed=seed)
     reservations = [r for t in gang.members if (r := held.get(view.tasks[t].name)) is not None]
     kept = len(reservations) >= gang.needed and not any(_is_held(model, r) for r in reservations)
-    if not kept or not _together(view, reservations):
-        reservations = _reserve_together(model, above, gang)
+    if not kept or not relations.admit(reservations):
+        reservations = _reserve_together(model, above, relations, gang)
     if not reservations:
         return None
     return OverdueDemands(holds=_holds(view, above, reservations), reservations=tuple(reservations))
@@ -167,11 +175,18 @@ def _holds(view: View, above: Above, reservations: Sequence[Reservation]) -> dic
     number = {m.name: i for i, m in enumerate(view.machines)}
     tasks = {t.name: t for t in view.tasks}
     holds: dict[int, Hold] = {}
+    around: dict[int, Hold] = {}
+    every = frozenset(range(len(view.classes)))
     for r in reservations:
         start_s = r.start_s - view.snapshot.now_s
         machine = number[r.machine]
         holds[machine] = _and_also(holds.get(machine), tasks[r.task], r.width_milli, start_s, above.classes)
-    return holds
+        for m, classes in contended(view, tasks[r.task], machine):
+            # Nothing of the machine is held, but those that relations count against the task.
+            before = around.get(m, Hold(0, 0, 0.0, above=every))
+            free = before.above & ((every - classes) | above.classes)
+            around[m] = Hold(0, 0, max(start_s, before.start_s), above=free)
+    return {**around, **holds}
 
 
 def _and_also(
@@ -190,17 +205,19 @@ def _asked(task: Task) -> tuple[TaskGpus, ...]:
     return () if task.gpus is None else (task.gpus,)
 
 
-def _still_suits(model: RoundModel, above: Above, reservation: Reservation, grouped: bool) -> bool:
+def _still_suits(
+    model: RoundModel, above: Above, relations: ReservedRelations, reservation: Reservation, grouped: bool
+) -> bool:
     """Whether the reserved machine would take the task once it has drained: its long-running tasks may have changed.
 
-    What relations say to a task of a gang depends on where the others are: see :func:`_together`.
+    What relations say to a task of a gang depends on where the others are, and is asked of all of them at once.
     """
     view = model.view
     machine = next((i for i, m in enumerate(view.machines) if m.name == reservation.machine), None)
     task = next((i for i, t in enumerate(view.tasks) if t.name == reservation.task), None)
     if machine is None or task is None or not _free_to_hold(model, above, machine):
         return False
-    if not grouped and not _permitted(view.domain_counts, view, view.tasks[task], machine):
+    if not grouped and relations.open_s(view.tasks[task], machine) == FORBIDDEN:
         return False
     return model.prices.welcome(view.group_of[machine], view.class_of[task])
 
@@ -210,48 +227,28 @@ def _free_to_hold(model: RoundModel, above: Above, machine: int) -> bool:
     return machine not in model.holds and all(n.task_class in above.classes for n in above.plan.colocation(machine))
 
 
-def _together(view: View, reservations: Sequence[Reservation]) -> bool:
-    """Whether relations let all tasks come to their reserved machines, in some order."""
-    domain_counts = view.domain_counts.copy()
-    tasks = {t.name: t for t in view.tasks}
-    left = list(reservations)
-    while left:
-        refused = []
-        for r in left:
-            if domain_counts.refusal(tasks[r.task], r.machine) is None:
-                domain_counts.add(tasks[r.task], r.machine)
-            else:
-                refused.append(r)
-        if len(refused) == len(left):
-            return False
-        left = refused
-    return True
-
-
-def _permitted(domain_counts: DomainCounts, view: View, task: Task, machine: int) -> bool:
-    return domain_counts.refusal(task, view.machines[machine].name) is None
-
-
-def _reserve(model: RoundModel, above: Above, task: int, drain: bool) -> Reservation | None:
+def _reserve(
+    model: RoundModel, above: Above, relations: ReservedRelations, task: int, drain: bool
+) -> Reservation | None:
     """The machine that drains soonest for a task; None where it can never run.
 
     ``drain``: where no end is known, the machine that misses least of what the task needs.
     """
     view = model.view
-    found = _soonest(model, above, task, {}, _counts(view, above))
+    found = _soonest(model, above, task, {}, relations)
     wanted = view.tasks[task]
     if found is not None:
         at, machine, hold = found
         return Reservation(wanted.name, view.machines[machine].name, hold.width_milli, view.snapshot.now_s + at)
     width = wanted.widths_milli[0]
-    able = [m for m in range(len(view.machines)) if drain and _could_take(model, above, task, m)]
+    able = [m for m in range(len(view.machines)) if drain and _could_take(model, above, relations, task, m)]
     if not able:
         return None
     least = min(able, key=lambda m: (_missing(view, wanted, m), m))
     return Reservation(wanted.name, view.machines[least].name, width, FORBIDDEN)
 
 
-def _could_take(model: RoundModel, above: Above, task: int, machine: int) -> bool:
+def _could_take(model: RoundModel, above: Above, relations: ReservedRelations, task: int, machine: int) -> bool:
     """Whether a task may run on a machine and fits there beside nothing but its services."""
     view = model.view
     c, g, wanted = view.class_of[task], view.group_of[machine], view.tasks[task]
@@ -263,7 +260,7 @@ def _could_take(model: RoundModel, above: Above, task: int, machine: int) -> boo
     enough = not wanted.resources or covers(dict(here.machine.resources), wanted.resources)
     enough &= wanted.gpus is None or suits(here.machine.gpus, wanted.gpus)
     allowed &= _free_to_hold(model, above, machine)
-    return fits and allowed and enough and _permitted(view.domain_counts, view, wanted, machine)
+    return fits and allowed and enough and relations.open_s(wanted, machine) < FORBIDDEN
 
 
 def _missing(view: View, wanted: Task, machine: int) -> float:
@@ -274,37 +271,66 @@ def _missing(view: View, wanted: Task, machine: int) -> float:
     return sum(max(0, need - free) / need for need, free in asked if need > 0)
 
 
-def _reserve_together(model: RoundModel, above: Above, gang: RoundGang) -> list[Reservation]:
-    """A place for each that has to start, all at the time when the last of them is free; none if one has none."""
+def _reserve_together(
+    model: RoundModel, above: Above, relations: ReservedRelations, gang: RoundGang
+) -> list[Reservation]:
+    """A place for each that has to start, all at the time when the last of them is free; none if one has none.
+
+    Where members want to be together each domain is tried: the machine that is soonest free may be alone in its own.
+    """
     view = model.view
-    domain_counts = _counts(view, above)
+    found = [_places(model, above, relations.copy(), gang, within) for within in (None, *homes(view, gang))]
+    soonest = min((each for each in found if each is not None), key=itemgetter(0), default=None)
+    if soonest is None:
+        return []
+    start_s, places = soonest
+    return [
+        Reservation(task.name, view.machines[m].name, task.widths_milli[0], view.snapshot.now_s + start_s)
+        for task, m in places
+    ]
+
+
+def _places(
+    model: RoundModel, above: Above, relations: ReservedRelations, gang: RoundGang, within: tuple[Relation, str] | None
+) -> tuple[float, list[tuple[Task, int]]] | None:
+    """When the last of a gang's places is free, and the places: machines that are free soonest, one after the other; None
+    where they are too few. They are counted in ``relations``.
+    """
+    view = model.view
     holds: dict[int, Hold] = {}
-    places: list[tuple[Task, str, int]] = []
+    places: list[tuple[Task, int]] = []
     start_s = 0.0
     for t in sorted(gang.members, key=lambda t: (-view.tasks[t].widths_milli[0], t)):
         if len(places) == gang.needed:
             break
-        found = _soonest(model, above, t, holds, domain_counts)
+        found = _soonest(model, above, t, holds, relations, within)
         if found is None:
             continue
         at, machine, holds[machine] = found
         start_s = max(start_s, at)
-        domain_counts.add(view.tasks[t], view.machines[machine].name)
-        places.append((view.tasks[t], view.machines[machine].name, view.tasks[t].widths_milli[0]))
-    if len(places) < gang.needed:
-        return []
-    return [Reservation(task.name, machine, width, view.snapshot.now_s + start_s) for task, machine, width in places]
+        relations.add(view.tasks[t], machine)
+        places.append((view.tasks[t], machine))
+    return None if len(places) < gang.needed else (start_s, places)
 
 
-def _counts(view: View, above: Above) -> DomainCounts:
-    """Relations' counts with what runs and what higher levels have planned."""
-    return view.counted_with((t, o.machine) for t, o in enumerate(above.plan.options) if o is not None)
+def _relations(model: RoundModel, above: Above) -> ReservedRelations:
+    """What relations say beside what runs and what higher levels have planned."""
+    planned = ((t, o.machine) for t, o in enumerate(above.plan.options) if o is not None)
+    return ReservedRelations(model.view, model.prices.base.ends_s, planned)
 
 
 def _soonest(
-    model: RoundModel, above: Above, task: int, holds: Mapping[int, Hold], domain_counts: DomainCounts
+    model: RoundModel,
+    above: Above,
+    task: int,
+    holds: Mapping[int, Hold],
+    relations: ReservedRelations,
+    within: tuple[Relation, str] | None = None,
 ) -> tuple[float, int, Hold] | None:
-    """The machine that is soonest drained enough for a task beside what is held there already: when, which, and the hold."""
+    """The machine that is soonest drained enough for a task beside what is held there already: when, which, and the hold.
+
+    ``within``: only in this domain of a relation.
+    """
     view, prices = model.view, model.prices
     wanted = view.tasks[task]
     best: tuple[float, int, Hold] | None = None
@@ -316,10 +342,13 @@ def _soonest(
             break
         if not view.allowed(c, m) or not view.groups[g].batch_cores or not prices.welcome(g, c):
             continue
-        if not _free_to_hold(model, above, m) or not _permitted(domain_counts, view, wanted, m):
+        if within is not None and view.domain_counts.domain(within[0], view.machines[m].name) != within[1]:
+            continue
+        open_s = relations.open_s(wanted, m)
+        if open_s == FORBIDDEN or not _free_to_hold(model, above, m):
             continue
         hold = _and_also(holds.get(m), wanted, wanted.widths_milli[0], 0.0)
-        at = drained_s(view, prices, g, above.plan.colocation(m), hold)
+        at = max(open_s, drained_s(view, prices, g, above.plan.colocation(m), hold))
         if at < FORBIDDEN and (best is None or (at, m) < best[:2]):
             best = (at, m, hold)
     return best

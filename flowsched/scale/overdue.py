@@ -9,9 +9,10 @@ had come earlier and still waited when it came. It is overdue at the due age, an
 them, once it is first, waits for one machine to drain, at most T since nothing joins it that stays, and for the next round.
 That holds within a priority, or for all tasks with ``aging_crosses_priority``. Where runs are longer than predicted, nothing
 joins once the reserved start has passed, so a task may wait for T twice. A reservation is given up, and made again, where
-relations do not let its tasks start at its places together. Tasks without an end make T infinite: where they
-leave no machine for a task, nothing is held for it, the next one is served, and the round's outcome says so; or, where
-rounds drain machines, the one that misses least of what the task needs takes no other task until it has room.
+relations do not let its tasks start at its places together; while it stands, nothing comes to its domains that relations
+count against them. Tasks without an end make T infinite: where they leave no machine for a task, nothing is held for it, the
+next one is served, and the round's outcome says so; or, where rounds drain machines, the one that misses least of what the
+task needs takes no other task until it has room.
 """
 
 from __future__ import annotations
@@ -122,6 +123,8 @@ class OverdueTasks:
                 rows = np.unique([r.machine for r in found])
                 start_s = max(r.start_s for r in found)
                 state.hold(rows, np.full(len(rows), start_s - now_s if np.isfinite(start_s) else -np.inf))
+                for r in found:
+                    state.relations.keep_away(int(cluster.task_class[r.task]), r.machine)
                 return None
         return None
 

@@ -25,6 +25,8 @@ _CODE = {
 }
 _LEANING = (RelationKind.TOGETHER, RelationKind.SPREAD)
 """Kinds under which one task's place may rest on another's."""
+_KEEPING_AWAY = (RelationKind.LIMIT, RelationKind.APART, RelationKind.SPREAD)
+"""Kinds under which one task refuses another."""
 
 
 class RoundRelations:
@@ -132,6 +134,14 @@ class RoundRelations:
         """Tasks of a class came to machines, or were taken back with ``sign`` -1."""
         for name, holds, joins in self._roles.get(task_class, []):
             self.topology_counts[name].add(machines, holds, joins, sign)
+
+    def keep_away(self, task_class: int, row: int) -> None:
+        """Let no task come to the domains of a machine that is held for a task of a class, if it would be counted against
+        that one.
+        """
+        for name, holds, joins in self._roles.get(task_class, []):
+            if self.topology_counts[name].relation.kind in _KEEPING_AWAY:
+                self.topology_counts[name].add(np.array([row]), holds, joins)
 
     def take_out(self, tasks: IntArray) -> None:
         """Leave running tasks out of the counts, as if they had ended; task rows."""

@@ -9,7 +9,7 @@ import pytest
 
 from flowsched.cluster.settings import Settings
 from flowsched.pricing.linear.policies.registry import COST_MODELS
-from flowsched_simulator import EngineOptions, Options, load_scenario, make_scenario, simulate
+from flowsched_simulator import EngineOptions, Options, Run, load_scenario, make_scenario, simulate
 
 RESERVING = ("flow", *COST_MODELS)
 
@@ -111,3 +111,56 @@ def test_a_wide_task_is_not_kept_waiting_by_what_completions_taught(first: int, 
     without_turn_s = 50 * later / 4
     assert found.start_s is not None and found.start_s - 50.0 <= bound_s < without_turn_s
     assert all(job.end_s is not None for job in run.jobs)
+
+
+def due_run(
+    policy: str, jobs: list[dict[str, object]], relation: dict[str, object], copies: int, cores: int = 2
+) -> tuple[Run, float]:
+    """A run beside a stream that lasts 750 s, and by when those who wait (``w``) start by the bound: overdue after 60 s, and
+    of those before them none waits still.
+    """
+    kind, names = f"e2-standard-{cores}", ("a1", "a2", "b1", "b2", "z1")
+    machines = [{"name": name, "type": kind, "labels": {"sw": name[0]}} for name in names]
+    groups = [{"name": "g", "minimum": copies}] if copies > 1 else []
+    member = {"group": "g"} if groups else {}
+    waits = {"name": "w", "runtime_s": 50, "submit_s": 100.5, "copies": copies, **member}
+    changed = [waits | job if job.get("name", "w") == "w" else job for job in jobs]
+    scenario = make_scenario(machines=machines, jobs=changed, relations=[relation], task_groups=groups)
+    rules = Settings(due_age_s=60.0, due_runs=0.0, exact_limit=0)
+    run = simulate(scenario, policy, engine=EngineOptions(rules))
+    longest_s = max(job.end_s - job.start_s for job in run.jobs if job.start_s is not None and job.end_s is not None)
+    return run, 100.5 + 60.0 + 5 * (longest_s + 1.0)
+
+
+def stream(longest_s: int, step_s: float, machines: list[str], **more: object) -> list[dict[str, object]]:
+    return [
+        {"name": f"{machines[0]}-{k:03d}", "request": 1, "runtime_s": longest_s - 3 * (k % 5), "submit_s": step_s * k}
+        | {"machines": machines, **more}
+        for k in range(int(750 / step_s))
+    ]
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("key", ["machine", "sw"])
+@pytest.mark.parametrize("policy", RESERVING)
+def test_exclusive_tasks_start_beside_a_stream_that_never_leaves_their_domain(
+    policy: str, key: str, copies: int
+) -> None:
+    # There is room all the time: it is the relation that refuses them, in every domain, until what runs there has ended.
+    busy = stream(90, 12.5, ["a1", "a2", "b1", "b2"], joins=["alone"])
+    alone = {"request": 1, "holds": ["alone"], "machines": ["a1", "a2", "b1", "b2"]}
+    run, bound_s = due_run(policy, [*busy, alone], {"name": "alone", "kind": "apart", "key": key}, copies)
+    assert all(job.start_s is not None and job.start_s <= bound_s for job in run.jobs if job.name.startswith("w"))
+    assert bound_s < 650.0 < max(job.start_s or 0.0 for job in run.jobs)
+
+
+@pytest.mark.parametrize("policy", ["flow", "coco"])
+def test_a_gang_of_one_switch_is_not_reserved_a_machine_that_has_no_other_beside_it(policy: str) -> None:
+    # The machine that is soonest free is the only one of its switch.
+    quick = stream(20, 15.0, ["z1"])
+    busy = stream(110, 6.2, ["a1", "a2", "b1", "b2"])
+    gang = {"request": 4, "relations": ["one-switch"]}
+    relation = {"name": "one-switch", "kind": "together", "key": "sw"}
+    run, bound_s = due_run(policy, [*quick, *busy, gang], relation, 2, cores=4)
+    assert all(job.start_s is not None and job.start_s <= bound_s for job in run.jobs if job.name.startswith("w"))
+    assert bound_s < 720.0 < max(job.start_s or 0.0 for job in run.jobs)

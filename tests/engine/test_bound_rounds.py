@@ -235,12 +235,14 @@ def test_apart_binds_those_who_come_later_and_demand_nothing() -> None:
     assert where(decisions) == {"loud": "m3"}
 
 
-def test_a_due_task_gets_no_machine_that_a_relation_closes() -> None:
+@pytest.mark.parametrize(("endless", "reserved"), [(True, "m2"), (False, "m1")])
+def test_a_due_task_gets_no_machine_that_a_relation_closes_for_good(endless: bool, reserved: str) -> None:
     apart = Relation("r", RelationKind.APART, "zone")
-    shy = running(task("shy", SINGLE, holds=("r",), scale=100.0), "m1", (0,), width_milli=4000, threads=1)
+    holder = task("shy", SINGLE, holds=("r",), scale=100.0, endless=endless, widths_milli=(2000,))
+    shy = running(holder, "m1", (0,), width_milli=2000, threads=1)
     busy = running(task("busy", SINGLE, scale=500.0), "m2", (0,), width_milli=4000, threads=1)
     now = snapshot(
-        [task("due", SINGLE, joins=("r",), widths_milli=(4000,))],
+        [task("due", SINGLE, joins=("r",), widths_milli=(2000,))],
         zoned("ab"),
         running=[shy, busy],
         relations=(apart,),
@@ -250,7 +252,7 @@ def test_a_due_task_gets_no_machine_that_a_relation_closes() -> None:
 
     (reservation,) = flow_scheduler().decide(now).reservations
 
-    assert reservation.machine == "m2"
+    assert reservation.machine == reserved
 
 
 # --- repairs ----------------------------------------------------------------------------------------------

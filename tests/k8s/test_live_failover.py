@@ -1,4 +1,4 @@
-"""Leaders die in the middle of their work, six times, by `make explore` twenty times, while pods keep arriving."""
+"""Leaders die in the middle of their work, four times, by `make explore` twenty times, while pods keep arriving."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from running import STANDARD, Running, rules_of
 from flowsched_k8s.objects import Pod
 from flowsched_k8s.pods.requests import pod_requests
 
-KILLS, KILLS_EXPLORING = 6, 20
+KILLS, KILLS_EXPLORING = 4, 20
 AT_FIRST, AT_EACH = 120, 19
 """Pods that arrive before the first leader is killed, and while each of them is."""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces"

@@ -62,7 +62,7 @@ def last_start_s(run: Run) -> float:
 
 @pytest.mark.parametrize("policy", ["flow", *COST_MODELS])
 def test_every_group_that_fits_into_the_empty_cluster_starts_in_time(policy: str, exploring: bool) -> None:
-    seeds, most = (range(200), 12) if exploring else (range(4 if policy == "flow" else 6), 3)
+    seeds, most = (range(200), 6) if exploring else (range(4 if policy == "flow" else 6), 3)
     tried = 0
     for seed in seeds:
         fields, waits = drawn(seed, most)

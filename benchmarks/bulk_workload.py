@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from flowsched.cluster.fleet import Fleet
-from flowsched.scale.demand import Demand
+from flowsched.cluster.task_class import TaskClass
+from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.fleet_cluster import cluster_of_fleet, submit_classes
 from flowsched.scale.places import Places
 
 SIZES_MILLI = (4000, 8000, 16000)
@@ -31,21 +36,42 @@ def cluster(machines: int, busy: float) -> Fleet:
     return fleet
 
 
-def many_classes(machines: int, tasks: int, classes: int) -> tuple[Fleet, list[Demand]]:
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """A fleet, and the classes that wait, with where they may go by row of the fleet and the names of their tasks."""
+
+    fleet: Fleet
+    classes: Sequence[TaskClass]
+    places: Sequence[Places]
+    tasks: Sequence[Sequence[str]]
+
+    def cluster(self) -> BulkCluster:
+        """What a bulk round decides on."""
+        cluster = cluster_of_fleet(self.fleet, self.classes)
+        submit_classes(cluster, self.fleet.order(), self.classes, self.places, self.tasks)
+        return cluster
+
+
+def many_classes(machines: int, tasks: int, classes: int) -> Workload:
     """Batch jobs of different widths and profiles; a fifth of the classes may use half of the machines only."""
     fleet = cluster(machines, 0.3)
     rng = np.random.default_rng([machines, tasks, classes])
-    demands = []
+    found = []
     for c in range(classes):
         width = int(rng.choice((250, 500, 1000, 2000)))
-        demands.append(
-            Demand(
+        found.append(
+            TaskClass(
                 f"class-{c}",
-                tuple(f"task-{c}-{i}" for i in range(tasks // classes)),
-                {"cpu": width, "memory": int(rng.integers(1, 8)) * 256 * MIB, "pods": 1},
-                Places(np.arange(fleet.rows) % 2 == 0 if c % 5 == 0 else None),
+                width,
+                (("memory", int(rng.integers(1, 8)) * 256 * MIB), ("pods", 1)),
                 sensitivity=float(rng.choice((0.5, 0.8, 1.1))),
                 pressure=float(rng.choice((0.012, 0.024, 0.1))) * width / 1000,
             )
         )
-    return fleet, demands
+    half = Places(np.arange(fleet.rows) % 2 == 0)
+    return Workload(
+        fleet,
+        found,
+        [half if c % 5 == 0 else Places() for c in range(classes)],
+        [[f"task-{c}-{i}" for i in range(tasks // classes)] for c in range(classes)],
+    )

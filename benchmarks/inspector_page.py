@@ -21,16 +21,15 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.bulk_workload import MIB, cluster, many_classes
+from benchmarks.bulk_workload import MIB, Workload, cluster, many_classes
 from benchmarks.machine import describe_machine
-from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.settings import Settings
+from flowsched.cluster.task_class import TaskClass
 from flowsched.inspector.page.page import render_page
 from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.source import open_records
 from flowsched.records.record import record_head
-from flowsched.scale.bulk_round import place
-from flowsched.scale.demand import Demand
+from flowsched.scale.bulk_round import decide
 from flowsched.scale.places import Places
 from flowsched.solvers import make_solver
 from flowsched_models.text_table import text_table
@@ -145,40 +144,36 @@ def demo(folder: Path) -> list[RecordView]:
     return open_records(records)[0]
 
 
-def bulk_record(fleet: Fleet, demands: list[Demand], source: str = "round-0007.npz") -> RecordView:
+def bulk_record(work: Workload, source: str = "round-0007.npz") -> RecordView:
     """The record of one bulk round."""
-    outcome = place(fleet, demands, solver=make_solver("ortools"), keep_record=True)
+    outcome = decide(work.cluster(), solver=make_solver("ortools"), keep_record=True)
     if outcome.record is None:
         raise RuntimeError("the round kept no record")
     head = record_head(7, 1000.0, "flow", "ortools", Settings())
     return RecordView({**head, "parts": [outcome.record(0)]}, source)
 
 
-def data_centre(machines: int, busy: float = 0.55) -> tuple[Fleet, list[Demand]]:
+def data_centre(machines: int, busy: float = 0.55) -> Workload:
     """Machines of three sizes, more than half of their cores busy, and what a company might start on a Monday morning."""
-    fleet = cluster(machines, busy)
     sizes = np.array([(4000, 8000, 16000)[i % 3] for i in range(machines)])
-    demands = [
-        Demand(
-            name,
-            tuple(f"{name}-{i}" for i in range(tasks)),
-            {"cpu": cpu, "memory": cpu * MIB, "pods": 1},
-            Places(np.isin(sizes, allowed) if allowed else None),
-            sensitivity=sensitivity,
-            pressure=pressure,
-        )
-        for name, tasks, cpu, sensitivity, pressure, allowed in KINDS
-    ]
-    return fleet, demands
+    return Workload(
+        cluster(machines, busy),
+        [
+            TaskClass(name, cpu, (("memory", cpu * MIB), ("pods", 1)), sensitivity, pressure)
+            for name, _, cpu, sensitivity, pressure, _ in KINDS
+        ],
+        [Places(np.isin(sizes, allowed) if allowed else None) for *_, allowed in KINDS],
+        [[f"{name}-{i}" for i in range(tasks)] for name, tasks, *_ in KINDS],
+    )
 
 
 SCENARIOS: dict[str, Callable[[Path], list[RecordView]]] = {
     "demo, first round": lambda folder: demo(folder)[:1],
     "demo, all rounds": demo,
-    "60 machines": lambda _: [bulk_record(*many_classes(60, 120, 6))],
-    "12,500 machines, 13 kinds": lambda _: [bulk_record(*data_centre(12500))],
-    "12,500 machines, 20 classes": lambda _: [bulk_record(*many_classes(12500, 4000, 20))],
-    "12,500 machines, 15,000 tasks": lambda _: [bulk_record(*many_classes(12500, 15000, 60))],
+    "60 machines": lambda _: [bulk_record(many_classes(60, 120, 6))],
+    "12,500 machines, 13 kinds": lambda _: [bulk_record(data_centre(12500))],
+    "12,500 machines, 20 classes": lambda _: [bulk_record(many_classes(12500, 4000, 20))],
+    "12,500 machines, 15,000 tasks": lambda _: [bulk_record(many_classes(12500, 15000, 60))],
 }
 
 

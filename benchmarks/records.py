@@ -16,7 +16,7 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.bulk_workload import MIB, SIZES_MILLI, cluster, many_classes
+from benchmarks.bulk_workload import MIB, SIZES_MILLI, Workload, cluster, many_classes
 from benchmarks.machine import describe_machine
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.settings import Settings
@@ -33,8 +33,7 @@ from flowsched.records.record_file import pack_record
 from flowsched.records.record_maker import RecordMaker
 from flowsched.records.record_writer import RecordWriter
 from flowsched.scale.bulk_outcome import BulkOutcome
-from flowsched.scale.bulk_round import place
-from flowsched.scale.demand import Demand
+from flowsched.scale.bulk_round import decide
 from flowsched.solvers import Solver, make_solver
 from flowsched_k8s.records.round_trace import Filtered, KubernetesTrace
 from flowsched_models.text_table import text_table
@@ -115,16 +114,16 @@ class Bench:
     """One cluster with one set of pending tasks, decided on again and again."""
 
     def __init__(self, machines: int, tasks: int, full: bool) -> None:
-        self.fleet, self.demands = many_classes(machines, tasks, CLASSES)
+        self.work = many_classes(machines, tasks, CLASSES)
         if full:
-            self.fleet = full_cluster(machines)
+            self.work = replace(self.work, fleet=full_cluster(machines))
         self.solver = make_solver("ortools")
         self.number = 0
 
     def describe(self) -> dict[str, Any]:
         """Sizes, and what it takes to make and to hand over one record when nothing else is going on."""
-        outcome = place(self.fleet, self.demands, solver=self.solver, keep_record=True)
-        recipe = round_recipe(self.fleet, self.demands, self.solver, outcome, 0)
+        outcome = decide(self.work.cluster(), solver=self.solver, keep_record=True)
+        recipe = round_recipe(self.work, self.solver, outcome, 0)
         maker = RecordMaker()
         packed = maker.make(recipe)
         here, there = [], []
@@ -137,9 +136,9 @@ class Bench:
             there.append((time.perf_counter() - began) * 1e3)
         maker.close()
         return {
-            "machines": self.fleet.machine_count,
-            "running": self.fleet.task_count,
-            "tasks": sum(len(d.tasks) for d in self.demands),
+            "machines": self.work.fleet.machine_count,
+            "running": self.work.fleet.task_count,
+            "tasks": sum(map(len, self.work.tasks)),
             "placed": len(outcome.placements),
             "groups": outcome.counts["groups"],
             "record_bytes": len(packed),
@@ -186,9 +185,9 @@ class Bench:
         for _ in range(rounds):
             self.number += 1
             began = time.perf_counter(), queued_s(), time.thread_time()
-            outcome = place(self.fleet, self.demands, solver=self.solver, keep_record=writer is not None)
+            outcome = decide(self.work.cluster(), solver=self.solver, keep_record=writer is not None)
             if writer is not None:
-                recipe = round_recipe(self.fleet, self.demands, self.solver, outcome, self.number)
+                recipe = round_recipe(self.work, self.solver, outcome, self.number)
                 writer.add(f"round-{self.number}", recipe)
             ended = time.perf_counter(), queued_s(), time.thread_time()
             wall, queued, cpu = ((b - a) * 1e3 for a, b in zip(began, ended, strict=True))
@@ -198,12 +197,12 @@ class Bench:
         return measured
 
 
-def round_recipe(fleet: Fleet, demands: list[Demand], solver: Solver, outcome: BulkOutcome, number: int) -> Recipe:
+def round_recipe(work: Workload, solver: Solver, outcome: BulkOutcome, number: int) -> Recipe:
     """The record of a round as the Kubernetes side keeps it: with titles, and what filters said to every class."""
     assert outcome.record is not None
-    tasks = [task for d in demands for task in d.tasks]
+    fleet, tasks = work.fleet, [task for names in work.tasks for task in names]
     everywhere = np.ones(fleet.rows, dtype=np.bool_)
-    masks = [everywhere if d.allowed is None else d.allowed for d in demands]
+    masks = [everywhere if places.allowed is None else places.allowed for places in work.places]
     return KubernetesTrace(
         number=number,
         now_s=float(number),
@@ -213,8 +212,8 @@ def round_recipe(fleet: Fleet, demands: list[Demand], solver: Solver, outcome: B
         parts=(partial(outcome.record, 0),),
         told=(),
         filters=tuple(
-            Filtered(d.tasks, ("", "node(s) didn't match"), (~mask).astype(np.int16), mask)
-            for d, mask in zip(demands, masks, strict=True)
+            Filtered(tuple(names), ("", "node(s) didn't match"), (~mask).astype(np.int16), mask)
+            for names, mask in zip(work.tasks, masks, strict=True)
         ),
         names=fleet.names,
         order=fleet.order(),

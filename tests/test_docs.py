@@ -20,6 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from builders import running, snapshot, task
+from engine.bulk_world import Kind, offered
 from flowsched import Settings, load_snapshot, solve
 from flowsched.cli import flowsched
 from flowsched.cluster.fleet import Fleet
@@ -29,8 +30,7 @@ from flowsched.pricing.gpu_prices import GpuPrices
 from flowsched.pricing.topology_prices import TopologyPrices
 from flowsched.records.record_file import record_json
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
-from flowsched.scale.bulk_round import place
-from flowsched.scale.demand import Demand
+from flowsched.scale.bulk_round import decide
 from flowsched.solvers import make_solver
 from flowsched_models import profiles
 from flowsched_models.document import InputError
@@ -557,8 +557,8 @@ def test_every_key_of_a_bulk_part_is_listed() -> None:
     fleet = Fleet()
     fleet.declare(Relation("apart", RelationKind.APART))
     fleet.put_machine("m", {"cpu": 1000}, {})
-    demand = Demand("c", ("a", "b"), {"cpu": 1000}, holds=("apart",), joins=("apart",))
-    outcome = place(fleet, [demand], [TaskGroup("g", 2)], solver=make_solver("ortools"), keep_record=True)
+    kind = Kind("c", 2, {"cpu": 1000}, holds=("apart",), joins=("apart",))
+    outcome = decide(offered(fleet, [kind], [TaskGroup("g", 2)]), solver=make_solver("ortools"), keep_record=True)
     assert outcome.record is not None
     part = outcome.record(0)
     table = dict(rows(text, "| Key of a network part | Value |"))

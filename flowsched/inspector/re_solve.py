@@ -24,7 +24,8 @@ from flowsched_models.document import InputError, Problem, name_help
 if TYPE_CHECKING:
     # Compiled code takes a while to load, and only records with parts of this kind need it.
     from flowsched.pricing.linear.policy import CostModel
-    from flowsched.scale.bulk_input import BulkInput
+    from flowsched.scale.bulk_cluster import BulkCluster
+    from flowsched.scale.round import RoundSettings
 
 POLICY = COST_MODEL
 """The policy whose searches can be solved again."""
@@ -155,13 +156,17 @@ def decisions_of(recorded: RecordView) -> list[list[Part]]:
     return found
 
 
-def bulk_input_of(recorded: RecordView, *parts: Part) -> BulkInput:
-    """What the bulk parts of one decision were given, in arrays of its own. Raises :class:`InputError` for damaged ones."""
-    from flowsched.scale.bulk_record import read_bulk_input
+def bulk_round_of(recorded: RecordView, *parts: Part) -> tuple[BulkCluster, RoundSettings]:
+    """The cluster that the bulk parts of one decision began with, and their settings. Raises :class:`InputError` for
+    damaged ones.
+    """
+    from flowsched.scale.bulk_record import read_bulk_cluster
+    from flowsched.scale.recorded import read_round_settings
 
     with damaged(recorded, parts[0]):
         ask = partial(_make_model, recorded) if of_model(recorded) else None
-        return read_bulk_input(*(part.plain for part in parts), ask=ask)
+        settings = read_round_settings(parts[0].network["given"]["settings"])
+        return read_bulk_cluster(*(part.plain for part in parts), ask=ask), settings
 
 
 @contextmanager
@@ -193,11 +198,12 @@ def phases_again(recorded: RecordView, part: Part, solver: str) -> dict[str, Any
     return dict(record["parts"][0])
 
 
-def place_again(given: BulkInput, solver: str, like: Part) -> list[dict[str, Any]]:
-    """The parts of a record that a bulk round on an input is; ``like``: the first that it was."""
+def place_again(cluster: BulkCluster, settings: RoundSettings, solver: str, like: Part) -> list[dict[str, Any]]:
+    """The parts of a record that a bulk round on a cluster is; ``like``: the first that it was."""
     from flowsched.scale.bulk_round import decide
 
-    outcome = decide(given, solver=make_solver(solver), keep_record=True)
+    now_s = float(like.network["given"].get("now_s", 0.0))
+    outcome = decide(cluster, settings, solver=make_solver(solver), now_s=now_s, keep_record=True)
     if outcome.levels is not None:
         return outcome.levels(int(like.network["given"]["decision"]))
     assert outcome.record is not None, "the round was asked for its record"
@@ -230,9 +236,9 @@ def _solve_again(recorded: RecordView, parts: Sequence[Part], terms: Terms) -> l
     """A decision as the round had it, solved again. Raises :class:`InputError` for a damaged one."""
     part = parts[0]
     if part.bulk:
-        given = bulk_input_of(recorded, *parts)
+        cluster, settings = bulk_round_of(recorded, *parts)
         with damaged(recorded, part, "solved again"):
-            return place_again(given, terms.solver, part)
+            return place_again(cluster, settings, terms.solver, part)
     if of_phases(recorded):
         with damaged(recorded, part, "solved again"):
             return [phases_again(recorded, part, terms.solver)]

@@ -20,7 +20,7 @@ from flowsched.inspector.change import Changes, change_snapshot, machine_columns
 from flowsched.inspector.re_solve import (
     POLICY,
     Terms,
-    bulk_input_of,
+    bulk_round_of,
     check_solvable,
     damaged,
     decisions_of,
@@ -33,7 +33,7 @@ from flowsched.inspector.re_solve import (
 from flowsched.inspector.record_view import NETWORK, Part, RecordView, new_part
 from flowsched.records.record import record_head
 from flowsched.records.record_types import Record, RecordedWhatIf
-from flowsched.scale.bulk_input import BulkInput
+from flowsched.scale.round import RoundSettings
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError
 from flowsched_models.profiles import merged
@@ -246,7 +246,8 @@ class _Rounds:
     # Bulk rounds
 
     def _place(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
-        bulk = ChangedBulk(bulk_input_of(self._recorded, *parts))
+        cluster, settings = bulk_round_of(self._recorded, *parts)
+        bulk = ChangedBulk(cluster)
         then, now = self._then.on_machines(), self._now.on_machines()
         shared = then & now
         bulk.commit(then - shared, -1)
@@ -257,8 +258,8 @@ class _Rounds:
             self._note(("what bulk rounds count of a running task that is taken away is computed from its profile",))
         bulk.commit(now - shared, 1)
         self._note(bulk.notes)
-        self._set(bulk.given)
-        found = place_again(bulk.given, self._terms.solver, parts[0])
+        settings = self._bulk_settings(settings, own_model="cost_model" in parts[0].network["given"])
+        found = place_again(bulk.changed(), settings, self._terms.solver, parts[0])
         if parts[-1].index + 1 < len(self._recorded.parts):
             for part in parts:
                 self._then.bulk += footprints(part)
@@ -266,14 +267,14 @@ class _Rounds:
                 self._now.bulk += footprints(new_part(NETWORK, parts[0].index + i, new))
         return found
 
-    def _set(self, given: BulkInput) -> None:
-        """The settings of the changes that a bulk round has."""
+    def _bulk_settings(self, given: RoundSettings, own_model: bool) -> RoundSettings:
+        """Those of a bulk round, with the changes that it has."""
         names = {text.partition("=")[0].strip() for text in self._changes.settings}
-        read = _BULK_SETTINGS if given.model is None else _MODEL_SETTINGS
+        read = _MODEL_SETTINGS if own_model else _BULK_SETTINGS
         own = {name: getattr(self._terms.settings, name) for name in read if name in names}
-        given.settings = replace(given.settings, **own)
         if names - own.keys():
             self._note((f"a bulk round keeps its prices whatever is set: only {' and '.join(read)} count there",))
+        return replace(given, **own)
 
     def _note(self, notes: Sequence[str]) -> None:
         self._notes += [note for note in notes if note not in self._notes]

@@ -6,7 +6,7 @@ A relation's domains are machines or the values of a machine label. What a round
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -63,6 +63,14 @@ class Topology:
             self._labels[row] = labels
         else:
             self._labels.pop(row, None)
+
+    def resemble(self, row: int, like: int, own: Collection[str]) -> None:
+        """The machine in a row is in the domains of another one, with a domain of its own for relations with a key of
+        ``own``. For relations that were given with their domains.
+        """
+        for name, domain in self._domain.items():
+            alone = self.relations[name].key in own and domain[like] >= 0
+            domain[row] = domain.max() + 1 if alone else domain[like]
 
     def book(self, roles: Iterable[Role], machines: IntArray, sign: int) -> None:
         """Tasks with these roles come to machines (repeats count again), or leave them with ``sign`` -1."""

@@ -336,6 +336,11 @@ class BulkCluster(MachineRows):
             self._task_row.update(zip(names, rows.tolist(), strict=True))
         return rows
 
+    def change_class(self, tasks: IntArray, task_class: int) -> None:
+        """Waiting tasks are of another class from now on, as old as they are. Raises ``EventError`` if one does not wait."""
+        self._check(tasks, PENDING)
+        self.task_class[tasks] = task_class
+
     def bind(self, tasks: IntArray, machines: IntArray, end_s: FloatArray | None = None) -> None:
         """Waiting tasks start on machines. Raises ``EventError`` if one does not wait or a machine is not there."""
         self._check(tasks, PENDING)
@@ -384,6 +389,28 @@ class BulkCluster(MachineRows):
                 name = self._task_names.pop(row, None)
                 if name is not None:
                     del self._task_row[name]
+
+    def count(self, machines: IntArray, times: IntArray, needs: Mapping[str, int], effects: IntArray) -> None:
+        """So many tasks that are none of the cluster's come to each machine, or leave it, where that is below 0.
+
+        ``needs`` by resource; those that no machine has are not counted. ``effects`` on the first features, in units of
+        1/FIXED. What they are to relations goes to the topology.
+        """
+        for resource, amount in needs.items():
+            if resource in self.resources:
+                self.free[machines, self.resources.index(resource)] -= times * amount
+        for readings in (self.readings, self.own_readings):
+            readings[machines[:, None], np.arange(len(effects))] += times[:, None] * effects
+        self.touch(machines)
+
+    def running_members(self) -> dict[str, int]:
+        """By task group that was declared: members that run, of this cluster or elsewhere."""
+        running = np.bincount(self.task_class[self.state == RUNNING], minlength=len(self.classes)).tolist()
+        found = {name: self.members_elsewhere.get(name, 0) for name in self.groups}
+        for task_class, count in zip(self.classes, running, strict=True):
+            if task_class.group in found:
+                found[task_class.group] += count
+        return found
 
     def task_row(self, name: str) -> int:
         """Row of a task. Raises ``EventError`` while it is not there."""

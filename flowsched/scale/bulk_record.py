@@ -1,4 +1,4 @@
-"""The part of a record that a bulk round is, and its input read back from there."""
+"""The part of a record that a bulk round is, and the cluster that it began with read back from there."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from flowsched.cluster.task_class import MachineKind, TaskClass
 from flowsched.pricing.linear.policy import ClassPrices, CostModel
 from flowsched.records.record import plain_timings
 from flowsched.relations.relation import TaskGroup
-from flowsched.relations.topology import read_topology_counts
-from flowsched.scale.bulk_input import BulkInput
+from flowsched.scale.bulk_cluster import PENDING, BulkCluster
+from flowsched.scale.bulk_prices import BulkPrices
 from flowsched.scale.certificate import Evidence
-from flowsched.scale.demand import ALWAYS_WORTH_IT, Demand
+from flowsched.scale.fleet_cluster import MIB
 from flowsched.scale.network_trace import NetworkTrace, PlacedCosts, RoundHead
-from flowsched.scale.places import read_places
 from flowsched.scale.reasons import Closing, Reason
 from flowsched.scale.record import class_numbers, network_part, plain_demand
-from flowsched.scale.recorded import RecordedPolicy, read_class, read_machines, read_round_settings
+from flowsched.scale.recorded import RecordedPolicy, read_class, read_cluster, recorded_demands
 from flowsched.scale.round import Level, RoundOutcome, Rounds
 from flowsched.scale.round_state import BulkRoundState
 from flowsched.scale.waiting import survey
@@ -38,7 +37,6 @@ class BulkTrace:
     trace: NetworkTrace
     levels: tuple[Level, ...]
     """Those of the round, one by linear prices of ``flow``; one without tasks where no task takes part."""
-    groups: tuple[TaskGroup, ...]
     running_members: Mapping[str, int]
     counts: Mapping[str, int]
     model: Mapping[str, Any]
@@ -47,26 +45,28 @@ class BulkTrace:
     @classmethod
     def of(
         cls,
-        given: BulkInput,
         rounds: Rounds,
         outcome: RoundOutcome,
         closing: Closing,
         reasons: Mapping[int, Reason],
         costs: PlacedCosts,
         solver: Solver,
+        now_s: float,
         counts: Mapping[str, int],
         timings_ms: Mapping[str, float],
     ) -> BulkTrace:
         """Take down what the round had and decided."""
-        model = given.model
-        policy = "flow" if model is None else model.name
-        head = RoundHead(
-            0, given.now_s, policy, solver.name, given.settings, {}, timings_ms, own_names=model is None, bulk=True
-        )
-        trace = NetworkTrace.of(rounds.cluster, outcome, closing, reasons, (), head, costs)
+        cluster, name = rounds.cluster, rounds.cluster.policy.name
+        by_flow = isinstance(cluster.policy, BulkPrices)
+        head = RoundHead(0, now_s, name, solver.name, rounds.settings, {}, timings_ms, own_names=by_flow, bulk=True)
+        trace = NetworkTrace.of(cluster, outcome, closing, reasons, (), head, costs)
         levels = outcome.levels or (_level_without_tasks(rounds),)
-        more = {} if model is None else {"cost_model": model.name, "now_s": given.now_s, "order": list(given.order)}
-        return cls(trace, levels, given.groups, dict(given.running_members), dict(counts), more)
+        if by_flow:
+            return cls(trace, levels, dict(cluster.members_elsewhere), dict(counts), {})
+        took_part = np.concatenate([outcome.tasks, outcome.waits])
+        came = took_part[np.argsort(cluster.sequence[took_part], kind="stable")]
+        more = {"cost_model": name, "now_s": now_s, "order": [cluster.task_name(row) for row in came.tolist()]}
+        return cls(trace, levels, cluster.running_members(), dict(counts), more)
 
     def part(self, priority: int | None = None) -> dict[str, Any]:
         """The one part of a round by linear prices, as plain data."""
@@ -91,7 +91,7 @@ class BulkTrace:
             "outside": [] if number else self._outside(),
             "given": {
                 "settings": asdict(trace.head.settings),
-                "task_groups": [asdict(group) for group in self.groups],
+                "task_groups": [asdict(TaskGroup(name, least)) for name, least in trace.groups.items()],
                 "running_members": dict(self.running_members),
                 **self.model,
                 **more,
@@ -128,7 +128,7 @@ class RecordedModel(RecordedPolicy):
         """``ask``: makes the model; None if it cannot be made here."""
         super().__init__(str(parts[0]["given"]["cost_model"]), parts[0])
         self._ask = ask
-        for demand in (d for part in parts for d in (*part["demands"], *part["outside"])):
+        for demand in recorded_demands(parts):
             self.learn(_as_priced(read_class(demand["class"])), demand)
 
     def price(self, task_class: TaskClass, kinds: Sequence[MachineKind]) -> ClassPrices:
@@ -146,9 +146,9 @@ def _as_priced(task_class: TaskClass) -> TaskClass:
     return replace(task_class, places=0)
 
 
-def read_bulk_input(*parts: Mapping[str, Any], ask: Callable[[], CostModel] | None = None) -> BulkInput:
-    """The input of a bulk round, in arrays of its own, from its part, or its parts where it had several levels. ``ask``
-    makes its cost model, for classes that the record lacks.
+def read_bulk_cluster(*parts: Mapping[str, Any], ask: Callable[[], CostModel] | None = None) -> BulkCluster:
+    """The cluster that a bulk round began with, from its part, or its parts where it had several levels. ``ask`` makes its
+    cost model, for classes that the record lacks.
 
     Raises ``ValueError`` or ``KeyError`` for values that contradict.
     """
@@ -156,47 +156,31 @@ def read_bulk_input(*parts: Mapping[str, Any], ask: Callable[[], CostModel] | No
     given = part["given"]
     if part["fixed"] != FIXED:
         raise ValueError(f"sums are in units of 1/{part['fixed']}")
-    demands = sorted(
-        (d for p in parts for d in (*p["demands"], *p["outside"])), key=lambda demand: int(demand["number"])
-    )
-    return BulkInput(
-        **vars(read_machines(part)),
-        relations={relation["name"]: read_topology_counts(relation) for relation in part["relations"]},
-        demands=[_read_demand(part, demand) for demand in demands],
-        groups=tuple(TaskGroup(g["name"], g["minimum"], g.get("deadline_s")) for g in given["task_groups"]),
-        running_members=dict(given["running_members"]),
-        settings=read_round_settings(given["settings"]),
-        model=RecordedModel(parts, ask) if "cost_model" in given else None,
-        order=tuple(given.get("order", ())),
-        now_s=float(given.get("now_s", 0.0)),
-    )
+    demands = recorded_demands(parts)
+    own = "cost_model" in given
+    policy: CostModel = RecordedModel(parts, ask) if own else _read_prices(part, demands)
+    head = {
+        "parts": parts,
+        "task_groups": {g["name"]: g["minimum"] for g in given["task_groups"]},
+        "members_elsewhere": given["running_members"],
+        "order": given["order"] if own else [task for demand in demands for task in demand["tasks"]],
+    }
+    cluster = read_cluster(head, policy)
+    cluster.memory_unit = 1 if own else MIB
+    return cluster
 
 
-def _read_demand(part: Mapping[str, Any], plain: Mapping[str, Any]) -> Demand:
-    task_class = read_class(plain["class"])
-    return Demand(
-        name=plain["name"],
-        tasks=tuple(plain["tasks"]),
-        needs={"cpu": task_class.width_milli, **dict(task_class.needs)},
-        places=read_places(part["places"][task_class.places]),
-        sensitivity=task_class.sensitivity,
-        pressure=task_class.pressure,
-        holds=task_class.holds,
-        joins=task_class.joins,
-        group=task_class.group or None,
-        waiting_cost=ALWAYS_WORTH_IT if plain["waiting"] is None else float(plain["waiting"]),
-        max_cost=task_class.max_cost,
-        counted=task_class.counted,
-        since_s=tuple(np.asarray(plain["created_s"], dtype=np.float64).tolist()),
-        known=replace(task_class, places=0) if "cost_model" in part["given"] else None,
-    )
+def _read_prices(part: Mapping[str, Any], demands: Sequence[Mapping[str, Any]]) -> BulkPrices:
+    """The linear prices of a bulk part."""
+    waiting = {d["name"]: float(d["waiting"]) for d in demands if d["waiting"] is not None}
+    return BulkPrices(len(part["features"]) - len(BulkPrices.lasting), waiting)
 
 
 def _level_without_tasks(rounds: Rounds) -> Level:
     """The level of a round in which no task takes part."""
     cluster = rounds.cluster
     waiting = survey(cluster, _NONE, 0.0, rounds.settings.due_age_s)
-    present = np.unique(cluster.task_class)
+    present = np.unique(cluster.task_class[cluster.state == PENDING])
     state = BulkRoundState(cluster, None, present, rounds.spreads(present))
     evidence = Evidence.of(cluster, rounds.compaction, waiting, state.free, state.readings, state.barred, state.model)
     relations = state.relations.save()

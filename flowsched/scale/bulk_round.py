@@ -1,27 +1,28 @@
 """A bulk round: thousands of tasks on thousands of machines through one min-cost flow network of classes and groups.
 
-The input becomes a cluster for the round, in arrays: what runs is known as sums only, and relations as counts.
+It decides on a cluster that was loaded for it: from a fleet, where what runs is known as sums only, and relations as counts;
+from a snapshot; or from the record of a round.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.settings import Settings
 from flowsched.pricing.linear import kernels
-from flowsched.relations.relation import TaskGroup
 from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.bulk_input import BulkInput, input_of_fleet
 from flowsched.scale.bulk_outcome import BulkOutcome, BulkPlacement, Leftover
+from flowsched.scale.bulk_prices import BulkPrices
 from flowsched.scale.bulk_record import BulkTrace
-from flowsched.scale.demand import Demand
+from flowsched.scale.bulk_settings import bulk_settings
 from flowsched.scale.network_trace import PlacedCosts
 from flowsched.scale.reasons import PLACE, Cause, Closing, why_all
+from flowsched.scale.restricted import coarsen
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.scheduler import named_certificate
 from flowsched.solvers import Solver
@@ -31,54 +32,40 @@ from flowsched.support.stage_timer import StageTimer
 _CAUSES = {"never": Cause.CAPACITY, "held": Cause.CAPACITY, "reserved": Cause.CAPACITY}
 
 
-def place(
-    fleet: Fleet,
-    demands: Sequence[Demand],
-    groups: Sequence[TaskGroup] = (),
-    running_members: Mapping[str, int] | None = None,
-    *,
-    solver: Solver,
-    settings: RoundSettings | None = None,
-    clock: Callable[[], float] = time.perf_counter,
-    keep_record: bool = False,
-) -> BulkOutcome:
-    """Place the demands' tasks. ``fleet`` is only read; hand over a copy if it may change meanwhile.
-
-    ``running_members``: tasks of each group that run already and count towards its minimum. Demands must be in an order
-    that does not depend on chance, and their names differ.
-
-    Raises ``KeyError`` for a relation that the fleet does not know and ``RuntimeError`` if the solver refuses a network.
-    """
-    given = input_of_fleet(fleet, demands, groups, running_members, settings)
-    return decide(given, solver=solver, clock=clock, keep_record=keep_record)
-
-
 def decide(
-    given: BulkInput,
+    cluster: BulkCluster,
+    settings: RoundSettings | None = None,
     *,
     solver: Solver,
+    now_s: float = 0.0,
     clock: Callable[[], float] = time.perf_counter,
     keep_record: bool = False,
 ) -> BulkOutcome:
-    """The same on an input. Raises ``RuntimeError`` if the solver refuses a network."""
+    """Place the tasks that wait in a cluster that was loaded for this round; nothing is done yet.
+
+    Without ``settings`` they are the usual ones of ``flow``. Raises ``RuntimeError`` if the solver refuses a network.
+    """
     timer, began = StageTimer(clock), clock()
     timer.start("view")
-    cluster = given.cluster()
-    rounds = Rounds(cluster, solver, given.settings, clock=clock, canonical=True)
+    by_flow = isinstance(cluster.policy, BulkPrices)
+    if by_flow:
+        coarsen(cluster)
+    rounds = Rounds(cluster, solver, settings or bulk_settings(Settings()), clock=clock, canonical=True)
     timer.start(None)
-    outcome = rounds.decide(given.now_s)
+    outcome = rounds.decide(now_s)
     timer.ms.update(outcome.timings_ms)
     timer.start("report")
     closing = Closing.of(cluster, outcome.tasks, outcome.machines)
-    reasons = why_all(given.now_s, cluster, outcome, closing)
+    reasons = why_all(now_s, cluster, outcome, closing)
     costs = _costs(cluster, outcome, closing)
     placements = _placements(cluster, outcome, costs)
-    waits = {cluster.task_name(row): reasons[row] for row in outcome.waits.tolist()}
+    # Class by class, in the order in which they came.
+    waits = outcome.waits[np.argsort(cluster.task_class[outcome.waits], kind="stable")].tolist()
     left = tuple(
-        Leftover(task, _CAUSES.get(why.cause) or Cause(why.cause), why.text)
-        for demand in given.demands
-        for task in demand.tasks
-        if (why := waits.get(task)) is not None
+        Leftover(
+            cluster.task_name(row), _CAUSES.get(reasons[row].cause) or Cause(reasons[row].cause), reasons[row].text
+        )
+        for row in waits
     )
     counts = dict(outcome.counts)
     for level in outcome.levels:
@@ -90,8 +77,8 @@ def decide(
     record: Callable[[int | None], Mapping[str, Any]] | None = None
     levels: Callable[[int], list[dict[str, Any]]] | None = None
     if keep_record:
-        trace = BulkTrace.of(given, rounds, outcome, closing, reasons, costs, solver, counts, timings)
-        record, levels = (trace.part, None) if given.model is None else (None, trace.parts)
+        trace = BulkTrace.of(rounds, outcome, closing, reasons, costs, solver, now_s, counts, timings)
+        record, levels = (trace.part, None) if by_flow else (None, trace.parts)
     return BulkOutcome(placements, left, counts, record, timings, partial(named_certificate, cluster, outcome), levels)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
@@ -20,12 +20,14 @@ import numpy as np
 from flowsched.cluster.decision import Certificate
 from flowsched.cluster.fleet import Fleet, FleetMachines
 from flowsched.cluster.machine_rows import FIXED
-from flowsched.scale.bulk_input import BulkPrices, input_of_machines
+from flowsched.cluster.task_class import TaskClass
 from flowsched.scale.bulk_outcome import BulkOutcome, BulkPlacement
+from flowsched.scale.bulk_prices import BulkPrices
 from flowsched.scale.bulk_round import decide
-from flowsched.scale.demand import Demand
+from flowsched.scale.fleet_cluster import cluster_of_machines, submit_classes
 from flowsched.scale.fleet_kernels import slope_reading
 from flowsched.scale.lone_kernels import lone_place
+from flowsched.scale.places import Places
 from flowsched.scale.round import RoundSettings
 from flowsched.solvers import Solver, make_solver
 
@@ -39,7 +41,10 @@ class LoneRecord:
 
     machines: FleetMachines
     """As they were then."""
-    demand: Demand
+    task_class: TaskClass
+    places: Places
+    """By row of the fleet."""
+    task: str
     settings: RoundSettings
     solver: str
     placement: BulkPlacement
@@ -58,70 +63,68 @@ class LoneRecord:
         return self._outcome(keep_record=False).certificate
 
     def _outcome(self, keep_record: bool) -> BulkOutcome:
-        given = input_of_machines(self.machines, [self.demand], {}, settings=self.settings)
-        return decide(given, solver=make_solver(self.solver), keep_record=keep_record)
+        cluster = cluster_of_machines(self.machines, [self.task_class])
+        submit_classes(cluster, self.machines.order, [self.task_class], [self.places], [[self.task]])
+        return decide(cluster, self.settings, solver=make_solver(self.solver), keep_record=keep_record)
 
 
 def decide_lone(
     fleet: Fleet,
-    demands: Sequence[Demand],
+    task_class: TaskClass,
+    places: Places,
+    task: str,
     settings: RoundSettings,
     *,
     solver: Solver,
     clock: Callable[[], float] = time.perf_counter,
     keep_record: bool = False,
 ) -> BulkOutcome | None:
-    """What :func:`~flowsched.scale.bulk_round.decide` decides, for a lone task; None if that has to be asked.
+    """What :func:`~flowsched.scale.bulk_round.decide` decides, for a lone task that takes any place rather than wait; None
+    if that has to be asked.
 
-    Arrays of ``demands`` are by row of the fleet, which is only read.
+    Arrays of ``places`` are by row of the fleet, which is only read.
     """
     began = clock()
-    if not _is_lone(demands, settings):
+    if not _is_plain(task_class, settings):
         return None
-    (demand,) = demands
-    placement = _placement(fleet, demand, settings)
+    placement = _placement(fleet, task_class, places, task, settings)
     if placement is None:
         return None
     timings = {"decide": (clock() - began) * 1e3}
-    record = LoneRecord(fleet.machines(to_keep=True), demand, settings, solver.name, placement, timings)
+    machines = fleet.machines(to_keep=True)
+    record = LoneRecord(machines, task_class, places, task, settings, solver.name, placement, timings)
     return BulkOutcome((placement,), (), {}, record.part if keep_record else None, timings, record.certify)
 
 
-def _is_lone(demands: Sequence[Demand], settings: RoundSettings) -> bool:
-    if len(demands) != 1:
-        return False
-    demand = demands[0]
+def _is_plain(task_class: TaskClass, settings: RoundSettings) -> bool:
     return (
-        len(demand.tasks) == 1
-        and demand.group is None
-        and demand.known is None
-        and not demand.counted
-        and not demand.holds
-        and not demand.joins
-        and demand.waiting_cost == math.inf
-        and demand.max_cost == math.inf
+        not task_class.bound
+        and not task_class.counted
+        and task_class.max_cost == math.inf
         and not settings.reservations
         and not settings.exact_tasks
         and settings.settle_looks > 0
     )
 
 
-def _placement(fleet: Fleet, demand: Demand, settings: RoundSettings) -> BulkPlacement | None:
+def _placement(
+    fleet: Fleet, task_class: TaskClass, places: Places, task: str, settings: RoundSettings
+) -> BulkPlacement | None:
     """The machine that the task gets; None where there is none, or where a network may break the tie in another way.
 
     Machines of one group are ranked by a round as they are here; those of different ones maybe in another way.
     """
-    places, column, machines = demand.places, fleet.column, fleet.arrays()
+    column, machines, demand = fleet.column, fleet.arrays(), task_class.demand()
     row, rival, rival_cost = lone_place(
         settings.spreads((False,)),
         column("cpu"),
         column("memory"),
         fleet.order(),
-        np.array([column(resource) for resource in demand.needs], dtype=np.int64),
-        np.array(list(demand.needs.values()), dtype=np.int64),
+        np.array([column(resource) for resource in demand], dtype=np.int64),
+        np.array(list(demand.values()), dtype=np.int64),
         *machines,
-        float(demand.sensitivity),
-        float(demand.pressure),
+        float(task_class.sensitivity),
+        float(task_class.pressure),
         _ANYWHERE if places.allowed is None else places.allowed,
         _ALIKE if places.slowness is None else places.slowness,
         _ALIKE if places.preference is None else places.preference,
@@ -131,14 +134,14 @@ def _placement(fleet: Fleet, demand: Demand, settings: RoundSettings) -> BulkPla
     terms = {name: value.item() for name, value in places.terms(np.array([row])).items()}
     bandwidth = machines.bandwidth[row].item()
     paid = (
-        demand.sensitivity * (machines.pressure[row].item() / FIXED * bandwidth),
-        demand.pressure * (machines.sensitivity[row].item() / FIXED * bandwidth),
-        demand.pressure * (slope_reading(machines.slope[row]) / FIXED),
+        task_class.sensitivity * (machines.pressure[row].item() / FIXED * bandwidth),
+        task_class.pressure * (machines.sensitivity[row].item() / FIXED * bandwidth),
+        task_class.pressure * (slope_reading(machines.slope[row]) / FIXED),
     )
     terms |= {feature.term: value for feature, value in zip(BulkPrices.lasting, paid, strict=True)}
     there = rival_cost < math.inf
     return BulkPlacement(
-        demand.tasks[0],
+        task,
         fleet.names[row] or "",
         reduce(add, terms.values(), 0.0),
         terms,

@@ -86,6 +86,12 @@ class PlacesTable:
         self._number.setdefault(places.key, len(self.places))
         self.places.append(places)
 
+    def resemble(self, row: int, like: int) -> None:
+        """The machine in a row, the first that they do not reach, is to all places as another one is."""
+        self.places = [each.changed(lambda values: np.append(values[:row], values[like])) for each in self.places]
+        self._number = {each.key: number for number, each in enumerate(self.places)}
+        self._extra = None
+
     def extra(self, rows: int) -> FloatArray:
         """The extra by places and machine, only to be read; without rows where no class refers to any."""
         if len(self.places) == 1:

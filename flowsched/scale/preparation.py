@@ -9,10 +9,11 @@ import numpy as np
 
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.settings import Settings
-from flowsched.relations.relation import Relation, RelationKind, TaskGroup
-from flowsched.scale.bulk_input import bulk_settings
-from flowsched.scale.bulk_round import place
-from flowsched.scale.demand import Demand
+from flowsched.cluster.task_class import TaskClass
+from flowsched.relations.relation import Relation, RelationKind
+from flowsched.scale.bulk_round import decide
+from flowsched.scale.bulk_settings import bulk_settings
+from flowsched.scale.fleet_cluster import cluster_of_fleet, submit_classes
 from flowsched.scale.lone_task import decide_lone
 from flowsched.scale.places import Places
 from flowsched.solvers import make_solver
@@ -28,15 +29,20 @@ def prepare() -> None:
     for name in ("a", "b"):
         fleet.put_machine(name, {"cpu": 2, "memory": 2}, {})
     fleet.set_service("a", 2.0, 1.0)
-    places = Places(slowness=np.zeros(fleet.rows))
-    one = Demand("one", ("one-1", "one-2"), {"cpu": 1}, places, sensitivity=1.0, pressure=1.0)
-    gang = Demand("gang", ("gang-1", "gang-2", "gang-3"), {"cpu": 2}, group="gang")
-    related = [Demand(r.name, (r.name, f"{r.name}-2"), {"cpu": 1}, holds=(r.name,), joins=(r.name,)) for r in relations]
-    counted = replace(one, counted=((0, 1.0),))
-    other = replace(one, name="other", tasks=("other",))
-    solver = make_solver("ortools")
-    for demands in ([one, other], [one, related[0]], [one, related[1]], [gang], [counted, other]):
-        outcome = place(fleet, demands, [TaskGroup("gang", 3)], solver=solver, keep_record=True)
+    anywhere, alike = Places(), Places(slowness=np.zeros(fleet.rows))
+    one = TaskClass("one", 1, sensitivity=1.0, pressure=1.0)
+    gang = TaskClass("gang", 2, group="gang")
+    apart, even = (TaskClass(r.name, 1, holds=(r.name,), joins=(r.name,)) for r in relations)
+    counted, other = replace(one, counted=((0, 1.0),)), replace(one, name="other")
+    where = {one: alike, counted: alike, other: alike}
+    many = {one: 2, counted: 2, other: 1, gang: 3, apart: 2, even: 2}
+    solver, order = make_solver("ortools"), fleet.order()
+    for classes in ([one, other], [one, apart], [one, even], [gang], [counted, other]):
+        cluster = cluster_of_fleet(fleet, classes)
+        cluster.declare_group("gang", 3)
+        tasks = [[f"{c.name}-{i}" for i in range(many[c])] for c in classes]
+        submit_classes(cluster, order, classes, [where.get(c, anywhere) for c in classes], tasks)
+        outcome = decide(cluster, solver=solver, keep_record=True)
         assert outcome.record is not None, "the round was asked for its record"
         outcome.record(None)
-    decide_lone(fleet, [replace(one, tasks=("one-1",))], bulk_settings(Settings()), solver=solver)
+    decide_lone(fleet, one, alike, "one-1", bulk_settings(Settings()), solver=solver)

@@ -12,7 +12,7 @@ from flowsched.cluster.machine_rows import FIXED, UNLIMITED, LoadedMachines
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS
 from flowsched.cluster.task_class import MachineKind, TaskClass
-from flowsched.pricing.linear.policy import FORBIDDEN, ClassPrices, Feature
+from flowsched.pricing.linear.policy import FORBIDDEN, ClassPrices, CostModel, Feature
 from flowsched.relations.topology import read_topology_counts
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.bulk_cluster import BulkCluster
@@ -182,37 +182,29 @@ def read_round_settings(plain: Mapping[str, Any]) -> RoundSettings:
     return RoundSettings(**used)
 
 
-def read_cluster(record: Mapping[str, Any]) -> BulkCluster:
-    """The state that a round began with, its prices in the hands of a :class:`RecordedPolicy`."""
+def read_cluster(record: Mapping[str, Any], policy: CostModel | None = None) -> BulkCluster:
+    """The state that a round began with. ``policy``: None for one that says what the record has.
+
+    Tasks came in the record's ``order``, or as their times and names say.
+    """
     parts: Sequence[Part] = record["parts"]
     first, running = parts[0], record.get("running")
-    policy = RecordedPolicy(str(record["policy"]), first)
-    cluster = BulkCluster(policy, first["fleet"]["resources"])
+    cluster = BulkCluster(policy or _recorded_policy(record), first["fleet"]["resources"])
     for name, minimum in record.get("task_groups", {}).items():
         cluster.declare_group(name, minimum)
     cluster.members_elsewhere = dict(record.get("members_elsewhere", {}))
-    demands = sorted((d for part in parts for d in part["demands"]), key=lambda d: int(d["number"]))
-    pending: list[tuple[float, str, TaskClass]] = []
-    for demand in demands:
-        task_class = read_class(demand["class"])
-        policy.learn(task_class, demand)
-        pending += [(float(s), t, task_class) for t, s in zip(demand["tasks"], demand["created_s"], strict=True)]
-    for entry in record.get("outside", ()):
-        task_class = read_class(entry["class"])
-        policy.learn_effects(task_class, entry["effects"], entry["coefficients"])
-        pending.append((float(entry["created_s"]), entry["task"], task_class))
+    waiting = [(read_class(d["class"]), d) for d in recorded_demands(parts)]
+    pending = [
+        (float(s), t, task_class) for task_class, d in waiting for t, s in zip(d["tasks"], d["created_s"], strict=True)
+    ]
+    pending += [(float(e["created_s"]), e["task"], read_class(e["class"])) for e in record.get("outside", ())]
     classes = [] if running is None else [read_class(c) for c in running["classes"]]
     loaded = read_machines(first)
     at = {name: i for i, name in enumerate(loaded.names)}
     if running is not None:
         loaded.free = loaded.allocatable
-        for task_class, plain in zip(classes, running["classes"], strict=True):
-            if "base" in plain:
-                policy.learn(task_class, plain)
-            else:
-                policy.learn_effects(task_class, np.asarray(plain["effects"], dtype=np.int64).tolist())
         effects = np.array([c["effects"] for c in running["classes"]], dtype=np.int64)
-        effects = effects.reshape(len(classes), len(policy.features))
+        effects = effects.reshape(len(classes), len(cluster.features))
         places = np.array([at[m] for m in running["machine"]], dtype=np.int64)
         np.subtract.at(loaded.readings, places, effects[np.asarray(running["class"], dtype=np.int64)])
     # Where the record does not name the running tasks, the room that they take belongs to no task.
@@ -221,8 +213,8 @@ def read_cluster(record: Mapping[str, Any]) -> BulkCluster:
         cluster.places.append(read_places(plain))
     for plain in first["relations"]:
         cluster.topology.put(_without_running(plain, classes, running, at), rows, cluster.rows)
-    for demand in demands:
-        cluster.intern(read_class(demand["class"]))
+    for task_class, _ in waiting:
+        cluster.intern(task_class)
     came = {name: place for place, name in enumerate(record.get("order", ()))}
     pending.sort(key=lambda entry: (came.get(entry[1], 0), entry[:2]))
     _submit(cluster, [p[1] for p in pending], [p[2] for p in pending], [p[0] for p in pending])
@@ -232,6 +224,30 @@ def read_cluster(record: Mapping[str, Any]) -> BulkCluster:
         machines = np.array([cluster.row(m) for m in running["machine"]], dtype=np.int64)
         cluster.bind(there, machines, read_numbers(running["end_s"]))
     return cluster
+
+
+def recorded_demands(parts: Sequence[Part]) -> list[Part]:
+    """All classes that wait, in the order of their numbers."""
+    return sorted((d for part in parts for d in (*part["demands"], *part.get("outside", ()))), key=_number)
+
+
+def _number(demand: Part) -> int:
+    return int(demand["number"])
+
+
+def _recorded_policy(record: Mapping[str, Any]) -> RecordedPolicy:
+    """What a record knows of all its classes."""
+    policy = RecordedPolicy(str(record["policy"]), record["parts"][0])
+    for demand in recorded_demands(record["parts"]):
+        policy.learn(read_class(demand["class"]), demand)
+    for entry in record.get("outside", ()):
+        policy.learn_effects(read_class(entry["class"]), entry["effects"], entry["coefficients"])
+    for plain in record["running"]["classes"] if "running" in record else ():
+        if "base" in plain:
+            policy.learn(read_class(plain), plain)
+        else:
+            policy.learn_effects(read_class(plain), np.asarray(plain["effects"], dtype=np.int64).tolist())
+    return policy
 
 
 def _without_running(

@@ -32,13 +32,21 @@ class SnapshotFollower:
     """One cluster at a time, and what it was told."""
 
     def __init__(
-        self, policy: CostModel, headroom_weight: float, slo_margin: float, hosts: HostFactory | None = None
+        self,
+        policy: CostModel,
+        headroom_weight: float,
+        slo_margin: float,
+        hosts: HostFactory | None = None,
+        behaviours: Mapping[str, tuple[float, float]] | None = None,
     ) -> None:
-        """Nothing is known yet. ``hosts`` may be shared with others that use the same profiles."""
+        """Nothing is known yet. ``hosts`` may be shared with others that use the same profiles. ``behaviours``: sensitivity
+        and pressure of tasks, by name, that are not as their profiles say.
+        """
         self._policy = policy
         self._weight = headroom_weight
         self._margin = slo_margin
         self._given_hosts = hosts
+        self._behaviours = behaviours or {}
         self._frame: ClassContext | None = None
         self._machines: dict[str, tuple[Machine, tuple[Service, ...]]] = {}
         self._specs: dict[str, MachineSpec] = {}
@@ -111,7 +119,7 @@ class SnapshotFollower:
                 self.cluster.declare_group(group.name, max(1, group.minimum))
 
     def _submit_pending(self, tasks: Sequence[Task]) -> None:
-        classes = {t.name: self._adapter.task_class(t, t.widths_milli[0]) for t in tasks}
+        classes = {t.name: self._class(t, t.widths_milli[0]) for t in tasks}
         for task_class in sorted(set(classes.values()), key=class_key):
             self.cluster.intern(task_class)
         self._submit(sorted(tasks, key=_ARRIVAL), classes)
@@ -120,9 +128,12 @@ class SnapshotFollower:
 
     def _submit_running(self, running: Sequence[Running]) -> None:
         running = sorted(running, key=lambda r: r.task.name)
-        classes = {r.task.name: self._adapter.task_class(r.task, r.width_milli, placed=True) for r in running}
+        classes = {r.task.name: self._class(r.task, r.width_milli, placed=True) for r in running}
         rows = self._submit([r.task for r in running], classes)
         self._bind(rows, running)
+
+    def _class(self, task: Task, width_milli: int, placed: bool = False) -> TaskClass:
+        return self._adapter.task_class(task, width_milli, placed, self._behaviours.get(task.name))
 
     def _submit(self, tasks: Sequence[Task], classes: Mapping[str, TaskClass]) -> IntArray:
         numbers = np.array([self.cluster.intern(classes[t.name]) for t in tasks], dtype=np.int64)
@@ -137,7 +148,7 @@ class SnapshotFollower:
 
     def _end_s(self, running: Running) -> float:
         """When it is predicted to end, on its width alone; its progress is believed from the same model."""
-        task_class = self._adapter.task_class(running.task, running.width_milli, placed=True)
+        task_class = self._class(running.task, running.width_milli, placed=True)
         if task_class.run_s == inf:
             return inf
         slow = dict(task_class.slowness).get(self._machines[running.machine][0].type, 0.0)

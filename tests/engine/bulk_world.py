@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from builders import any_of, some_of
 from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.task_class import TaskClass
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
-from flowsched.scale.demand import Demand
+from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.fleet_cluster import cluster_of_fleet, submit_classes
 from flowsched.scale.places import Places
 
 RESOURCES = ("cpu", "memory", "gpu")
@@ -52,10 +54,12 @@ class Kind:
     max_cost: float = float("inf")
     counted: tuple[tuple[int, float], ...] = ()
     """Of a kind that waits."""
+    names: Sequence[str] = ()
+    """Of its tasks, where they have others than the kind's with a number."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        return tuple(f"{self.name}-{i}" for i in range(self.count))
+        return tuple(self.names) or tuple(f"{self.name}-{i}" for i in range(self.count))
 
 
 @dataclass(frozen=True)
@@ -81,8 +85,9 @@ class World:
             book(fleet, f"running-{i}", kind, machine)
         return fleet
 
-    def demands(self, fleet: Fleet) -> list[Demand]:
-        return [demand(kind, fleet) for kind in self.kinds]
+    def cluster(self, fleet: Fleet | None = None) -> BulkCluster:
+        """What a bulk round decides on."""
+        return offered(fleet or self.fleet(), self.kinds, self.groups, self.running_members)
 
 
 def put(fleet: Fleet, box: Box) -> None:
@@ -102,31 +107,50 @@ def book(fleet: Fleet, task: str, kind: Kind, machine: str) -> None:
     )
 
 
-def demand(kind: Kind, fleet: Fleet) -> Demand:
+def offered(
+    fleet: Fleet,
+    kinds: Sequence[Kind],
+    groups: Iterable[TaskGroup] = (),
+    running_members: Mapping[str, int] | None = None,
+) -> BulkCluster:
+    """A fleet's cluster, where the tasks of some kinds wait."""
+    classes = [task_class(kind) for kind in kinds]
+    waiting = {kind.name: kind.waiting_cost for kind in kinds if kind.waiting_cost < float("inf")}
+    cluster = cluster_of_fleet(fleet, classes, waiting)
+    for group in groups:
+        cluster.declare_group(group.name, group.minimum)
+    cluster.members_elsewhere = dict(running_members or {})
+    submit_classes(cluster, fleet.order(), classes, [places(k, fleet) for k in kinds], [k.tasks for k in kinds])
+    return cluster
+
+
+def task_class(kind: Kind) -> TaskClass:
+    return TaskClass(
+        kind.name,
+        kind.needs.get("cpu", 0),
+        tuple(sorted((r, amount) for r, amount in kind.needs.items() if r != "cpu" and amount > 0)),
+        kind.sensitivity,
+        kind.pressure,
+        group=kind.group or "",
+        max_cost=kind.max_cost,
+        holds=kind.holds,
+        joins=kind.joins,
+        counted=kind.counted,
+    )
+
+
+def places(kind: Kind, fleet: Fleet) -> Places:
     def by_row(values: Mapping[str, float]) -> np.ndarray:
         return np.array([0.0 if name is None else values.get(name, 0.0) for name in fleet.names])
 
     def without(names: frozenset[str]) -> np.ndarray | None:
         return np.array([name not in names for name in fleet.names], dtype=np.bool_) if names else None
 
-    return Demand(
-        kind.name,
-        kind.tasks,
-        kind.needs,
-        Places(
-            allowed=without(kind.forbidden),
-            eligible=without(kind.ineligible),
-            preference=by_row(kind.preference) if kind.preference else None,
-            slowness=by_row(kind.slowness) if kind.slowness else None,
-        ),
-        sensitivity=kind.sensitivity,
-        pressure=kind.pressure,
-        holds=kind.holds,
-        joins=kind.joins,
-        group=kind.group,
-        waiting_cost=kind.waiting_cost,
-        max_cost=kind.max_cost,
-        counted=kind.counted,
+    return Places(
+        allowed=without(kind.forbidden),
+        eligible=without(kind.ineligible),
+        preference=by_row(kind.preference) if kind.preference else None,
+        slowness=by_row(kind.slowness) if kind.slowness else None,
     )
 
 

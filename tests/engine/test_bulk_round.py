@@ -21,10 +21,10 @@ from flowsched.cluster.settings import Settings
 from flowsched.records.record import record_head
 from flowsched.records.record_file import check_record, record_json
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
-from flowsched.scale.bulk_input import bulk_settings
 from flowsched.scale.bulk_outcome import BulkOutcome
-from flowsched.scale.bulk_record import read_bulk_input
-from flowsched.scale.bulk_round import decide, place
+from flowsched.scale.bulk_record import read_bulk_cluster
+from flowsched.scale.bulk_round import decide
+from flowsched.scale.bulk_settings import bulk_settings
 from flowsched.scale.reasons import Cause
 from flowsched.solvers import make_solver
 
@@ -32,15 +32,7 @@ SOLVER = make_solver("ortools")
 
 
 def run(world: World, order: list[int] | None = None, **options: object) -> BulkOutcome:
-    fleet = world.fleet(order)
-    return place(
-        fleet,
-        world.demands(fleet),
-        world.groups,
-        world.running_members,
-        solver=SOLVER,
-        **options,  # type: ignore[arg-type]
-    )
+    return decide(world.cluster(world.fleet(order)), solver=SOLVER, **options)  # type: ignore[arg-type]
 
 
 HEAD = record_head(0, 0.0, "flow", "ortools", Settings())
@@ -148,7 +140,7 @@ def test_the_order_of_events_decides_nothing(world: World, data: st.DataObject) 
         fleet.set_service(box.name, box.pressure_cap, box.headroom_slope)
         fleet.remove_machine("zz-passing")
         fleet.remove_machine("zz-other")
-    again = place(fleet, world.demands(fleet), world.groups, world.running_members, solver=SOLVER)
+    again = decide(world.cluster(fleet), solver=SOLVER)
 
     assert again.placements == straight.placements
     assert again.left == straight.left
@@ -552,12 +544,12 @@ def test_a_record_is_complete_and_its_terms_add_up(world: World) -> None:
 
 @settings(max_examples=40)
 @given(worlds())
-def test_a_round_on_the_input_of_a_record_decides_the_same(world: World) -> None:
+def test_a_round_on_the_cluster_of_a_record_decides_the_same(world: World) -> None:
     outcome = run(world, keep_record=True)
     assert outcome.record is not None
     part = check_record({**HEAD, "parts": [json.loads(record_json(outcome.record(5)))]}, "test")["parts"][0]
 
-    again = decide(read_bulk_input(part), solver=make_solver("ortools"), keep_record=True)
+    again = decide(read_bulk_cluster(part), solver=make_solver("ortools"), keep_record=True)
 
     assert again.placements == outcome.placements
     assert again.left == outcome.left
@@ -581,8 +573,7 @@ def test_the_reference_solver_finds_rounds_of_the_same_cost() -> None:
         plain(f"k{i}", 5, 500 * (i + 1), slowness={n: float(rng.uniform(0, 0.5)) for n in names}) for i in range(3)
     )
     world = World(equal_boxes(6, 4000), kinds=kinds)
-    fleet = world.fleet()
-    other = place(fleet, world.demands(fleet), solver=make_solver("networkx"))
+    other = decide(world.cluster(), solver=make_solver("networkx"))
 
     assert certificate_of(other).primal == pytest.approx(certificate_of(run(world)).primal, rel=0.02)
 
@@ -619,12 +610,11 @@ def test_every_plan_of_a_small_cluster_is_near_the_best_one() -> None:
 
 PREPARED = """
 import importlib, pathlib
-from dataclasses import replace
 from hypothesis import given, settings
-from bulk_world import worlds
+from bulk_world import places, task_class, worlds
 from flowsched.scale import bulk_round, preparation
 from flowsched.cluster.settings import Settings
-from flowsched.scale.bulk_input import bulk_settings
+from flowsched.scale.bulk_settings import bulk_settings
 from flowsched.scale.lone_task import decide_lone
 from flowsched.solvers import make_solver
 
@@ -638,11 +628,10 @@ def compiled():
 @given(worlds())
 def rounds(world):
     fleet = world.fleet()
-    demands = world.demands(fleet)
-    bulk_round.place(fleet, demands, world.groups, world.running_members, solver=make_solver("ortools"))
-    for demand in demands:
-        one = replace(demand, tasks=demand.tasks[:1])
-        decide_lone(fleet, [one], bulk_settings(Settings()), solver=make_solver("ortools"))
+    bulk_round.decide(world.cluster(fleet), solver=make_solver("ortools"))
+    for kind in world.kinds:
+        where, how = places(kind, fleet), bulk_settings(Settings())
+        decide_lone(fleet, task_class(kind), where, "one", how, solver=make_solver("ortools"))
 
 preparation.prepare()
 before = compiled()

@@ -8,16 +8,18 @@ from types import MethodType
 
 import numpy as np
 import pytest
-from bulk_world import NAMES, Box, Kind, World, worlds
+from bulk_world import NAMES, Box, Kind, World, places, task_class, worlds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.settings import PACK, SPREAD, Settings
 from flowsched.records.record_file import record_json
-from flowsched.scale.bulk_input import bulk_settings, input_of_fleet
 from flowsched.scale.bulk_outcome import BulkOutcome
 from flowsched.scale.bulk_round import decide
+from flowsched.scale.bulk_settings import bulk_settings
 from flowsched.scale.lone_task import decide_lone
+from flowsched.scale.round import RoundSettings
 from flowsched.solvers import make_solver
 
 SOLVER = make_solver("ortools")
@@ -26,10 +28,15 @@ SOLVER = make_solver("ortools")
 def both(world: World, scoring: str = SPREAD, keep_record: bool = False) -> tuple[BulkOutcome | None, BulkOutcome]:
     """What is decided of a lone task, and what a round decides."""
     fleet = world.fleet()
-    demands, how = world.demands(fleet), replace(bulk_settings(Settings()), scoring=scoring)
-    lone = decide_lone(fleet, demands, how, solver=SOLVER, keep_record=keep_record)
-    given_input = input_of_fleet(fleet, demands, world.groups, world.running_members, how)
-    return lone, decide(given_input, solver=SOLVER, keep_record=keep_record)
+    how = replace(bulk_settings(Settings()), scoring=scoring)
+    whole = decide(world.cluster(fleet), how, solver=SOLVER, keep_record=keep_record)
+    return alone(fleet, world.kinds[0], how, keep_record), whole
+
+
+def alone(fleet: Fleet, kind: Kind, how: RoundSettings, keep_record: bool) -> BulkOutcome | None:
+    """What is decided of one task of a kind."""
+    where = places(kind, fleet)
+    return decide_lone(fleet, task_class(kind), where, kind.tasks[0], how, solver=SOLVER, keep_record=keep_record)
 
 
 def willing(kind: Kind) -> Kind:
@@ -106,9 +113,9 @@ def test_its_record_is_the_one_of_the_round_and_can_be_made_elsewhere() -> None:
 
 
 def test_its_record_is_of_the_machines_as_they_were() -> None:
-    fleet = cluster(10, np.random.default_rng(1)).fleet()
-    demands = cluster(10, np.random.default_rng(1)).demands(fleet)
-    lone = decide_lone(fleet, demands, bulk_settings(Settings()), solver=SOLVER, keep_record=True)
+    world = cluster(10, np.random.default_rng(1))
+    fleet = world.fleet()
+    lone = alone(fleet, world.kinds[0], bulk_settings(Settings()), keep_record=True)
     assert lone is not None and lone.record is not None
     before = record_json(lone.record(0))
     for name in list(fleet.machines().names):
@@ -129,13 +136,11 @@ def test_a_record_that_contradicts_the_decision_is_not_made() -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        Kind("k", 2, {"cpu": 1}),
         Kind("k", 1, {"cpu": 1}, max_cost=0.5),
-        Kind("k", 1, {"cpu": 1}, waiting_cost=0.5),
         Kind("k", 1, {"cpu": 9}),
         Kind("k", 1, {"cpu": 1}, slowness={"a": 0.25, "b": 0.25 + 1e-9}),
     ],
-    ids=["two", "limited", "may wait", "no room", "almost equal"],
+    ids=["limited", "no room", "almost equal"],
 )
 def test_what_is_not_plain_is_left_to_the_round(kind: Kind) -> None:
     boxes = tuple(Box(name, {"cpu": 8}, {}) for name in "ab")

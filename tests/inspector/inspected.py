@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import flowsched.cli
+from engine.bulk_world import Kind, offered
 from flowsched import Settings, load_snapshot, solve
 from flowsched.cluster.fleet import Fleet
 from flowsched.records.record import record_head
 from flowsched.relations.relation import Relation, RelationKind
-from flowsched.scale.bulk_round import place
-from flowsched.scale.demand import Demand
+from flowsched.scale.bulk_round import decide
 from flowsched.solvers import make_solver
 
 HOUSE = Path(__file__).parents[2]
@@ -51,17 +51,18 @@ def bulk(machines: int = 24, classes: int = 4, each: int = 12) -> dict[str, Any]
         if rng.random() < 0.5:
             needs = {"cpu": int(rng.integers(1, 6)) * 500, "memory": 2**30, "pods": 1}
             fleet.book(f"old-{i}", f"node-{i:03d}", needs, sensitivity=0.2, pressure=float(rng.choice([0.0, 0.5])))
-    demands = []
+    kinds = []
     for c in range(classes):
         relation = ("spread",) if c % 3 == 1 else ("one",) if c % 3 == 2 and each <= machines else ()
         cpu = (250, 500, 1000, 2000)[c % 4]
-        tasks = tuple(f"shop/web-{c}-{k}" for k in range(each))
         needs = {"cpu": cpu, "memory": cpu * 2**20, "pods": 1}
-        demands.append(
-            Demand(f"class-{c}", tasks, needs, sensitivity=0.1, pressure=0.3, holds=relation, joins=relation)
+        names = [f"shop/web-{c}-{k}" for k in range(each)]
+        kinds.append(
+            Kind(f"class-{c}", each, needs, sensitivity=0.1, pressure=0.3, holds=relation, joins=relation, names=names)
         )
-    demands.append(Demand("too-wide", ("shop/huge-0", "shop/huge-1"), {"cpu": 64000, "memory": 2**20, "pods": 1}))
-    outcome = place(fleet, demands, solver=make_solver("ortools"), keep_record=True)
+    huge = {"cpu": 64000, "memory": 2**20, "pods": 1}
+    kinds.append(Kind("too-wide", 2, huge, names=["shop/huge-0", "shop/huge-1"]))
+    outcome = decide(offered(fleet, kinds), solver=make_solver("ortools"), keep_record=True)
     assert outcome.record is not None
     part = dict(outcome.record(0))
     return {**record_head(7, 1000.0, "flow", "ortools", Settings()), "parts": [part], "timings": {"wide_ms": 2.5}}

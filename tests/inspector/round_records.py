@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from engine.bulk_world import Kind, World, book, demand
+from engine.bulk_world import Kind, World, book, offered
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.inspector.record_view import RecordView
@@ -15,7 +15,7 @@ from flowsched.inspector.replay import differences
 from flowsched.records.record import record_head
 from flowsched.records.record_file import check_record, pack_record, read_record, record_json
 from flowsched.round.scheduler import solve
-from flowsched.scale.bulk_round import place
+from flowsched.scale.bulk_round import decide
 from flowsched.solvers import make_solver
 
 SOLVER = make_solver("ortools")
@@ -44,10 +44,8 @@ def plain_record(world: World, levels: Sequence[Sequence[Kind]], solver: str = "
     fleet = world.fleet()
     parts = []
     for i, kinds in enumerate(levels):
-        demands = [demand(kind, fleet) for kind in kinds]
-        outcome = place(
-            fleet, demands, world.groups, world.running_members, solver=make_solver(solver), keep_record=True
-        )
+        cluster = offered(fleet, kinds, world.groups, world.running_members)
+        outcome = decide(cluster, solver=make_solver(solver), keep_record=True)
         assert outcome.record is not None
         parts.append(outcome.record(len(levels) - i))
         of = {task: kind for kind in kinds for task in kind.tasks}

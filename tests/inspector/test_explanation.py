@@ -6,7 +6,7 @@ import copy
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import HUNGRY, LARGE, SCALING, SERIAL, bound_rounds, machine, running, service, snapshot, task
-from engine.bulk_world import Kind, Naive, World, worlds
+from engine.bulk_world import Kind, Naive, World, offered, worlds
 from flowsched import load_snapshot
 from flowsched.cluster.compaction import compact
 from flowsched.cluster.fleet import FIXED, Fleet
@@ -39,9 +39,7 @@ from flowsched.records.record_file import check_record, record_json, write_recor
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.round.origin import PlanStage
 from flowsched.round.scheduler import solve
-from flowsched.scale.bulk_round import place
-from flowsched.scale.demand import Demand
-from flowsched.scale.places import Places
+from flowsched.scale.bulk_round import decide
 from flowsched.solvers import make_solver
 from flowsched_models.document import InputError
 from flowsched_models.forecast import forecast
@@ -67,9 +65,9 @@ def example(objective: str) -> RecordView:
     return searched(load_snapshot(EXAMPLE), objective=objective)
 
 
-def bulk(fleet: Fleet, demands: Iterable[Demand], groups: Iterable[TaskGroup] = (), **further: Any) -> RecordView:
+def bulk(fleet: Fleet, kinds: Sequence[Kind], groups: Iterable[TaskGroup] = (), **further: Any) -> RecordView:
     """A bulk round."""
-    outcome = place(fleet, list(demands), list(groups), solver=make_solver("ortools"), keep_record=True)
+    outcome = decide(offered(fleet, kinds, groups), solver=make_solver("ortools"), keep_record=True)
     assert outcome.record is not None
     head = record_head(7, 1000.0, "flow", "ortools", Settings())
     return opened({**head, "parts": [outcome.record(0)], **further})
@@ -885,15 +883,7 @@ def check_against(plain: Mapping[str, Any], naive: Naive, kind: Kind) -> None:
 @settings(max_examples=150)
 @given(worlds())
 def test_bulk_rounds_are_explained_as_the_formulas_say(world: World) -> None:
-    fleet = world.fleet()
-    outcome = place(
-        fleet,
-        world.demands(fleet),
-        world.groups,
-        world.running_members,
-        solver=make_solver("ortools"),
-        keep_record=True,
-    )
+    outcome = decide(world.cluster(), solver=make_solver("ortools"), keep_record=True)
     assert outcome.record is not None
     head = record_head(0, 0.0, "flow", "ortools", Settings())
     # Tasks that may not fit an upper price by a rounding error are no matter of explanations.
@@ -901,9 +891,7 @@ def test_bulk_rounds_are_explained_as_the_formulas_say(world: World) -> None:
 
 
 def test_a_class_too_wide_for_every_machine() -> None:
-    recorded = bulk(
-        fleet_of(4, 16, 8), [Demand("huge", ("huge-0", "huge-1"), needs(32)), Demand("ok", ("ok-0",), needs(1))]
-    )
+    recorded = bulk(fleet_of(4, 16, 8), [Kind("huge", 2, needs(32)), Kind("ok", 1, needs(1))])
     plain = check_bulk(recorded)["huge-0"]
     assert plain["cause"] == "never"
     assert plain["refusals"]["message"] == "0/3 nodes are available: 3 Insufficient cpu."
@@ -912,8 +900,8 @@ def test_a_class_too_wide_for_every_machine() -> None:
 
 
 def test_a_bulk_class_without_room_hears_what_is_short_and_who_came() -> None:
-    demands = [Demand("first", ("a", "b"), needs(3)), Demand("second", ("c",), needs(2))]
-    recorded = bulk(fleet_of(4, 4), demands)
+    kinds = [Kind("first", 2, needs(3)), Kind("second", 1, needs(2), names=["c"])]
+    recorded = bulk(fleet_of(4, 4), kinds)
     plain = check_bulk(recorded)["c"]
     assert (plain["fate"], plain["cause"]) == ("waits", "capacity")
     (cpu,) = [r for r in plain["shortage"]["emptiest"]["resources"] if r["resource"] == "cpu"]
@@ -923,8 +911,8 @@ def test_a_bulk_class_without_room_hears_what_is_short_and_who_came() -> None:
 
 def test_a_bulk_task_that_is_not_worth_any_place_hears_the_price_and_the_limit() -> None:
     fleet = fleet_of(4, 4)
-    slow = np.array([0.5, 0.9])
-    recorded = bulk(fleet, [Demand("picky", ("p",), needs(1), Places(slowness=slow), waiting_cost=0.25)])
+    slow = {"m0": 0.5, "m1": 0.9}
+    recorded = bulk(fleet, [Kind("picky", 1, needs(1), slowness=slow, waiting_cost=0.25, names=["p"])])
     plain = check_bulk(recorded)["p"]
     assert (plain["cause"], plain["closest"]["cost"], plain["limit"]["cost"]) == ("cost", 0.5, 0.25)
     assert plain["closest"]["more"] == pytest.approx(0.25)
@@ -936,7 +924,7 @@ def test_a_bulk_service_and_a_relation_in_the_way() -> None:
     fleet = fleet_of(4, 4, relations=[apart])
     fleet.set_service("m0", 0.25, 0.5)
     both: dict[str, Any] = {"holds": ("apart",), "joins": ("apart",)}
-    recorded = bulk(fleet, [Demand("loud", ("l0", "l1", "l2"), needs(1), pressure=0.2, **both)])
+    recorded = bulk(fleet, [Kind("loud", 3, needs(1), pressure=0.2, **both)])
     found = check_bulk(recorded)
     (left,) = [p for p in found.values() if p["fate"] == "waits"]
     assert left["cause"] == "relation"
@@ -949,13 +937,13 @@ def test_a_bulk_service_and_a_relation_in_the_way() -> None:
 
 
 def test_a_bulk_group_says_who_is_missing() -> None:
-    recorded = bulk(fleet_of(4), [Demand("g", ("g0", "g1", "g2"), needs(2), group="team")], [TaskGroup("team", 4)])
-    plain = check_bulk(recorded)["g0"]
+    recorded = bulk(fleet_of(4), [Kind("g", 3, needs(2), group="team")], [TaskGroup("team", 4)])
+    plain = check_bulk(recorded)["g-0"]
     assert (plain["cause"], plain["group"]["missing"]) == ("group", 1)
-    recorded = bulk(fleet_of(4), [Demand("g", ("g0", "g1", "g2"), needs(2), group="team")], [TaskGroup("team", 3)])
-    plain = check_bulk(recorded)["g0"]
+    recorded = bulk(fleet_of(4), [Kind("g", 3, needs(2), group="team")], [TaskGroup("team", 3)])
+    plain = check_bulk(recorded)["g-0"]
     assert (plain["cause"], plain["group"]["missing"]) == ("group", 0)
-    assert "2 of 3 could be placed" in "\n".join(explain(recorded, "g0").lines())
+    assert "2 of 3 could be placed" in "\n".join(explain(recorded, "g-0").lines())
 
 
 # Kubernetes
@@ -964,10 +952,9 @@ def test_a_bulk_group_says_who_is_missing() -> None:
 def pods() -> RecordView:
     """A record as a running scheduler makes it: names by uid, and what waiting pods were told."""
     fleet = fleet_of(4, 4, 4)
-    allowed = np.array([True, True, False])
-    demands = [
-        Demand("web", ("uid-1", "uid-2", "uid-3"), needs(3), Places(allowed)),
-        Demand("odd", ("uid-4",), needs(1)),
+    kinds = [
+        Kind("web", 3, needs(3), frozenset({"m2"}), names=["uid-1", "uid-2", "uid-3"]),
+        Kind("odd", 1, needs(1), names=["uid-4"]),
     ]
     message = "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu."
     counts = {"node(s) had untolerated taint(s)": 1, "Insufficient cpu": 2}
@@ -977,7 +964,7 @@ def pods() -> RecordView:
     ]
     return bulk(
         fleet,
-        demands,
+        kinds,
         titles={f"uid-{i}": f"shop/cart-{i}" for i in range(1, 6)},
         held=held,
         machines=["m0", "m1", "m2"],
@@ -1021,10 +1008,10 @@ def test_a_pod_that_no_part_knows_says_what_it_was_told() -> None:
 
 def test_a_node_that_drains_for_another_pod_is_no_fault_of_the_filters() -> None:
     fleet = fleet_of(4, 4)
-    demand = Demand("web", ("u1", "u2"), needs(3), Places(np.array([True, False])))
+    kind = Kind("web", 2, needs(3), frozenset({"m1"}), names=["u1", "u2"])
     recorded = bulk(
         fleet,
-        [demand],
+        [kind],
         titles={"u1": "a/b", "u2": "a/c", "u9": "a/z"},
         machines=["m0", "m1"],
         filters=[{"tasks": ["u1", "u2"], "reasons": [""], "verdict": [0, 0]}],

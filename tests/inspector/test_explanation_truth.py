@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import HUNGRY, LARGE, SCALING, SERIAL, bound_rounds, machine, running, service, snapshot, task
+from engine.bulk_world import Kind
 from flowsched import load_snapshot
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.inspector.explanation import explain
@@ -21,7 +22,6 @@ from flowsched.inspector.restored_round import RestoredRound, restore
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.relations.relation import TaskGroup
 from flowsched.round.assignment import PlacementOption
-from flowsched.scale.demand import Demand
 from inspector.test_explanation import (
     bulk,
     check_searched,
@@ -205,7 +205,7 @@ def test_a_first_round_is_no_news() -> None:
 
 
 def test_a_class_that_the_first_network_left_is_not_said_to_be_left() -> None:
-    recorded = bulk(fleet_of(4, 8, 8), [Demand("a", tuple(f"a{i}" for i in range(5)), needs(3))])
+    recorded = bulk(fleet_of(4, 8, 8), [Kind("a", 5, needs(3))])
     for name in recorded.parts[0].tasks:
         found = explain(recorded, name).plain()["class"]
         placed = [p for p in recorded.parts[0].placements if recorded.parts[0].class_of[p.task] == "a"]
@@ -215,5 +215,5 @@ def test_a_class_that_the_first_network_left_is_not_said_to_be_left() -> None:
 
 
 def test_what_a_task_cost_when_it_was_placed_is_said_only_if_it_changed() -> None:
-    recorded = bulk(fleet_of(4, 4), [Demand("a", ("a0",), needs(1))])
-    assert "When it was placed" not in text_of(recorded, "a0")
+    recorded = bulk(fleet_of(4, 4), [Kind("a", 1, needs(1))])
+    assert "When it was placed" not in text_of(recorded, "a-0")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from model_scheduler import SOLVER, ModelScheduler
 
 from flowsched.cluster.start_errors import NO_START_ERRORS
+from flowsched.cluster.task_class import TaskClass
 from flowsched.pricing.linear.policy import labels_of
-from flowsched.scale.bulk_input import BulkInput, input_of_fleet
-from flowsched.scale.demand import Demand
-from flowsched.scale.places import Places
+from flowsched.scale.fleet_cluster import cluster_of_fleet
 from flowsched_k8s.configuration.cost_model import plain_cost_model
 from flowsched_k8s.events.event_file import EventFile, EventReader
 from flowsched_k8s.events.event_player import PlayedCluster
@@ -182,28 +180,15 @@ def numbered(domains: Sequence[int]) -> list[int]:
     return [known.setdefault(d, len(known)) for d in domains]
 
 
-def told_bulk(given: RoundInput, classes: Iterable[ClassInput]) -> dict[str, Any]:
-    """The input of a bulk round on these classes, were it the first part of the round."""
-    demands = [
-        Demand(
-            c.name, c.uids, c.needs, Places(c.allowed, c.eligible, c.slowness, c.preference), c.sensitivity,
-            c.pressure, c.holds, c.joins, c.group,
-        )
-        for c in classes
-    ]  # fmt: skip
-    found: BulkInput = input_of_fleet(given.fleet, demands, given.groups, given.group_members)
+def told_bulk(given: RoundInput, classes: Sequence[ClassInput]) -> dict[str, Any]:
+    """The machines that a bulk round on these classes reads, were it the first part of the round."""
+    asked = [TaskClass(c.name, 0, tuple(c.needs.items()), holds=c.holds, joins=c.joins) for c in classes]
+    found = cluster_of_fleet(given.fleet, asked)
     arrays = {key: getattr(found, key).tolist() for key in ("allocatable", "free", "readings", "limits")}
-    relations = {
-        name: (r.relation, numbered(r.domain.tolist()), r.members.tolist(), r.holders.tolist())
-        for name, r in found.relations.items()
-    }
-    told_demands = [
-        {
-            key: value.tolist() if isinstance(value, np.ndarray) else value
-            for key, value in ({**vars(d), **vars(d.places), "places": None}).items()
-        }
-        for d in found.demands
-    ]
-    rest = found.names, found.resources, found.groups, dict(found.running_members), found.settings
+    relations = {}
+    for name in found.topology.relations:
+        r = found.topology.topology_counts(name, found.alive)
+        relations[name] = r.relation, numbered(r.domain.tolist()), r.members.tolist(), r.holders.tolist()
     kinds = [found.kinds[k] for k in found.kind.tolist()]
-    return {**arrays, "kinds": kinds, "relations": relations, "demands": told_demands, "rest": rest}
+    rest = found.names, found.resources, given.groups, dict(given.group_members)
+    return {**arrays, "kinds": kinds, "relations": relations, "rest": rest}

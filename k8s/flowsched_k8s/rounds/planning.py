@@ -18,19 +18,20 @@ import numpy as np
 
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import PlannedStart, Reservation
+from flowsched.cluster.task_class import TaskClass
 from flowsched.pricing.linear.policy import CostModel
 from flowsched.records.record import Recipe
 from flowsched.round.scheduler import FlowScheduler
-from flowsched.scale.bulk_input import bulk_settings, input_of_fleet
 from flowsched.scale.bulk_outcome import BulkOutcome
 from flowsched.scale.bulk_round import decide
+from flowsched.scale.bulk_settings import bulk_settings, model_settings
 from flowsched.scale.cluster_checks import MOST_MILLI
-from flowsched.scale.demand import Demand
+from flowsched.scale.fleet_cluster import cluster_of_fleet, submit_classes
 from flowsched.scale.lone_task import decide_lone
 from flowsched.scale.places import Places
 from flowsched.scale.preparation import prepare
 from flowsched.scale.reasons import Cause as LeftCause
-from flowsched.scale.snapshot_input import input_of_snapshot
+from flowsched.scale.snapshot_follower import SnapshotFollower
 from flowsched.solvers import Solver
 from flowsched.support.arrays import BoolArray, FloatArray
 from flowsched_k8s.queue import Cause
@@ -40,7 +41,6 @@ from flowsched_k8s.rounds.measured_pods import MeasuredPods, book
 from flowsched_k8s.rounds.round_input import Chosen, ClassInput, Fate, Held, RoundInput, RoundResult
 from flowsched_k8s.rounds.why_not import group_waits, held_node, kept_off, no_room, room
 from flowsched_k8s.services.keepers import KeptRows, PrecedenceClaim, yielded_fleet, yielded_world
-from flowsched_models.runtime import HostFactory
 
 LOG = logging.getLogger(__name__)
 
@@ -361,10 +361,14 @@ class _Round:
         given = self.given
         snapshot = self.measured.snapshot([self._counted(c) for c in classes])
         behaviours = {uid: (c.sensitivity, c.pressure) for c in given.classes if c.service for uid in c.uids}
-        hosts = HostFactory(given.catalogue) if given.kept is None else given.kept.hosts
+        settings = given.settings
+        hosts = None if given.kept is None else given.kept.hosts
+        follower = SnapshotFollower(model, settings.headroom_weight, settings.slo_margin, hosts, behaviours)
         outcome = decide(
-            input_of_snapshot(snapshot, model, hosts, given.settings, behaviours),
+            follower.follow(snapshot),
+            model_settings(settings),
             solver=self.solver,
+            now_s=snapshot.now_s,
             clock=self.clock,
             keep_record=given.keep_record,
         )
@@ -384,15 +388,23 @@ class _Round:
             return
         began = self.clock()
         gpu_cost = gpu_costs(self.given, self.fleet, classes)
-        demands = [self._demand(self._counted(c), cost) for c, cost in zip(classes, gpu_cost, strict=True)]
+        counted = [self._counted(c) for c in classes]
+        task_classes = [self._task_class(c) for c in counted]
+        places = [self._places(c, cost) for c, cost in zip(counted, gpu_cost, strict=True)]
         settings = bulk_settings(self.given.settings)
         how: Any = {"solver": self.solver, "clock": self.clock, "keep_record": self.given.keep_record}
-        outcome = decide_lone(self.fleet, demands, settings, **how)
+        outcome = None
+        if len(classes) == 1 and len(classes[0].uids) == 1:
+            outcome = decide_lone(self.fleet, task_classes[0], places[0], classes[0].uids[0], settings, **how)
         if outcome is None:
+            cluster = cluster_of_fleet(self.fleet, task_classes)
             groups = {c.group for c in classes if c.group is not None}
-            members = self.given.group_members
-            whole = [g for g in self.given.groups if g.name in groups]
-            outcome = decide(input_of_fleet(self.fleet, demands, whole, members, settings), **how)
+            for group in self.given.groups:
+                if group.name in groups:
+                    cluster.declare_group(group.name, group.minimum)
+            cluster.members_elsewhere = dict(self.given.group_members)
+            submit_classes(cluster, self.fleet.order(), task_classes, places, [c.uids for c in classes])
+            outcome = decide(cluster, settings, **how)
         self.timings["wide"] += (self.clock() - began) * 1e3
         if outcome.record is not None:
             self.parts.append(partial(outcome.record, priority))
@@ -465,31 +477,35 @@ class _Round:
         task = None if c.task is None else replace(c.task, request_milli=most, widths_milli=(most,))
         return replace(c, needs={**c.needs, "cpu": most}, task=task, pressure=c.pressure * most / asked)
 
-    def _demand(self, c: ClassInput, gpu_cost: FloatArray | None) -> Demand:
+    def _task_class(self, c: ClassInput) -> TaskClass:
+        """A class as bulk rounds have it, without its places."""
         settings = self.given.settings
+        due = self.given.now_s - min(c.since_s) > settings.due_age_s
+        most = float("inf")
+        if c.min_utility is not None and not due:
+            most = (1.0 - c.min_utility) * settings.goal_factor - 1.0
+        return TaskClass(
+            c.name,
+            c.needs.get("cpu", 0),
+            tuple(sorted((r, amount) for r, amount in c.needs.items() if r != "cpu" and amount > 0)),
+            c.sensitivity,
+            c.pressure,
+            group=c.group or "",
+            max_cost=most,
+            holds=c.holds,
+            joins=c.joins,
+            counted=c.counted,
+        )
+
+    def _places(self, c: ClassInput, gpu_cost: FloatArray | None) -> Places:
+        """Where its pods may go, and what they would pay there, by row of the fleet."""
         allowed = c.allowed
         held = self.given.held_node and held_node(self.given, c)
         if held and (row := self.fleet.row(held)) is not None:
             allowed = allowed.copy()
             allowed[row] = False
-        due = self.given.now_s - min(c.since_s) > settings.due_age_s
-        most = float("inf")
-        if c.min_utility is not None and not due:
-            most = (1.0 - c.min_utility) * settings.goal_factor - 1.0
         preference = c.preference if gpu_cost is None else c.preference + gpu_cost
-        return Demand(
-            name=c.name,
-            tasks=c.uids,
-            needs=c.needs,
-            places=Places(allowed, c.eligible, c.slowness, preference),
-            sensitivity=c.sensitivity,
-            pressure=c.pressure,
-            holds=c.holds,
-            joins=c.joins,
-            group=c.group,
-            max_cost=most,
-            counted=c.counted,
-        )
+        return Places(allowed, c.eligible, c.slowness, preference)
 
 
 def _only(c: ClassInput, uids: Collection[str]) -> ClassInput:

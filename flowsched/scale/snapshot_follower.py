@@ -13,17 +13,20 @@ from operator import attrgetter
 
 import numpy as np
 
+from flowsched.cluster.machine_rows import FIXED
 from flowsched.cluster.snapshot import Machine, RelationCount, Running, Service, Snapshot, Task, by_machine
 from flowsched.cluster.task_class import MachineSpec, TaskClass
 from flowsched.pricing.linear.policy import CostModel
 from flowsched.relations.relation import Relation
+from flowsched.relations.topology import roles_of
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import Upkeep
+from flowsched.scale.price_table import checked_prices
 from flowsched.scale.snapshot_adapter import ClassContext, SnapshotAdapter, class_key
 from flowsched.support.arrays import IntArray
 from flowsched_models.runtime import HostFactory
 
-_ARRIVAL = attrgetter("arrival")
+_ARRIVAL, _TASK_NAME = attrgetter("arrival"), attrgetter("task.name")
 _Known = tuple[Task, int, str]
 """Task, width, and machine; empty while it waits."""
 
@@ -67,6 +70,29 @@ class SnapshotFollower:
             self._begin(snapshot, frame)
         return self.cluster
 
+    def load(self, snapshot: Snapshot) -> BulkCluster:
+        """The cluster of one round on a snapshot, which is not followed: what runs is known as sums only.
+
+        Machines, classes and waiting tasks are as in :meth:`follow`; rounds that change nothing that runs decide the same.
+        """
+        self._load(snapshot, ClassContext.of(snapshot))
+        self._frame = None
+        cluster = self.cluster
+        found: dict[int, tuple[TaskClass, list[str]]] = {}
+        for r in snapshot.running:
+            task_class = self._class(r.task, r.width_milli, placed=True)
+            found.setdefault(id(task_class), (task_class, []))[1].append(r.machine)
+        for task_class, names in found.values():
+            rows = np.array(list(map(cluster.row, names)), dtype=np.int64)
+            there, times = np.unique(rows, return_counts=True)
+            effects = np.rint(checked_prices(self._policy, task_class, ()).effects * FIXED).astype(np.int64)
+            cluster.count(there, times, task_class.demand(), effects)
+            cluster.topology.book(roles_of(task_class.holds, task_class.joins), rows, 1)
+            group = task_class.group
+            if group in cluster.groups:
+                cluster.members_elsewhere[group] = cluster.members_elsewhere.get(group, 0) + len(rows)
+        return cluster
+
     def services(self, machine: str) -> tuple[Service, ...]:
         """Services of a machine."""
         return self._machines[machine][1]
@@ -90,6 +116,11 @@ class SnapshotFollower:
         return "locality" if old.labels != frame.labels else ""
 
     def _begin(self, snapshot: Snapshot, frame: ClassContext) -> None:
+        self._load(snapshot, frame)
+        self._submit_running(snapshot.running)
+
+    def _load(self, snapshot: Snapshot, frame: ClassContext) -> None:
+        """A cluster with all but what runs."""
         hosts = self._given_hosts or HostFactory(frame.catalogue)
         self._frame = frame
         self._adapter = SnapshotAdapter(frame, self._policy, hosts, self._weight, self._margin)
@@ -107,7 +138,6 @@ class SnapshotFollower:
         self._relations = snapshot.relations, snapshot.relation_counts
         self._declare_groups(snapshot)
         self._submit_pending(snapshot.pending)
-        self._submit_running(snapshot.running)
 
     def _declare_groups(self, snapshot: Snapshot) -> None:
         """Members of a group that was not declared are tasks like all others."""
@@ -119,40 +149,44 @@ class SnapshotFollower:
                 self.cluster.declare_group(group.name, max(1, group.minimum))
 
     def _submit_pending(self, tasks: Sequence[Task]) -> None:
-        classes = {t.name: self._class(t, t.widths_milli[0]) for t in tasks}
-        for task_class in sorted(set(classes.values()), key=class_key):
+        tasks = sorted(tasks, key=_ARRIVAL)
+        classes = [self._class(t, t.widths_milli[0]) for t in tasks]
+        for task_class in sorted(set(classes), key=class_key):
             self.cluster.intern(task_class)
-        self._submit(sorted(tasks, key=_ARRIVAL), classes)
+        self._submit(tasks, classes)
         for task in tasks:
             self._known[task.name] = task, task.widths_milli[0], ""
 
     def _submit_running(self, running: Sequence[Running]) -> None:
-        running = sorted(running, key=lambda r: r.task.name)
-        classes = {r.task.name: self._class(r.task, r.width_milli, placed=True) for r in running}
-        rows = self._submit([r.task for r in running], classes)
-        self._bind(rows, running)
+        running = sorted(running, key=_TASK_NAME)
+        classes = [self._class(r.task, r.width_milli, placed=True) for r in running]
+        self._bind(self._submit([r.task for r in running], classes), running)
 
     def _class(self, task: Task, width_milli: int, placed: bool = False) -> TaskClass:
-        return self._adapter.task_class(task, width_milli, placed, self._behaviours.get(task.name))
+        behaviour = self._behaviours.get(task.name) if self._behaviours else None
+        return self._adapter.task_class(task, width_milli, placed, behaviour)
 
-    def _submit(self, tasks: Sequence[Task], classes: Mapping[str, TaskClass]) -> IntArray:
-        numbers = np.array([self.cluster.intern(classes[t.name]) for t in tasks], dtype=np.int64)
+    def _submit(self, tasks: Sequence[Task], classes: Sequence[TaskClass]) -> IntArray:
+        # Thousands of tasks have the same class, and to compare classes takes a while.
+        number = {i: self.cluster.intern(c) for i, c in {id(c): c for c in classes}.items()}
+        numbers = np.array([number[id(c)] for c in classes], dtype=np.int64)
         created_s = np.array([t.submit_s for t in tasks], dtype=np.float64)
         return self.cluster.submit(numbers, created_s, [t.name for t in tasks])
 
     def _bind(self, rows: IntArray, running: Sequence[Running]) -> None:
-        machines = np.array([self.cluster.row(r.machine) for r in running], dtype=np.int64)
-        self.cluster.bind(rows, machines, np.array([self._end_s(r) for r in running], dtype=np.float64))
-        for r in running:
-            self._known[r.task.name] = r.task, r.width_milli, r.machine
-
-    def _end_s(self, running: Running) -> float:
-        """When it is predicted to end, on its width alone; its progress is believed from the same model."""
-        task_class = self._class(running.task, running.width_milli, placed=True)
-        if task_class.run_s == inf:
-            return inf
-        slow = dict(task_class.slowness).get(self._machines[running.machine][0].type, 0.0)
-        return running.start_s + task_class.run_s * (1.0 + slow) * (1.0 - running.task.done)
+        """Tasks start; each is predicted to end on its width alone, its progress is believed from the same model."""
+        cluster = self.cluster
+        names = [r.machine for r in running]
+        machines = np.array(list(map(cluster.row, names)), dtype=np.int64)
+        start_s = np.array([r.start_s for r in running], dtype=np.float64)
+        left = 1.0 - np.array([r.task.done for r in running], dtype=np.float64)
+        lasting_s = cluster.lasting_s()[cluster.task_class[rows], cluster.kind[machines]]
+        end_s = np.full(len(running), inf)
+        ends = np.isfinite(lasting_s)
+        end_s[ends] = start_s[ends] + lasting_s[ends] * left[ends]
+        cluster.bind(rows, machines, end_s)
+        known = zip([r.task for r in running], [r.width_milli for r in running], names, strict=True)
+        self._known.update(zip([r.task.name for r in running], known, strict=True))
 
     # Differences
 

@@ -365,7 +365,7 @@ class _Round:
         hosts = None if given.kept is None else given.kept.hosts
         follower = SnapshotFollower(model, settings.headroom_weight, settings.slo_margin, hosts, behaviours)
         outcome = decide(
-            follower.follow(snapshot),
+            follower.load(snapshot),
             model_settings(settings),
             solver=self.solver,
             now_s=snapshot.now_s,

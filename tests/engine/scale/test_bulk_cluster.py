@@ -115,9 +115,49 @@ def test_own_readings_and_limits_of_a_machine() -> None:
     assert cluster.limits[row, 0] == 2 * FIXED
 
 
+def test_tasks_that_are_none_of_the_cluster_s_count_as_its_own_would() -> None:
+    ours, theirs = BulkCluster(FlowCostModel()), BulkCluster(FlowCostModel())
+    for cluster in (ours, theirs):
+        cluster.add_machines([machine("m"), machine("n", gpu=2)])
+    task_class = batch(needs=(("gpu", 1), ("memory", 512)))
+    tasks = np.array([one(ours, task_class, name=name) for name in "ab"])
+    ours.bind(tasks, np.array([1, 1]))
+    effects = ours.effects[ours.task_class[tasks[0]]]
+    needs = {**task_class.demand(), "what no machine has": 1}
+    theirs.count(np.array([1]), np.array([2]), needs, effects)
+    assert np.array_equal(ours.free, theirs.free)
+    assert np.array_equal(ours.readings, theirs.readings)
+    assert 1 in theirs.view().changed
+    theirs.count(np.array([1]), np.array([-2]), needs, effects)
+    assert np.array_equal(theirs.free, theirs.allocatable)
+    assert not theirs.readings.any()
+
+
+def test_a_task_of_another_class_keeps_its_place_among_those_that_wait() -> None:
+    cluster = BulkCluster(FlowCostModel())
+    cluster.add_machines([machine("m")])
+    first, second = (one(cluster, batch(), created_s=3.0, name=name) for name in "ab")
+    cluster.change_class(np.array([first]), cluster.intern(batch(500)))
+    assert cluster.view().pending.tolist() == [first, second]
+    assert cluster.created_s[first] == 3.0
+    cluster.bind(np.array([first]), np.array([0]))
+    assert cluster.free[0, 0] == 3500
+
+
+def test_members_of_a_group_count_wherever_they_run() -> None:
+    cluster = BulkCluster(FlowCostModel())
+    cluster.add_machines([machine("m")])
+    cluster.declare_group("gang", 3)
+    cluster.members_elsewhere = {"gang": 1, "another": 2}
+    rows = [one(cluster, batch(group=group), name=group) for group in ("gang", "another")]
+    cluster.bind(np.array(rows), np.array([0, 0]))
+    assert cluster.running_members() == {"gang": 2}
+
+
 @pytest.mark.parametrize(
     ("event", "says"),
     [
+        (lambda g, t: g.change_class(np.array([t + 1]), 0), "is not there"),
         (lambda g, t: g.add_machines([machine("m")]), "machine m is there already"),
         (lambda g, t: g.add_machines([machine("x"), machine("x")]), "machine x is there already"),
         (lambda g, t: g.remove_machines(["gone"]), "machine gone is not there"),

@@ -16,6 +16,7 @@ from builders import (
     HUNGRY,
     LARGE,
     SCALING,
+    bound_rounds,
     in_another_order,
     machine,
     machines,
@@ -26,16 +27,20 @@ from builders import (
     task,
 )
 from flowsched.cluster.decision import Decisions
+from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, RelationCount, Reservation, Running, Snapshot, Task
 from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import replay
 from flowsched.pricing.linear.policy import ClassPrices
 from flowsched.records.record_file import read_record, record_json
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
+from flowsched.scale.bulk_round import decide
+from flowsched.scale.bulk_settings import model_settings
 from flowsched.scale.choice import chosen, names
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.scheduler import NetworkScheduler, solve_network_round
 from flowsched.scale.snapshot_adapter import round_up
+from flowsched.scale.snapshot_follower import SnapshotFollower
 from flowsched.solvers import make_solver
 from flowsched_models.document import InputError
 
@@ -90,6 +95,21 @@ def test_rounds_keep_to_what_there_is(policy: str, found: Snapshot) -> None:
 @QUICK
 def test_the_order_of_a_snapshot_means_nothing(found: Snapshot, order: random.Random) -> None:
     alike(scheduler().decide(found), scheduler().decide(in_another_order(found, order)))
+
+
+@pytest.mark.parametrize("policy", OURS)
+@given(found=st.one_of(snapshots(), bound_rounds()))
+@QUICK
+def test_a_round_that_knows_sums_of_what_runs_decides_and_records_the_same(policy: str, found: Snapshot) -> None:
+    parts = []
+    for make in (SnapshotFollower.load, SnapshotFollower.follow):
+        cluster = make(SnapshotFollower(chosen(policy), 1.0, 0.1), found)
+        settings = model_settings(Settings())
+        outcome = decide(cluster, settings, solver=make_solver("ortools"), now_s=found.now_s, keep_record=True)
+        assert outcome.levels is not None
+        plain = [{**part, "timings": None} for part in outcome.levels(0)]
+        parts.append(record_json({"parts": plain, "left": [left.text for left in outcome.left]}))
+    assert parts[0] == parts[1]
 
 
 def carried_out(found: Snapshot, decided: Decisions, now_s: float) -> Snapshot:

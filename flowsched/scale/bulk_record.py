@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from flowsched.cluster.machine_rows import FIXED
-from flowsched.cluster.task_class import MachineKind, TaskClass
-from flowsched.pricing.linear.policy import ClassPrices, CostModel
+from flowsched.pricing.linear.policy import CostModel
 from flowsched.records.record import plain_timings
 from flowsched.relations.relation import TaskGroup
 from flowsched.scale.bulk_cluster import PENDING, BulkCluster
@@ -20,7 +19,7 @@ from flowsched.scale.fleet_cluster import MIB
 from flowsched.scale.network_trace import NetworkTrace, PlacedCosts, RoundHead
 from flowsched.scale.reasons import Closing, Reason
 from flowsched.scale.record import class_numbers, network_part, plain_demand
-from flowsched.scale.recorded import RecordedPolicy, read_class, read_cluster, recorded_demands
+from flowsched.scale.recorded import read_cluster, recorded_demands, recorded_policy
 from flowsched.scale.round import Level, RoundOutcome, Rounds
 from flowsched.scale.round_state import BulkRoundState
 from flowsched.scale.waiting import survey
@@ -121,31 +120,6 @@ class BulkTrace:
         return found
 
 
-class RecordedModel(RecordedPolicy):
-    """The cost model of a bulk part: prices of the record, and of a class that it does not have, the model's own."""
-
-    def __init__(self, parts: Sequence[Mapping[str, Any]], ask: Callable[[], CostModel] | None = None) -> None:
-        """``ask``: makes the model; None if it cannot be made here."""
-        super().__init__(str(parts[0]["given"]["cost_model"]), parts[0])
-        self._ask = ask
-        for demand in recorded_demands(parts):
-            self.learn(_as_priced(read_class(demand["class"])), demand)
-
-    def price(self, task_class: TaskClass, kinds: Sequence[MachineKind]) -> ClassPrices:
-        """As recorded. Raises ``KeyError`` for a class that the record does not have, where there is no model to ask."""
-        try:
-            return super().price(_as_priced(task_class), kinds)
-        except KeyError:
-            if self._ask is None:
-                raise
-        return self._ask().price(task_class, kinds)
-
-
-def _as_priced(task_class: TaskClass) -> TaskClass:
-    """What prices depend on: a what-if changes places, and so their numbers."""
-    return replace(task_class, places=0)
-
-
 def read_bulk_cluster(*parts: Mapping[str, Any], ask: Callable[[], CostModel] | None = None) -> BulkCluster:
     """The cluster that a bulk round began with, from its part, or its parts where it had several levels. ``ask`` makes its
     cost model, for classes that the record lacks.
@@ -158,15 +132,16 @@ def read_bulk_cluster(*parts: Mapping[str, Any], ask: Callable[[], CostModel] | 
         raise ValueError(f"sums are in units of 1/{part['fixed']}")
     demands = recorded_demands(parts)
     own = "cost_model" in given
-    policy: CostModel = RecordedModel(parts, ask) if own else _read_prices(part, demands)
     head = {
         "parts": parts,
         "task_groups": {g["name"]: g["minimum"] for g in given["task_groups"]},
         "members_elsewhere": given["running_members"],
         "order": given["order"] if own else [task for demand in demands for task in demand["tasks"]],
     }
-    cluster = read_cluster(head, policy)
-    cluster.memory_unit = 1 if own else MIB
+    if own:
+        return read_cluster(head, recorded_policy(str(given["cost_model"]), head, ask))
+    cluster = read_cluster(head, _read_prices(part, demands))
+    cluster.memory_unit = MIB
     return cluster
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -32,9 +32,12 @@ Part = Mapping[str, Any]
 class RecordedPolicy:
     """A policy that says what it said when the record was made."""
 
-    def __init__(self, name: str, part: Part) -> None:
-        """``part``: any of the record's."""
+    def __init__(self, name: str, part: Part, ask: Callable[[], CostModel] | None = None) -> None:
+        """``part``: any of the record's. ``ask``: makes the policy itself, for classes that the record lacks; None if it
+        cannot be made here.
+        """
         self.name = name
+        self._ask = ask
         self.features = tuple(
             Feature(f["name"], f["bucket"], f["term"], f.get("of_round", False)) for f in part["features"]
         )
@@ -49,7 +52,7 @@ class RecordedPolicy:
     def learn(self, task_class: TaskClass, demand: Part) -> None:
         """Remember what it said of a class."""
         waiting = FORBIDDEN if demand["waiting"] is None else float(demand["waiting"])
-        self._prices[task_class] = ClassPrices(
+        self._prices[_as_priced(task_class)] = ClassPrices(
             read_numbers(demand["base"]),
             np.asarray(demand["coefficients"], dtype=np.float64),
             np.asarray(demand["effects"], dtype=np.float64) / FIXED,
@@ -64,17 +67,26 @@ class RecordedPolicy:
         nothing = np.zeros(len(self.features)) if coefficients is None else np.asarray(coefficients, dtype=np.float64)
         base = np.full(len(self._factors), FORBIDDEN)
         added = np.asarray(effects, dtype=np.float64) / FIXED
-        self._prices.setdefault(task_class, ClassPrices(base, nothing, added, FORBIDDEN))
+        self._prices.setdefault(_as_priced(task_class), ClassPrices(base, nothing, added, FORBIDDEN))
 
     def factors(self, kind: MachineKind) -> Sequence[float]:
         """As recorded."""
         return self._factors[self._kinds[kind]]
 
     def price(self, task_class: TaskClass, kinds: Sequence[MachineKind]) -> ClassPrices:
-        """As recorded, in the order of ``kinds``."""
-        prices = self._prices[task_class]
+        """As recorded, in the order of ``kinds``. Raises ``KeyError`` for a class that nobody knows."""
+        prices = self._prices.get(_as_priced(task_class))
+        if prices is None:
+            if self._ask is None:
+                raise KeyError(task_class)
+            return self._ask().price(task_class, kinds)
         base = prices.base[[self._kinds[kind] for kind in kinds]]
         return ClassPrices(base, prices.coefficients, prices.effects, prices.waiting, prices.growth)
+
+
+def _as_priced(task_class: TaskClass) -> TaskClass:
+    """What prices depend on: a what-if changes places, and so their numbers."""
+    return replace(task_class, places=0) if task_class.places else task_class
 
 
 def solve_again(record: Mapping[str, Any], solver: Solver) -> list[dict[str, Any]]:
@@ -189,7 +201,7 @@ def read_cluster(record: Mapping[str, Any], policy: CostModel | None = None) -> 
     """
     parts: Sequence[Part] = record["parts"]
     first, running = parts[0], record.get("running")
-    cluster = BulkCluster(policy or _recorded_policy(record), first["fleet"]["resources"])
+    cluster = BulkCluster(policy or recorded_policy(str(record["policy"]), record), first["fleet"]["resources"])
     for name, minimum in record.get("task_groups", {}).items():
         cluster.declare_group(name, minimum)
     cluster.members_elsewhere = dict(record.get("members_elsewhere", {}))
@@ -235,9 +247,9 @@ def _number(demand: Part) -> int:
     return int(demand["number"])
 
 
-def _recorded_policy(record: Mapping[str, Any]) -> RecordedPolicy:
-    """What a record knows of all its classes."""
-    policy = RecordedPolicy(str(record["policy"]), record["parts"][0])
+def recorded_policy(name: str, record: Mapping[str, Any], ask: Callable[[], CostModel] | None = None) -> RecordedPolicy:
+    """One that says what a record has of all its classes; ``ask`` as :class:`RecordedPolicy` takes it."""
+    policy = RecordedPolicy(name, record["parts"][0], ask)
     for demand in recorded_demands(record["parts"]):
         policy.learn(read_class(demand["class"]), demand)
     for entry in record.get("outside", ()):

@@ -74,7 +74,7 @@ class RecordedPolicy:
         return self._factors[self._kinds[kind]]
 
     def price(self, task_class: TaskClass, kinds: Sequence[MachineKind]) -> ClassPrices:
-        """As recorded, in the order of ``kinds``. Raises ``KeyError`` for a class that nobody knows."""
+        """As recorded, in the order of ``kinds``. Raises ``KeyError`` for a class that is not recorded, if it cannot ask."""
         prices = self._prices.get(_as_priced(task_class))
         if prices is None:
             if self._ask is None:

@@ -6,12 +6,16 @@ jobs with measured models; all are there at the start, or they arrive in a Poiss
 
     python -m benchmarks.makespans
     python -m benchmarks.makespans --first-seed 300 --count 20
+    python -m benchmarks.makespans --estimate-error 0.5 --count 10
+
+With an error, the estimates of given run times are off by a factor of that standard deviation of its logarithm for each job,
+and makespans are compared with those of greedy rules that have the same estimates.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import click
@@ -30,6 +34,8 @@ IDEAL_S = 480.0
 """Of the batch."""
 KINDS = ((4.8, 240, 2), (2.4, 60, 8), (0.8, 20, 24))
 """Cores, seconds, and how many on each machine."""
+GREEDY = ("best-fit", "lpt", "kube-default", "most-allocated")
+"""Rules that a makespan is compared with where estimates are off."""
 FIRST_SEED = 200
 """When to keep the plan of completion was chosen on seeds below."""
 
@@ -123,13 +129,44 @@ def batch_rows(sizes: Iterator[int]) -> Iterator[tuple[str, ...]]:
         yield (str(machines), *ends, f"{IDEAL_S:.1f}", *times)
 
 
+def beside_greedy(scenario: Scenario, seed: int, error: float) -> list[float]:
+    """Makespans of flow and of each rule, with estimates that are off."""
+    asked = replace(scenario, objective=Objective.MAKESPAN, estimate_error=error)
+    return [simulate(asked, policy, options=Options(seed=seed)).makespan_s for policy in ("flow", *GREEDY)]
+
+
+def estimate_rows(error: float, seeds: Sequence[int]) -> Iterator[tuple[str, ...]]:
+    """A line for the batch on five machines, and one for random scenarios with given run times: geometric means of the
+    makespan over that of each rule, and over that of the rule that is best on each seed.
+    """
+    yield "scenarios", "seeds", *(f"over {rule}" for rule in GREEDY), "over the best on each seed"
+    drawn: dict[str, Callable[[int], Scenario]] = {
+        "batch, 5 machines": lambda _: batch(5),
+        "given run times, all at the start": given,
+    }
+    for name, make in drawn.items():
+        ends = np.array([beside_greedy(make(seed), seed, error) for seed in seeds])
+        over = np.column_stack([ends[:, 1:], ends[:, 1:].min(axis=1)])
+        means = np.exp(np.log(ends[:, :1] / over).mean(axis=0))
+        yield name, f"{seeds[0]}-{seeds[-1]}", *(f"{mean:.3f}" for mean in means)
+
+
 @click.command()
 @click.option("--first-seed", default=FIRST_SEED, show_default=True)
 @click.option("--count", default=50, show_default=True, help="Scenarios of each kind.")
 @click.option("--machines", multiple=True, type=int, default=(1, 2, 3, 5, 10, 20, 35, 50), show_default=True)
 @click.option("--family", "families", multiple=True, type=click.Choice([*FAMILIES]), default=[*FAMILIES])
-def main(first_seed: int, count: int, machines: tuple[int, ...], families: tuple[str, ...]) -> None:
+@click.option(
+    "--estimate-error", "error", type=float, help="Compare with greedy rules, estimates off by this, and no more."
+)
+def main(
+    first_seed: int, count: int, machines: tuple[int, ...], families: tuple[str, ...], error: float | None
+) -> None:
     """Print the batch's makespans and round times, and the ratios of the random scenarios."""
+    if error is not None:
+        print("\n".join(text_table(list(estimate_rows(error, range(first_seed, first_seed + count))))))
+        print(measured_on(describe_machine()))
+        return
     head = ("machines", "completion s", "makespan s", "ideal s", "p50 ms", "p50 ms", "p99 ms", "p99 ms")
     print("\n".join(text_table([head, *batch_rows(iter(machines))])) + "\n", flush=True)
     rows = [("scenarios", "seeds", "mean ratio", "longest", "shorter", "longer", "above 1.02")]

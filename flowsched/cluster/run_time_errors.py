@@ -46,6 +46,10 @@ class RunTimeErrors:
         """
         return float(run_length(done, error, float(self.ends), self.log_squares))
 
+    def spread(self, error: float) -> float:
+        """Standard deviation of the logarithm of a run time around its forecast, before it begins."""
+        return float(spread_of(0.0, error, float(self.ends), self.log_squares))
+
     def late_length(self, done: float, error: float, share: float) -> float:
         """The quantile of how many times its forecast it runs in all."""
         return late_length(done, spread_of(done, error, float(self.ends), self.log_squares), share)

@@ -462,6 +462,15 @@ class Snapshot(ShortRepr):
         learnt = None if task.endless else self.learnt_run_times.of(task.run_class, machine_type)
         return task.scale if learnt is None else task.scale * learnt.factor
 
+    def spread(self, task: Task) -> float:
+        """Standard deviation of the logarithm of a waiting task's run time around what is expected of it."""
+        if task.endless:
+            return 0.0
+        learnt = self.learnt_run_times.of(task.run_class)
+        if learnt is not None:
+            return learnt.spread
+        return 0.0 if self.run_time_errors is None else self.run_time_errors.spread(self.catalogue.jobs[task.profile].error)
+
     def length(self, task: Task, done: float, machine_type: str | None = None, factor: float | None = None) -> float:
         """How many times its forecast a task is estimated to run in all, that has done so much of it and has not ended, and
         runs or is to run on machines of a type. Its forecast is ``factor`` times its profile's; None: as expected now.

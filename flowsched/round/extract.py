@@ -207,7 +207,7 @@ class _WaitingReasons:
             return f"every machine with room is closed to it by {demand_text(refusal)}"
         prices = model.prices
         alone = (Arrival(c, 0, width),)
-        if min(prices.machine_cost(g, alone) - prices.machine_cost(g, ()) for g in roomy) == FORBIDDEN:
+        if all(prices.machine_cost(g, alone) - prices.machine_cost(g, ()) == FORBIDDEN for g in roomy):
             utilities = [prices.utility(g, alone, 0) for g in roomy]
             best = max((u for u in utilities if u is not None), default=None)
             if wanted.min_utility is not None and best is not None and best < wanted.min_utility:

@@ -26,7 +26,16 @@ from flowsched.round.demands import Levels
 from flowsched.round.extract import placements, postponements
 from flowsched.round.improvement import improve, share_cores
 from flowsched.round.machine_states import MachineStates
-from flowsched.round.makespan import WORTH_A_CHANGE, bound_s, more_expected, sooner, soonest_chain, tighten
+from flowsched.round.makespan import (
+    WORTH_A_CHANGE,
+    bound_s,
+    is_unsure,
+    list_scheduled,
+    more_expected,
+    sooner,
+    soonest_chain,
+    tighten,
+)
 from flowsched.round.options import Options
 from flowsched.round.origin import Origin, PlanStage
 from flowsched.round.passes import FEW_MACHINES, NONE, Deciding, Start, run_passes
@@ -229,6 +238,9 @@ def decide(begun: BegunRound, solver: Solver, settings: Settings) -> tuple[Decid
     bound = max(bound_s(model), 1e-3)
     more = more_expected(model.view.snapshot)
     many = len(model.view.tasks) > settings.improved_tasks
+    if not (more or begun.levels.gangs) and is_unsure(model.view.snapshot):
+        listed = Start.of_stage(list_scheduled(model), PlanStage.LIST_SCHEDULING)
+        return decide_from(listed, bound, moves=False, starts=1 if many else model.starts), bound
     if many and not more:
         # Whole plans of so many tasks cost more than they tell: what has room starts, the most work first.
         return decide_from(None, bound, starts=1), bound
@@ -251,7 +263,8 @@ def decide(begun: BegunRound, solver: Solver, settings: Settings) -> tuple[Decid
         return first, None
     starts = [first.as_start]
     if not begun.levels.gangs and not first.model.must_start:
-        chain = soonest_chain(model, _most_work_first(model))
+        plain = model.view.snapshot.waits_plain
+        chain = list_scheduled(model) if plain else soonest_chain(model, _most_work_first(model))
         starts.append(Start.of_stage(chain, PlanStage.LIST_SCHEDULING))
     if carried is not None:
         starts.append(carried)

@@ -34,6 +34,7 @@ from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.compaction import compact
 from flowsched.cluster.decision import Decisions
 from flowsched.cluster.events import TaskBound
+from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Snapshot, StartDelay, Task
 from flowsched.pricing.flow_prices import FORBIDDEN
@@ -41,7 +42,7 @@ from flowsched.records.record_file import record_json
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.round.certificate import certify
 from flowsched.round.improvement import improve
-from flowsched.round.makespan import bound_s, more_expected
+from flowsched.round.makespan import bound_s, is_unsure, more_expected
 from flowsched.round.passes import batch_size, run_passes
 from flowsched.round.scheduler import FlowScheduler, decide
 from flowsched.solvers import make_solver
@@ -375,6 +376,27 @@ def test_under_a_makespan_goal_whatever_has_a_place_is_planned(now: Snapshot, sl
     for t, option in enumerate(plan.options):
         if option is None and t not in model.must_start:
             assert all(model.best_option(plan, t, m)[1] is None for m in range(len(now.machines)))
+
+
+@given(st.lists(st.tuples(st.sampled_from((500, 1000, 2000, 4000)), st.integers(10, 300)), min_size=1, max_size=12))
+@settings(max_examples=40)
+def test_where_estimates_tell_little_a_makespan_leaves_no_room_idle_that_a_task_fits(
+    jobs: list[tuple[int, int]],
+) -> None:
+    plain = replace(SINGLE, name="plain", work_s=1.0, serial_fraction=1.0)
+    waiting = [task(f"t{k}", plain, widths_milli=(width,), scale=float(run_s)) for k, (width, run_s) in enumerate(jobs)]
+    now = snapshot(waiting, machines(2), catalogue=catalogue((plain,)))
+    unsure = replace(now, run_time_errors=RunTimeErrors.of(20, 20 * 0.25))
+    assert is_unsure(unsure) and not is_unsure(now)
+    assume(not more_expected(unsure))
+    decisions = flow_scheduler(objective="makespan").decide(unsure)
+
+    started = {p.task: p for p in decisions.placements}
+    free = {
+        m.name: m.cpu_milli - sum(p.width_milli for p in started.values() if p.machine == m.name) for m in now.machines
+    }
+    left = [t.widths_milli[0] for t in waiting if t.name not in started]
+    assert started and all(width > max(free.values()) for width in left)
 
 
 @settings(max_examples=60)

@@ -9,6 +9,12 @@ then the least mean completion, on workloads of other seeds; rules that use run 
 
     python -m benchmarks.learning
     python -m benchmarks.learning --worlds kind-0.8 --machines 12 --seeds 3 --no-keep
+    python -m benchmarks.learning --seeds 10 --processes 1 --no-keep --rows a.jsonl
+    python -m benchmarks.learning --seeds 10 --first-seed 10 --processes 1 --no-keep --rows b.jsonl
+    python -m benchmarks.learning --merge a.jsonl --merge b.jsonl
+
+The last three run seeds in two parts, and print and keep the table of both: the rule to compare with is chosen on seeds that
+are the same for all parts.
 
 Seeds from 0 on are for reporting; those from 1000 on are for choosing constants.
 """
@@ -33,6 +39,7 @@ from benchmarks.engine_workloads import SIXTY, TYPES, crowd_document
 from benchmarks.machine import describe_machine, measured_on
 from benchmarks.policies import ENGINE, interval
 from flowsched.cluster.decision import Decisions, Scheduler
+from flowsched.cluster.learning import Learning
 from flowsched.cluster.learnt_run_times import LearntRunTime, LearntRunTimes
 from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.snapshot import MILLI, Running, Snapshot, Task
@@ -217,7 +224,12 @@ class TrueRunTimes:
         name = running.machine
         kind = next(m.type for m in self._scenario.machines if m.name == name)
         factor = self._world.error_factor(running.task.name, name) * self._profiles(running.task, kind, running.cores)
-        return replace(running, factor=factor, progress=min(1.0, self._world.progress(running.task.name, name, now_s)))
+        task, known = running.task, self.before.of(running.task.run_class, kind)
+        if known is not None and not math.isclose(known.factor, factor):
+            # Of another profile the factor depends on the cores, which were not known before.
+            task = replace(task, run_class="")
+        progress = min(1.0, self._world.progress(task.name, name, now_s))
+        return replace(running, task=task, factor=factor, progress=progress)
 
     def _profiles(self, task: Task, kind: str, cores: tuple[int, ...]) -> float:
         """Run time alone by the true profile over that by the one that is told."""
@@ -229,10 +241,14 @@ class TrueRunTimes:
         return host.alone_s(true, threads, cores) / host.alone_s(told, threads, cores)
 
 
-def options_of(cell: Cell, seed: int, learning: bool) -> Options:
+LEARNING: Mapping[str, Learning] = {"none": "off", "learning": "on", "oracle": "observe"}
+"""The oracle has classes, by which it knows true factors, and not what is learnt of them."""
+
+
+def options_of(cell: Cell, seed: int, mode: str) -> Options:
     """The truth of a world, drawn by a seed."""
     truth = WORLDS[cell.world]
-    return Options(seed=seed, model_error=truth.sigma, error_of=truth.of, learning="on" if learning else "off")
+    return Options(seed=seed, model_error=truth.sigma, error_of=truth.of, learning=LEARNING[mode])
 
 
 def run_of(cell: Cell, mode: str) -> dict[str, Any]:
@@ -241,7 +257,7 @@ def run_of(cell: Cell, mode: str) -> dict[str, Any]:
     hosts = HostFactory(scenario.catalogue)
     ((_, scheduler),) = list(schedulers("flow", scenario, cell.seed, ENGINE, hosts))
     told = Told(scheduler, mode)
-    simulation = Simulation(scenario, told, options_of(cell, cell.seed, mode == "learning"), hosts=hosts)
+    simulation = Simulation(scenario, told, options_of(cell, cell.seed, mode), hosts=hosts)
     told.truth = TrueRunTimes(cell, scenario, simulation.world)
     began = time.process_time()
     run = simulation.run()
@@ -267,7 +283,7 @@ def best_greedy(world: str, load: float, machines: int, reported: tuple[int, ...
         cell = Cell(world, load, seed, machines)
         scenario = scenario_of(cell)
         for rule in RULES:
-            for run in simulate_variants(scenario, rule, options=options_of(cell, seed, learning=True)):
+            for run in simulate_variants(scenario, rule, options=options_of(cell, seed, "learning")):
                 summaries[f"{rule}|{run.variant}"].append(run.summary())
     rule, variant = best_variant(summaries, Objective.COMPLETION).split("|")
     return rule, variant
@@ -278,7 +294,7 @@ def row_of(asked: tuple[Cell, tuple[int, ...], tuple[str, ...]]) -> dict[str, An
     cell, reported, modes = asked
     rule, variant = best_greedy(cell.world, cell.load, cell.machines, reported)
     (greedy,) = simulate_variants(
-        scenario_of(cell), rule, options=options_of(cell, cell.seed, learning=True), variants={variant}
+        scenario_of(cell), rule, options=options_of(cell, cell.seed, "learning"), variants={variant}
     )
     found = {mode: run_of(cell, mode) for mode in modes}
     return {**cell._asdict(), "greedy": {"rule": rule, "variant": variant, **figures(greedy)}, **found}
@@ -317,6 +333,22 @@ def closed(rows: Sequence[Mapping[str, Any]]) -> tuple[float, int] | None:
     return (math.fsum(g for g, _ in gains) / math.fsum(o for _, o in gains), len(gains)) if gains else None
 
 
+def merged(parts: Sequence[Path]) -> list[dict[str, Any]]:
+    """The rows of several runs, by seed, each cell once.
+
+    Raises ``ValueError`` where two have the same cell.
+    """
+    found: dict[Cell, dict[str, Any]] = {}
+    for part in parts:
+        for line in part.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            cell = Cell(row["world"], row["load"], row["seed"], row["machines"])
+            if cell in found:
+                raise ValueError(f"{part}: {cell} is there twice")
+            found[cell] = row
+    return [found[cell] for cell in sorted(found, key=lambda cell: cell.seed)]
+
+
 def closed_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """The same for a table."""
     found = closed(rows)
@@ -344,6 +376,12 @@ def rows_of(
 @click.option("--first-seed", default=0, show_default=True)
 @click.option("--processes", type=int, help="At once; default: one per core.")
 @click.option("--rows", type=click.Path(path_type=Path, dir_okay=False), help="Write rows here as they come.")
+@click.option(
+    "--merge",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Run nothing: the table of these files of --rows.",
+)
 @click.option("--keep/--no-keep", default=True, help="Keep the result under benchmarks/results.")
 def main(
     worlds: str,
@@ -353,6 +391,7 @@ def main(
     first_seed: int,
     processes: int | None,
     rows: Path | None,
+    merge: tuple[Path, ...],
     keep: bool,
 ) -> None:
     """Run the worlds and print their table."""
@@ -366,8 +405,8 @@ def main(
         for name in worlds.split(",")
         for load in loads.split(",")
     ]
-    found = []
-    for row in rows_of(cells, reported, MODES, processes):
+    found = merged(merge)
+    for row in () if merge else rows_of(cells, reported, MODES, processes):
         found.append(row)
         if rows is not None:
             with rows.open("a", encoding="utf-8") as file:

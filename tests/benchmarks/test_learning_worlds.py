@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from benchmarks.learning import (
     Cell,
     closed,
     main,
+    merged,
     row_of,
     run_of,
     scenario_of,
@@ -50,6 +53,22 @@ def test_where_the_truth_is_told_nothing_is_left_to_learn() -> None:
     """With right forecasts an oracle knows what the models say, so that only roundings of progress differ."""
     found = ratios("exact", "oracle")
     assert sum(found) / len(found) == pytest.approx(0.0, abs=0.02)
+
+
+@pytest.mark.parametrize("world", ["kind-0.8", "type-0.4"])
+def test_an_oracle_knows_factors_of_classes_before_they_run(world: str) -> None:
+    found = ratios(world, "oracle")
+    assert sum(found) / len(found) > 0.02
+
+
+def test_parts_are_merged_by_seed_and_no_cell_counts_twice(tmp_path: Path) -> None:
+    cells = [Cell("exact", load, seed, 12) for seed in (3, 1) for load in LOADS]
+    parts = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    for part, half in zip(parts, (cells[:2], cells[2:]), strict=True):
+        part.write_text("".join(json.dumps(cell._asdict()) + "\n" for cell in half))
+    assert [Cell(**row) for row in merged(parts)] == [*cells[2:], *cells[:2]]
+    with pytest.raises(ValueError, match="twice"):
+        merged((parts[0], parts[0]))
 
 
 def test_jobs_are_copies_of_kinds_and_seeds_draw_others() -> None:

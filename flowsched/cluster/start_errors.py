@@ -6,7 +6,8 @@ forecast in f seconds and came after a seconds, ``ln((a + 1) / (f + 1))``, in cl
 to the 90 % quantile of these errors holds four of five starts, whatever their distribution, while that stays what it is
 (conformal prediction: V. Vovk, A. Gammerman, G. Shafer, "Algorithmic Learning in a Random World", 2005, chapter 2; with
 quantiles of held-out errors: J. Lei and others, "Distribution-Free Predictive Inference for Regression", JASA 113, 2018,
-section 2.2). Old errors fade, so that it may change.
+section 2.2). Old errors fade, so that it may change. The expected moment is the plan, corrected by the median of errors:
+where many tasks wait, those that come later start first, and most plans are too early.
 
 The longest waits are the last to be known. So a forecast whose task still waits counts too, as an error that is known to be
 larger than what has passed so far: quantiles are of the product-limit estimate (E. L. Kaplan, P. Meier, "Nonparametric
@@ -30,7 +31,7 @@ _FLOOR_S = 1.0
 """Added to both sides of a quotient: an error of a second is none."""
 FARTHEST = 80
 """Errors count in classes from minus this to this."""
-_MOST = 4096
+MOST_ERRORS = 4096
 """Once so many errors are counted, each class counts half."""
 SHARE = 0.8
 """Of starts and ends that an interval is to hold."""
@@ -41,6 +42,8 @@ it does not report."""
 
 ErrorClasses = tuple[tuple[int, int], ...]
 """Classes of errors, ascending, with how many there are of each."""
+Factors = tuple[float, float, float]
+"""How many times its forecast something takes: a tenth, half and nine tenths of the times at most."""
 
 
 class Interval(NamedTuple):
@@ -49,7 +52,7 @@ class Interval(NamedTuple):
     earliest_s: float
     """Before it lies a tenth."""
     expected_s: float
-    """As it was planned, if that is in between."""
+    """The plan times the median of errors, before which lies half; as it was planned until an error is known."""
     latest_s: float
     """After it lies a tenth."""
 
@@ -88,12 +91,12 @@ class StartErrors:
         return _interval(planned_s, now_s, self._of_ends)
 
     @cached_property
-    def _of_starts(self) -> tuple[float, float]:
-        """How many times its forecast a start takes, at least and at most; asked for by every task that waits."""
+    def _of_starts(self) -> Factors:
+        """How many times its forecast a start takes; asked for by every task that waits."""
         return _factors(self.starts, self.open_starts, _USUAL_STARTS)
 
     @cached_property
-    def _of_ends(self) -> tuple[float, float]:
+    def _of_ends(self) -> Factors:
         """The same of an end."""
         return _factors(self.ends, self.open_ends, _USUAL_ENDS)
 
@@ -124,21 +127,21 @@ def _sum(errors: Iterable[tuple[int, int]]) -> ErrorClasses:
 
 
 def _faded(errors: ErrorClasses) -> ErrorClasses:
-    while sum(count for _, count in errors) > _MOST:
+    while sum(count for _, count in errors) > MOST_ERRORS:
         errors = tuple((at, count // 2) for at, count in errors if count > 1)
     return errors
 
 
-def _factors(errors: ErrorClasses, still_open: ErrorClasses, usual: tuple[int, ...]) -> tuple[float, float]:
+def _factors(errors: ErrorClasses, still_open: ErrorClasses, usual: tuple[int, ...]) -> Factors:
     seen, beyond = _sum((*errors, *((at, 1) for at in usual))), dict(still_open)
     tail = (1.0 - SHARE) / 2.0
-    return math.exp(_quantile(tail, seen, beyond)), math.exp(_quantile(1.0 - tail, seen, beyond))
+    least, middle, most = (math.exp(_quantile(share, seen, beyond)) for share in (tail, 0.5, 1.0 - tail))
+    return least, middle if errors else 1.0, most
 
 
-def _interval(planned_s: float, now_s: float, factors: tuple[float, float]) -> Interval:
+def _interval(planned_s: float, now_s: float, factors: Factors) -> Interval:
     known = max(0.0, planned_s - now_s) + _FLOOR_S
-    earliest_s, latest_s = (round(now_s + max(0.0, known * factor - _FLOOR_S), 6) for factor in factors)
-    return Interval(earliest_s, min(latest_s, max(earliest_s, planned_s)), latest_s)
+    return Interval(*(round(now_s + max(0.0, known * factor - _FLOOR_S), 6) for factor in factors))
 
 
 def _quantile(share: float, errors: ErrorClasses, still_open: Mapping[int, int]) -> float:

@@ -73,6 +73,16 @@ def test_an_interval_lies_ahead_and_has_its_forecast_inside(
     assert all(math.isfinite(moment) for moment in found)
 
 
+@given(st.floats(0.2, 4.0), st.floats(20.0, 2000.0))
+def test_what_is_expected_follows_the_median_of_errors(longer: float, ahead_s: float) -> None:
+    forecast_s = np.linspace(20.0, 200.0, 500)
+    errors = errors_of(forecast_s, forecast_s * longer)
+
+    assert NO_START_ERRORS.start(ahead_s, 0.0).expected_s == pytest.approx(ahead_s, abs=1e-6)
+    # A class is a tenth wide, and a second is no error.
+    assert errors.start(ahead_s, 0.0).expected_s == pytest.approx(ahead_s * longer, rel=0.16)
+
+
 def test_the_order_of_what_is_seen_decides_nothing_until_it_fades() -> None:
     one, other = (error_classes(np.array([f]), np.array([a]), ONCE) for f, a in ((10.0, 20.0), (30.0, 10.0)))
 

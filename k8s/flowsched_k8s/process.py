@@ -223,6 +223,7 @@ class Process:
                 self.connection,
                 self.writer,
                 self.state.learner,
+                self.state.starts,
                 lease.resource_namespace,
                 f"{lease.resource_name}-{names.LEARNT}",
                 lambda: self.leading,

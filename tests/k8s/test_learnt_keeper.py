@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from test_learner import ended, learner_of, scheduler
 
+from flowsched.cluster.start_errors import NO_START_ERRORS, error_classes
 from flowsched_k8s import names
 from flowsched_k8s.api.client import ApiError, UnreachableError
 from flowsched_k8s.api.writer import Result, WriteOutcome
@@ -60,10 +62,18 @@ class Kept:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.now = BEGAN_S
-        self.learner = learner_of(scheduler())
+        running = scheduler()
+        self.learner, self.starts = learner_of(running), running.state.starts
         api = cast(Any, store)
         self.keeper = LearntKeeper(
-            api, api, self.learner, "home", f"{names.COMPONENT}-{names.LEARNT}", lambda: True, lambda: self.now
+            api,
+            api,
+            self.learner,
+            self.starts,
+            "home",
+            f"{names.COMPONENT}-{names.LEARNT}",
+            lambda: True,
+            lambda: self.now,
         )
         self.writes_s: list[float] = []
         self._ends = 0
@@ -94,6 +104,11 @@ class Kept:
         with pytest.raises(asyncio.CancelledError):
             await self.keeper.run()
         self.writes_s += [self.now] * (len(self.store.writes) - before)
+
+    def err(self, forecast_s: float, actual_s: float) -> None:
+        """A forecast of a start and one of an end are known to have been off."""
+        found = error_classes(np.array([forecast_s]), np.array([actual_s]), np.ones(1))
+        self.starts.resume(self.starts.known_errors.with_starts(found).with_ends(found))
 
     @property
     def saved_runs(self) -> int:
@@ -133,6 +148,24 @@ def test_the_next_leader_knows_it() -> None:
     assert after.learner.learnt.classes
     after.go_on(3 * int(SAVE_EVERY_S))
     assert kept.store.writes == ["POST"], "nothing has changed"
+
+
+def test_the_next_leader_knows_how_far_forecasts_were_off() -> None:
+    kept = begun()
+    for _ in range(20):
+        kept.err(10.0, 30.0)
+    kept.go_on(1)
+    after = begun(kept.store)
+    assert after.starts.known_errors == kept.starts.known_errors != NO_START_ERRORS
+    assert after.starts.errors(after.now).end(100.0, 0.0).latest_s > NO_START_ERRORS.end(100.0, 0.0).latest_s
+    after.go_on(3 * int(SAVE_EVERY_S))
+    assert kept.store.writes == ["POST"], "nothing has changed"
+    after.err(10.0, 30.0)
+    after.go_on(2 * int(SAVE_EVERY_S), ends=0)
+    assert kept.store.writes == ["POST", "PATCH"]
+    kept.store.held = None
+    after.go_on(2 * int(SAVE_EVERY_S) + 2)
+    assert after.starts.known_errors == NO_START_ERRORS, "deleting it is forgetting"
 
 
 def test_deleting_it_is_forgetting() -> None:

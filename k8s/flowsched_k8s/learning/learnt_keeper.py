@@ -1,4 +1,4 @@
-"""Keeps what was learnt in a ConfigMap beside the lease, so that the next leader knows it."""
+"""Keeps what was learnt of run times, and of errors of forecasts, in a ConfigMap beside the lease for the next leader."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass, field
 
+from flowsched.cluster.start_errors import NO_START_ERRORS, StartErrors
 from flowsched_k8s.api.client import ApiError, Connection, UnreachableError, path_of
 from flowsched_k8s.api.writer import CORE, WriteOutcome, Writer
 from flowsched_k8s.learning.learner import Learner
 from flowsched_k8s.learning.saved_runs import Saved, dump_saved, read_saved
 from flowsched_k8s.objects import ConfigMap
+from flowsched_k8s.rounds.start_forecasts import StartForecasts
 
 LOG = logging.getLogger(__name__)
 
@@ -31,6 +33,7 @@ class LearntKeeper:
     connection: Connection
     writer: Writer
     learner: Learner
+    starts: StartForecasts
     namespace: str
     name: str
     leading: Callable[[], bool]
@@ -43,6 +46,7 @@ class LearntKeeper:
     _uid: str = ""
     """Of the ConfigMap; empty while there is none."""
     _saved_version: int = 0
+    _saved_errors: StartErrors = NO_START_ERRORS
     _next_s: float = -math.inf
     _read_s: float = -math.inf
     _said: str = ""
@@ -79,18 +83,19 @@ class LearntKeeper:
 
     async def look(self, now: float) -> None:
         """Write what is new since the last time; where nothing is, look whether it is to be forgotten."""
-        if self.learner.version == self._saved_version:
+        version, errors = self.learner.version, self.starts.known_errors
+        if (version, errors) == (self._saved_version, self._saved_errors):
             if self._uid:
                 self._next_s = now + SAVE_EVERY_S
                 await self._look_for_another(now)
             return
         self._next_s = now + SAVE_EVERY_S
-        version, data = self.learner.version, dump_saved(self.learner.saved())
+        data = dump_saved(self.learner.saved()._replace(errors=errors))
         result = await self.writer.save(self.namespace, self.name, data, self._uid)
         self.saves[result.outcome] += 1
         match result.outcome:
             case WriteOutcome.DONE | WriteOutcome.DRY:
-                self._saved_version, self._said = version, ""
+                self._saved_version, self._saved_errors, self._said = version, errors, ""
                 if not self._uid and result.outcome is WriteOutcome.DONE:
                     await self._learn_uid()
             case WriteOutcome.GONE | WriteOutcome.CONFLICT if self._uid:
@@ -112,6 +117,7 @@ class LearntKeeper:
             LOG.info("what was learnt is forgotten: configmap %s/%s was deleted", self.namespace, self.name)
             self._uid = ""
             self.learner.forget(now)
+            self.starts.resume(NO_START_ERRORS)
         elif found.metadata.uid != self._uid:
             self._load(found)
 
@@ -124,7 +130,8 @@ class LearntKeeper:
         if not saved.until_s:
             saved = saved._replace(until_s=now)
         self._uid = "" if found is None else found.metadata.uid
-        self._saved_version = self.learner.version
+        self._saved_version, self._saved_errors = self.learner.version, saved.errors
+        self.starts.resume(saved.errors)
         self.learner.lead(saved, now)
         LOG.info("learnt run times", extra={"rows": len(saved.rows)})
 

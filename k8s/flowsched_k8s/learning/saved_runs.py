@@ -1,4 +1,6 @@
-"""What was learnt, as it stands in the ConfigMap: a line for each class and machine type, of some 100 bytes."""
+"""What was learnt, as it stands in the ConfigMap: a line for each class and machine type, of some 100 bytes, and how far
+forecasts of starts and ends were off, in two lines.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,17 @@ from typing import NamedTuple
 import msgspec
 
 from flowsched.cluster.class_runs import ClassRuns
+from flowsched.cluster.start_errors import (
+    FARTHEST,
+    MOST_ERRORS,
+    NO_START_ERRORS,
+    ErrorClasses,
+    StartErrors,
+    read_error_classes,
+)
 
 KEY, VERSION_KEY, UNTIL_KEY, RECENT_KEY = "classes", "version", "until", "recent"
+STARTS_KEY, ENDS_KEY = "start-errors", "end-errors"
 VERSION = "1"
 MOST_BYTES = 900_000
 """Of the lines: an object of the API may hold 1 MiB in all."""
@@ -35,6 +46,8 @@ class Saved(NamedTuple):
     """The last end that was learnt from, in seconds since 1970."""
     recent: frozenset[str] = frozenset()
     """Short digests of the uids of pods that ended shortly before: their ends are told in no order."""
+    errors: StartErrors = NO_START_ERRORS
+    """Of forecasts whose starts and ends are known."""
 
 
 _Row = tuple[str, str, int, float, float, float, int]
@@ -58,6 +71,8 @@ def dump_saved(saved: Saved) -> dict[str, str]:
         UNTIL_KEY: repr(round(saved.until_s, 3)),
         RECENT_KEY: " ".join(sorted(saved.recent)),
         KEY: "\n".join(sorted(lines)),
+        STARTS_KEY: _dump_errors(saved.errors.starts),
+        ENDS_KEY: _dump_errors(saved.errors.ends),
     }
 
 
@@ -79,8 +94,28 @@ def read_saved(data: Mapping[str, str]) -> tuple[Saved, str]:
         until_s = math.nan
     if not 0.0 <= until_s < math.inf:
         return Saved(), f"'{UNTIL_KEY}' is not a time"
-    saved = Saved(tuple(rows.values()), until_s, frozenset(data.get(RECENT_KEY, "").split()))
+    starts, ends = (_read_errors(data.get(key, "")) for key in (STARTS_KEY, ENDS_KEY))
+    bad += (starts is None) + (ends is None)
+    errors = StartErrors(starts or (), ends or ())
+    saved = Saved(tuple(rows.values()), until_s, frozenset(data.get(RECENT_KEY, "").split()), errors)
     return saved, f"{bad} of its lines cannot be read" if bad else ""
+
+
+def _dump_errors(errors: ErrorClasses) -> str:
+    return " ".join(f"{at}:{count}" for at, count in errors)
+
+
+def _read_errors(text: str) -> ErrorClasses | None:
+    found: dict[int, int] = {}
+    for word in text.split():
+        at, _, count = word.partition(":")
+        try:
+            found[int(at)] = int(count)
+        except ValueError:
+            return None
+    if not all(abs(at) <= FARTHEST and 0 < count <= MOST_ERRORS for at, count in found.items()):
+        return None
+    return read_error_classes(found)
 
 
 def _read_row(line: str) -> SavedRuns | None:

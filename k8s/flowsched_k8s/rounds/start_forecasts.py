@@ -96,6 +96,10 @@ class StartForecasts:
             self._errors = self._samples.ended(uid, now, self._errors)
         self.waits_no_longer(uid)
 
+    def resume(self, errors: StartErrors) -> None:
+        """Go on from errors that an earlier leader saw, or from none."""
+        self._errors = errors
+
     def tidy(self) -> None:
         """Let go of pods whose end was never told, as where another one of the same name was seen next."""
         self._samples.forget_others(self._cache.pods)
@@ -111,6 +115,11 @@ class StartForecasts:
         self._expected = None
 
     # What is asked
+
+    @property
+    def known_errors(self) -> StartErrors:
+        """How far forecasts were off whose starts and ends are known."""
+        return self._errors
 
     def errors(self, now: float) -> StartErrors:
         """How far forecasts were off, with those whose pods still wait or run."""

@@ -6,6 +6,7 @@ Decoded by msgspec straight from the bytes of a list or a watch; what is not nam
 
 from __future__ import annotations
 
+from sys import intern
 from typing import Any, Generic, TypeVar, dataclass_transform
 
 import msgspec
@@ -482,7 +483,7 @@ class FinishedPod(ApiObject):
         meta = self.metadata
         return FinishedPod(
             metadata=Meta(
-                name=meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
+                name=meta.name, namespace=intern(meta.namespace), uid=meta.uid, resource_version=meta.resource_version
             )
         )
 

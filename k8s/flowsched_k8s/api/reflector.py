@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import StrEnum
+from sys import intern
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -345,7 +346,7 @@ class Reflector(Generic[Obj]):
         async for page in self._pages(self._decoded_page):
             batch: list[Happening[Obj]] = []
             for obj in page.items or ():
-                name = (obj.metadata.namespace, obj.metadata.name)
+                name = (intern(obj.metadata.namespace), obj.metadata.name)
                 listed.add(name)
                 known = self.cache.get(name)
                 if known is not None:
@@ -457,7 +458,7 @@ class Reflector(Generic[Obj]):
         if obj is None:
             self._forget(event.object, batch)
             return
-        name = (obj.metadata.namespace, obj.metadata.name)
+        name = (intern(obj.metadata.namespace), obj.metadata.name)
         if not obj.metadata.name:
             raise MalformedError(200, f"{event.type} of an object without a name")
         if event.type == "DELETED":

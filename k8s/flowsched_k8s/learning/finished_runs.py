@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from sys import intern
 from typing import NamedTuple
 
 from flowsched_k8s.learning.pod_classes import run_class_of
@@ -74,8 +75,9 @@ def finished_run(pod: FinishedPod, catalogue: Catalogue) -> FinishedRun | LeftOu
     intent, notes = read_intent(created, catalogue), pod.metadata.annotations or {}
     threads = small_number(notes.get(THREADS, ""), max(1, -(-needs.get("cpu", 0) // _MILLI)))
     cores = core_set(notes.get(CORES, ""))
-    place = pod.spec.node_name, intent.profile, intent.scale, intent.run_s, threads, cores
-    return FinishedRun(pod.metadata.uid, run_class, *place, run_s, ended_s)
+    # Tens of thousands of runs may be kept, of few classes and nodes.
+    place = intern(pod.spec.node_name), intent.profile, intent.scale, intent.run_s, threads, cores
+    return FinishedRun(pod.metadata.uid, intern(run_class), *place, run_s, ended_s)
 
 
 def _is_disrupted(pod: FinishedPod, ended_s: float) -> bool:

@@ -28,6 +28,7 @@ from flowsched_k8s.cache import seconds
 from flowsched_k8s.changes import Seen
 from flowsched_k8s.configuration.configuration import Configuration, Features
 from flowsched_k8s.instructions import Bind, Evict, Instruction
+from flowsched_k8s.learning.saved_runs import Saved
 from flowsched_k8s.rounds.planning import make_engine, plan_round
 from flowsched_k8s.state import SchedulerState
 from flowsched_models.profiles import load_catalogue
@@ -105,10 +106,12 @@ def measure(shape: str, replicas: int, nodes: int, repeats: int) -> dict[str, An
     return {"shape": shape, "replicas": replicas, "nodes": nodes} | {s: median(t) for s, t in seconds_of.items()}
 
 
-def one_round(shape: str, replicas: int, nodes: int) -> dict[str, float]:
+def one_round(shape: str, replicas: int, nodes: int, configuration: Configuration | None = None) -> dict[str, float]:
     """CPU seconds of the stages of one round that places all replicas."""
-    state = SchedulerState(Configuration(), load_catalogue())
+    state = SchedulerState(configuration or Configuration(), load_catalogue())
     now_s = seconds(CREATED) + 1.0
+    if state.learner is not None:
+        state.learner.lead(Saved(until_s=now_s), now_s)
     things: list[Any] = [_node(i) for i in range(nodes)]
     things += [_replica(i, SHAPES[shape]) for i in range(replicas)]
     state.observe([Seen(thing) for thing in things], now_s)

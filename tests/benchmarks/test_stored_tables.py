@@ -16,6 +16,8 @@ OF_ROWS = (
     "declared_run_times",
     "inspector_page",
     "kept_state",
+    "learning_cpu",
+    "played_learning",
     "pod_start_forecasts",
     "records",
     "solvers",

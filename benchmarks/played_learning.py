@@ -1,0 +1,216 @@
+"""Pods of a dozen owners through the scheduler's state machine, without a control plane: what learning tells of their ends.
+
+The pods of `k8s_learning`, with and without declared run times, on nodes that run and end them at once. Nothing takes time
+but the pods, so the machine that plays them changes no result. Pods without declared run times are asked for as there.
+
+    python -m benchmarks.played_learning
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from statistics import fmean, median
+from typing import Any
+
+import click
+import msgspec
+
+from benchmarks.k8s_learning import Answer, Seen, TruePod, drawn_pods, judged, pod_body
+from benchmarks.k8s_throughput import node_named
+from benchmarks.machine import describe_machine, measured_on
+from flowsched.solvers import make_solver
+from flowsched_k8s import changes as watched
+from flowsched_k8s import names
+from flowsched_k8s.configuration.configuration import Configuration
+from flowsched_k8s.learning.learner import LEARNT
+from flowsched_k8s.learning.saved_runs import Saved
+from flowsched_k8s.objects import FinishedPod, Node, Pod
+from flowsched_k8s.rounds.planning import make_engine, plan_round
+from flowsched_k8s.state import SchedulerState
+from flowsched_models.profiles import load_catalogue
+from flowsched_models.text_table import text_table
+
+RESULTS = Path(__file__).parent / "results"
+LOADS = (0.7, 0.9, 1.1)
+OWNERS, FIRST_WAVE, NODES, CORES, MEDIAN_RUN_S = 12, 5, 20, 8, 18.0
+START_S = 1_767_225_600.0
+STEP_S = 0.5
+"""Time passes in steps of this."""
+ASK_EVERY_S = 3.0
+HEADS = {
+    "load": "load",
+    "answers": "answers",
+    "time_left_s": "left s",
+    "error_of_run": "error of run",
+    "error_of_end": "of end",
+    "late_s": "late s",
+    "starts_held": "starts held",
+    "ends_held": "ends held",
+    "pods_error_of_end": "of end, by pod",
+    "pods_starts_held": "starts held",
+    "pods_ends_held": "ends held",
+}
+
+
+class Playing:
+    """Pods on their way through a state machine that leads, with `learning` as it is told."""
+
+    def __init__(self, learning: str, pods: Sequence[TruePod], nodes: int, declared: bool) -> None:
+        """The nodes are there. ``declared``: pods say how long their owner's pods run."""
+        self._state = SchedulerState(Configuration.model_validate({"learning": learning}), load_catalogue(), Random(0))
+        solver = make_solver("ortools")
+        self._solver, self._engine = solver, make_engine(self._state.configuration.engine, solver)
+        self._coming = list(reversed(pods))
+        self._pods = {pod.name: pod for pod in pods}
+        owners = {pod.owner for pod in pods}
+        run_s = {owner: median(pod.run_s for pod in pods if pod.owner == owner) for owner in owners if declared}
+        self._notes = {owner: {names.RUN_TIME: f"{seconds:.0f}s"} for owner, seconds in run_s.items()}
+        self.seen = Seen()
+        self._bodies: dict[str, dict[str, Any]] = {}
+        self._running: list[tuple[float, str, str]] = []
+        """When each of them ends, its name and node."""
+        self._state.observe([watched.Seen(_node(number)) for number in range(nodes)], START_S)
+        if self._state.learner is not None:
+            self._state.learner.lead(Saved(until_s=START_S), START_S)
+        self._state.activate()
+        self.rounds = 0
+        self.cpu_s = 0.0
+
+    def play(self) -> None:
+        """Until the last pod has ended."""
+        now = START_S
+        while self._coming or self._bodies:
+            now += STEP_S
+            changes, finished = self._due(now)
+            began = time.process_time()
+            self._state.observe(changes, now)
+            if self._state.learner is not None:
+                self._state.learner.finished(finished, now)
+                if now % 1.0 == 0.0 or not self._bodies:
+                    self._state.learner.learn(now)
+            bound = self._round(now)
+            self._state.observe(bound, now)
+            self.cpu_s += time.process_time() - began
+            if now % ASK_EVERY_S == 0.0:
+                self._ask(now)
+            for told in vars(self._state.tallies).values():
+                told.clear()
+
+    def _ask(self, now: float) -> None:
+        """When the pods that wait are going to start and to end."""
+        state = self._state
+        for uid, entry in state.cache.pods.items():
+            estimate, plan = state.starts.of(uid), state.plan.get(uid)
+            if entry.place:
+                continue
+            if estimate is None or estimate.end is None or plan is None or plan.start_s is None or plan.end_s is None:
+                self.seen.unanswered[uid] += 1
+                continue
+            self.seen.answers[uid].append(Answer(now, estimate.start, estimate.end, plan.end_s - plan.start_s))
+
+    @property
+    def learnt(self) -> int:
+        """How many completions taught something."""
+        learner = self._state.learner
+        return 0 if learner is None else learner.tallies.ends[LEARNT]
+
+    def _due(self, now: float) -> tuple[list[watched.Change], list[FinishedPod]]:
+        """What the two watches tell."""
+        changes: list[watched.Change] = []
+        finished = []
+        while self._coming and START_S + self._coming[-1].arrives_s <= now:
+            pod = self._coming.pop()
+            body = pod_body(pod)
+            meta = {"namespace": "default", "uid": pod.name, "creationTimestamp": _moment(now)}
+            body["metadata"] |= meta
+            body["metadata"]["annotations"] = self._notes.get(pod.owner, {})
+            self.seen.created_s[pod.name] = now
+            self._bodies[pod.name] = body
+            changes.append(watched.Seen(msgspec.convert({**body, "status": {"phase": "Pending"}}, Pod)))
+        while self._running and self._running[0][0] <= now:
+            at_s, name, node = heapq.heappop(self._running)
+            body = self._bodies.pop(name)
+            body["spec"]["nodeName"] = node
+            changes.append(watched.Gone(msgspec.convert({**body, "status": {"phase": "Running"}}, Pod)))
+            ended = {"startedAt": _moment(at_s - self._pods[name].run_s), "finishedAt": _moment(at_s)}
+            status = {"containerStatuses": [{"restartCount": 0, "state": {"terminated": ended}}]}
+            finished.append(msgspec.convert({**body, "status": status}, FinishedPod))
+            self.seen.ended_s[name] = now
+        return changes, finished
+
+    def _round(self, now: float) -> list[watched.Change]:
+        """A round, if one is due; what it binds runs at once."""
+        due = self._state.next_round_s(now)
+        given = self._state.begin_round(now, keep_record=False)[0] if due is not None and due <= now else None
+        if given is None:
+            return []
+        result = plan_round(given, self._solver, self._engine)
+        self._state.end_round(result, now)
+        self.rounds += 1
+        bound: list[watched.Change] = []
+        for chosen in result.chosen:
+            body = self._bodies[chosen.uid]
+            status = {"phase": "Running", "startTime": _moment(now)}
+            placed = {**body, "spec": {**body["spec"], "nodeName": chosen.node}, "status": status}
+            bound.append(watched.Seen(msgspec.convert(placed, Pod)))
+            self.seen.started_s[chosen.uid] = now
+            heapq.heappush(self._running, (now + self._pods[chosen.uid].run_s, chosen.uid, chosen.node))
+        return bound
+
+
+def measured(load: float, seeds: Sequence[int], pods: int) -> dict[str, Any]:
+    """One row: means over seeds of what the answers of each come to."""
+    found = []
+    for seed in seeds:
+        drawn = drawn_pods(seed, pods, OWNERS, FIRST_WAVE, NODES * CORES, MEDIAN_RUN_S, load)
+        playing = Playing("on", drawn, NODES, declared=False)
+        playing.play()
+        found.append(judged(drawn, playing.seen))
+    return {"load": load, **{key: fmean(row[key] for row in found) for key in HEADS if key != "load"}}
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """A line for each load."""
+    lines = [[*HEADS.values()]]
+    for row in rows:
+        cells = [f"{row['load']:g}", f"{row['answers']:,.0f}", f"{row['time_left_s']:.1f}"]
+        lines.append(cells + [f"{row[key]:.1f}" if key == "late_s" else f"{row[key]:.1%}" for key in [*HEADS][3:]])
+    return "\n".join(text_table(lines, left=()))
+
+
+@click.command()
+@click.option("--seeds", default="0-4", show_default=True, help="First and last seed of each load.")
+@click.option("--pods", default=1500, show_default=True, type=click.IntRange(OWNERS * FIRST_WAVE + 1))
+@click.option("--keep/--no-keep", default=True, help="Keep the result under benchmarks/results.")
+def main(seeds: str, pods: int, keep: bool) -> None:
+    """Measure and print a table."""
+    first, last = map(int, seeds.split("-"))
+    rows = [measured(load, range(first, last + 1), pods) for load in LOADS]
+    machine = describe_machine()
+    told = f"Means over seeds {first} to {last}, {pods} pods, {NODES} nodes of {CORES} cores"
+    text = f"{table(rows)}\n{told}. {measured_on(machine)}"
+    click.echo(text)
+    if keep:
+        result = {"seeds": [first, last], "pods": pods, "rows": rows, "machine": machine}
+        (RESULTS / "played_learning.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        (RESULTS / "played_learning.txt").write_text(text + "\n", encoding="utf-8")
+
+
+def _moment(at_s: float) -> str:
+    return datetime.fromtimestamp(int(at_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _node(number: int) -> Node:
+    body = node_named(f"node-{number:03d}", CORES)
+    body["metadata"] |= {"uid": body["metadata"]["name"], "creationTimestamp": _moment(START_S)}
+    return msgspec.convert({**body, "spec": {}}, Node)
+
+
+if __name__ == "__main__":
+    main()

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import re
 import signal
@@ -104,7 +105,7 @@ class Answer:
     """At the earliest, expected, at the latest."""
     end_s: tuple[float, float, float]
     run_s: float
-    """How long it was planned to run."""
+    """How long it was planned to run; not a number where the last round was about other pods."""
 
 
 @dataclass
@@ -239,14 +240,14 @@ async def keep_asking(leader: Leader, seen: Seen) -> None:
         runs = {one["task"]: one["end_s"] - one["start_s"] for one in state["plan"] if one["end_s"] is not None}
         for entry in state["waiting"] if state["active"] else ():
             name = entry["pod"].split("/")[1]
-            if "ends_in_s" not in entry or entry["uid"] not in runs:
+            if "ends_in_s" not in entry:
                 seen.unanswered[name] += 1
                 continue
             start, end = (
                 tuple(now + entry[key][word] for word in ("earliest", "expected", "latest"))
                 for key in ("starts_in_s", "ends_in_s")
             )
-            seen.answers[name].append(Answer(now, start, end, runs[entry["uid"]]))
+            seen.answers[name].append(Answer(now, start, end, runs.get(entry["uid"], math.nan)))
 
 
 async def run_pods(
@@ -364,7 +365,7 @@ def judged(pods: Sequence[TruePod], seen: Seen) -> dict[str, Any]:
         "no_answer": silent,
         "answers": len(told),
         "time_left_s": _median(left),
-        "error_of_run": _median(abs(run)),
+        "error_of_run": _median(abs(run[~np.isnan(run)])),
         "error_of_start_s": _median(abs(start)),
         "error_of_end_s": _median(abs(end)),
         "late_s": _median(end),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import math
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -109,10 +110,13 @@ class Playing:
             estimate, plan = state.starts.of(uid), state.plan.get(uid)
             if entry.place:
                 continue
-            if estimate is None or estimate.end is None or plan is None or plan.start_s is None or plan.end_s is None:
+            if estimate is None or estimate.end is None:
                 self.seen.unanswered[uid] += 1
                 continue
-            self.seen.answers[uid].append(Answer(now, estimate.start, estimate.end, plan.end_s - plan.start_s))
+            run_s = math.nan
+            if plan is not None and plan.start_s is not None and plan.end_s is not None:
+                run_s = plan.end_s - plan.start_s
+            self.seen.answers[uid].append(Answer(now, estimate.start, estimate.end, run_s))
 
     @property
     def learnt(self) -> int:

@@ -18,6 +18,7 @@ OF_ROWS = (
     "kept_state",
     "learning_cpu",
     "played_learning",
+    "played_learning",
     "pod_start_forecasts",
     "records",
     "solvers",

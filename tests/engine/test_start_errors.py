@@ -74,9 +74,10 @@ def test_an_interval_lies_ahead_and_has_its_forecast_inside(
 
 
 @given(st.floats(0.2, 4.0), st.floats(20.0, 2000.0))
-def test_what_is_expected_follows_the_median_of_errors(longer: float, ahead_s: float) -> None:
+def test_what_is_expected_follows_most_errors(longer: float, ahead_s: float) -> None:
     forecast_s = np.linspace(20.0, 200.0, 500)
-    errors = errors_of(forecast_s, forecast_s * longer)
+    some_wait_long = np.where(np.arange(500) % 3, 1.0, np.linspace(2.0, 30.0, 500))
+    errors = errors_of(forecast_s, forecast_s * longer * some_wait_long)
 
     assert NO_START_ERRORS.start(ahead_s, 0.0).expected_s == pytest.approx(ahead_s, abs=1e-6)
     # A class is a tenth wide, and a second is no error.

@@ -61,7 +61,7 @@ class Interval(NamedTuple):
     earliest_s: float
     """Before it lies a tenth."""
     expected_s: float
-    """The plan, corrected by the middle of errors; as it was planned until an error is known."""
+    """The plan, corrected by the middle of errors; as it was planned until an error is known, if that is in between."""
     latest_s: float
     """After it lies a tenth."""
 
@@ -146,8 +146,9 @@ def _factors(errors: ErrorClasses, still_open: ErrorClasses, usual: tuple[int, .
     found = _quantiles(_SHARES, seen, beyond)
     half = _STEPS // 2
     width, low = min((found[k + half] - found[k], k) for k in range(len(found) - half))
-    middle = found[low] + width / 2.0
-    return math.exp(found[_LEAST]), math.exp(middle) if errors else 1.0, math.exp(found[-1 - _LEAST])
+    least, most = found[_LEAST], found[-1 - _LEAST]
+    middle = min(most, max(least, found[low] + width / 2.0 if errors else 0.0))
+    return math.exp(least), math.exp(middle), math.exp(most)
 
 
 def _interval(planned_s: float, now_s: float, factors: Factors) -> Interval:
@@ -165,7 +166,8 @@ def _quantiles(shares: Iterable[float], errors: ErrorClasses, still_open: Mappin
     beyond, at = 1.0, 0
     for at in sorted({*seen, *still_open}):
         gone = beyond * seen.get(at, 0) / at_risk
-        while left and 1.0 - beyond + gone >= left[-1]:
+        # Where none is known the sum stays, and may reach a share by rounding only.
+        while gone and left and 1.0 - beyond + gone >= left[-1]:
             found.append(_CLASS * (at + (left.pop() - 1.0 + beyond) / gone))
         beyond -= gone
         at_risk -= seen.get(at, 0) + still_open.get(at, 0)

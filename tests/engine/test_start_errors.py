@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builders import machines, snapshot, task
@@ -20,7 +20,7 @@ from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.events import RoundDecided, TaskBound, TaskFinished, TaskWithdrawn
 from flowsched.cluster.snapshot import PlannedStart
 from flowsched.cluster.snapshot_dump import dump_snapshot, read_plain_snapshot
-from flowsched.cluster.start_errors import NO_START_ERRORS, StartErrors, error_classes
+from flowsched.cluster.start_errors import NO_START_ERRORS, StartErrors, error_classes, read_error_classes
 from flowsched.cluster.start_samples import StartSamples
 from flowsched.support.arrays import FloatArray
 
@@ -82,6 +82,22 @@ def test_what_is_expected_follows_most_errors(longer: float, ahead_s: float) -> 
     assert NO_START_ERRORS.start(ahead_s, 0.0).expected_s == pytest.approx(ahead_s, abs=1e-6)
     # A class is a tenth wide, and a second is no error.
     assert errors.start(ahead_s, 0.0).expected_s == pytest.approx(ahead_s * longer, rel=0.16)
+
+
+COUNTS = st.dictionaries(st.integers(-80, 80), st.integers(1, 40), max_size=12)
+
+
+@given(COUNTS, COUNTS, st.floats(0.0, 1e4))
+@settings(max_examples=300)
+@example({0: 10}, {4: 1}, 10.0)
+def test_whatever_is_known_and_open_moments_are_in_order(
+    known: dict[int, int], still_open: dict[int, int], ahead_s: float
+) -> None:
+    errors = NO_START_ERRORS.with_ends(read_error_classes(known)).with_open((), read_error_classes(still_open))
+
+    found = errors.end(ahead_s, 0.0)
+
+    assert 0.0 <= found.earliest_s <= found.expected_s <= found.latest_s < math.inf
 
 
 def test_the_order_of_what_is_seen_decides_nothing_until_it_fades() -> None:

@@ -360,6 +360,9 @@ INNER = 0.1, 0.9
 """Quantiles between which four of five runs end."""
 LATE = 0.9
 """The quantile of its run time at which a task is taken to be gone where its end makes room beside a latency service."""
+GUARDED_ERROR = 0.5
+"""Before completions tell how far run times are off, services are guarded as if it were this, which counts as four of them:
+what profiles state says nothing of another input."""
 
 
 class Overrun(NamedTuple):
@@ -469,7 +472,11 @@ class Snapshot(ShortRepr):
         learnt = self.learnt_run_times.of(task.run_class)
         if learnt is not None:
             return learnt.spread
-        return 0.0 if self.run_time_errors is None else self.run_time_errors.spread(self.catalogue.jobs[task.profile].error)
+        return (
+            0.0
+            if self.run_time_errors is None
+            else self.run_time_errors.spread(self.catalogue.jobs[task.profile].error)
+        )
 
     def length(self, task: Task, done: float, machine_type: str | None = None, factor: float | None = None) -> float:
         """How many times its forecast a task is estimated to run in all, that has done so much of it and has not ended, and
@@ -494,7 +501,8 @@ class Snapshot(ShortRepr):
             return learnt.late_length(done * factor, LATE) / factor
         if self.run_time_errors is None:
             return 1.0
-        return self.run_time_errors.late_length(done, self.catalogue.jobs[task.profile].error, LATE)
+        error = max(GUARDED_ERROR, self.catalogue.jobs[task.profile].error)
+        return self.run_time_errors.late_length(done, error, LATE)
 
     def past_forecast(self, running: Running, machine_type: str) -> Overrun | None:
         """How far a running task is past what is forecast of it on machines of a type, and how far it goes; None before."""

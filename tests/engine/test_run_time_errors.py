@@ -252,3 +252,20 @@ def test_neighbours_are_no_part_of_what_is_learnt() -> None:
     (entry,) = state.snapshot(end_s).learnt_run_times.classes
     assert entry.runs == 2 and entry.log_sum == pytest.approx(0.0, abs=1e-5)
     assert end_s > 1.05 * forecasts.residents_alone_s(0)[0]
+
+
+@given(st.floats(0.0, 3.0), st.integers(0, 400))
+def test_before_completions_tell_services_are_guarded_against_late_ends(done: float, ends: int) -> None:
+    """What runs counts for longer than what is estimated of it, by less with each completion that was as forecast."""
+    sure = task(profile=replace(SCALING, error=0.0))
+
+    def late(ends: int) -> float:
+        known = snapshot([sure], run_time_errors=RunTimeErrors(ends))
+        return known.late_length(sure, done, SMALL.name, 1.0)
+
+    assert (
+        late(ends)
+        >= max(snapshot([sure], run_time_errors=RunTimeErrors(ends)).length(sure, done), late(ends + 1)) - 1e-9
+    )
+    if done <= 0.5:
+        assert late(0) > 1.5 and late(10_000) < 1.05

@@ -8,9 +8,10 @@ to the 90 % quantile of these errors holds four of five starts, whatever their d
 quantiles of held-out errors: J. Lei and others, "Distribution-Free Predictive Inference for Regression", JASA 113, 2018,
 section 2.2). Old errors fade, so that it may change.
 
-The expected moment is the plan, corrected by the middle of the shortest interval that holds half of the errors. No other
+The expected start is the plan, corrected by the middle of the shortest interval that holds half of the errors. No other
 one has a smaller median error (P. J. Rousseeuw, "Least Median of Squares Regression", JASA 79, 1984, section 1). Where many
-tasks wait, those that come later start first, and most plans are too early; where few wait, most are right.
+tasks wait, those that come later start first, and most plans are too early; where few wait, most are right. From its
+expected start a task is expected to run for as long as is planned: corrected by their own errors, ends were told less well.
 
 The longest waits are the last to be known. So a forecast whose task still waits counts too, as an error that is known to be
 larger than what has passed so far: quantiles are of the product-limit estimate (E. L. Kaplan, P. Meier, "Nonparametric
@@ -61,7 +62,7 @@ class Interval(NamedTuple):
     earliest_s: float
     """Before it lies a tenth."""
     expected_s: float
-    """The plan, corrected by the middle of errors; as it was planned until an error is known, if that is in between."""
+    """The plan, corrected by the middle of errors of starts; as it was planned until one is known, if that is in between."""
     latest_s: float
     """After it lies a tenth."""
 
@@ -95,9 +96,11 @@ class StartErrors:
         """When a task starts that is planned for a moment, both of one clock."""
         return _interval(planned_s, now_s, self._of_starts)
 
-    def end(self, planned_s: float, now_s: float) -> Interval:
-        """When a task ends that is planned to end at a moment."""
-        return _interval(planned_s, now_s, self._of_ends)
+    def end(self, planned_s: float, start_s: float, now_s: float) -> Interval:
+        """When a task ends that is planned to start at a moment and to end at another: it runs for as long as is planned."""
+        moved_s = self.start(start_s, now_s).expected_s - start_s
+        found = _interval(planned_s, now_s, self._of_ends)
+        return found._replace(expected_s=min(found.latest_s, max(found.earliest_s, planned_s + moved_s)))
 
     @cached_property
     def _of_starts(self) -> Factors:

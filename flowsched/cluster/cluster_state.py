@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from flowsched.cluster.events import (
     Event,
@@ -19,19 +19,16 @@ from flowsched.cluster.events import (
     TaskWithdrawn,
 )
 from flowsched.cluster.learnt_run_times import NOTHING_LEARNT, LearntRunTimes
+from flowsched.cluster.occupied_machines import OccupiedMachine, OccupiedMachines
 from flowsched.cluster.pending_tasks import PendingTable
 from flowsched.cluster.resource import amount_text, covers, missing, without
 from flowsched.cluster.run_time_errors import RunTimeErrors
-from flowsched.cluster.running_tasks import RunningTable
 from flowsched.cluster.snapshot import (
-    MILLI,
     MOST_KEPT,
-    Machine,
     PlannedStart,
     RelationCount,
     Reservation,
     Running,
-    Service,
     Snapshot,
     StartDelay,
     Task,
@@ -41,40 +38,15 @@ from flowsched.cluster.snapshot_checks import forbid_contradictions
 from flowsched.cluster.start_errors import StartErrors
 from flowsched.cluster.start_samples import StartSamples
 from flowsched.gpu.demand import LearntDemand
-from flowsched.gpu.devices import DevicesNow, suits, taken, use_of
+from flowsched.gpu.devices import suits, taken
 from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.estimated_executions import EstimatedExecutions
-from flowsched_models.gpu_profile import NO_GPUS
-from flowsched_models.runtime import HostFactory, ServiceLoad
-
-
-def service_load(service: Service) -> ServiceLoad:
-    """A service as the run-time model sees it."""
-    return ServiceLoad(
-        service.profile,
-        service.cores,
-        service.threads,
-        service.width_milli / MILLI,
-        service.qps,
-        service.client,
-    )
-
-
-@dataclass
-class _Node:
-    machine: Machine
-    services: tuple[Service, ...]
-    running: dict[str, Running]
+from flowsched_models.runtime import HostFactory
 
 
 class ClusterState:
-    """Machines, services, running and pending tasks. Every change is one event; a snapshot is an immutable view.
-
-    The progress of a task is not measured: it is estimated from its start and the models, and a start or an end on a
-    machine changes the estimates of all tasks there.
-    """
+    """Machines, services, running and pending tasks. Every change is one event; a snapshot is an immutable view."""
 
     def __init__(
         self,
@@ -97,19 +69,8 @@ class ClusterState:
         self._catalogue = catalogue
         self._start_delay = start_delay or StartDelay()
         self._hosts = hosts or HostFactory(catalogue)
-        self._nodes: dict[str, _Node] = {}
         self._pending = PendingTable()
-        self._running: dict[str, Running] = {}
-        self._estimates: EstimatedExecutions[str] = EstimatedExecutions()
-        self._table = RunningTable(catalogue)
-        self._devices: dict[str, DevicesNow] = {}
-        """Of machines with GPUs."""
-        self._rows: dict[str, int] = {}
-        """Of running tasks, in both."""
-        self._fleet: tuple[tuple[Machine, ...], tuple[Service, ...]] | None = None
-        """All machines and services; None after a change, until they are asked for."""
-        self._position: dict[str, int] = {}
-        """Of machines in the next snapshot."""
+        self._machines = OccupiedMachines(catalogue, self._hosts)
         self._plan: dict[str, PlannedStart] = {}
         self._reservations: tuple[Reservation, ...] = ()
         self._relations = {r.name: r for r in relations}
@@ -152,12 +113,12 @@ class ClusterState:
             learnt_run_times=snapshot.learnt_run_times,
         )
         state._now_s, state._rounds = snapshot.now_s, snapshot.round
-        state._estimates.advance(snapshot.now_s)
+        state._machines.advance(snapshot.now_s)
         services = by_machine(snapshot.services)
         for machine in snapshot.machines:
-            state._add(machine, tuple(services[machine.name]))
+            state._machines.add(machine, tuple(services[machine.name]))
         for running in snapshot.running:
-            state._start(state._nodes[running.machine], running, running.progress)
+            state._machines.start(running, running.progress)
             state._note_coupled(running.task)
         for task in snapshot.pending:
             state._pending.put(task, snapshot.round)
@@ -179,15 +140,15 @@ class ClusterState:
         self._advance(now_s)
         match event:
             case MachineAdded(machine, services):
-                if machine.name in self._nodes:
+                if machine.name in self._machines:
                     raise ValueError(f"a machine named {machine.name} is there already")
-                self._add(machine, services)
+                self._machines.add(machine, services)
             case MachineRemoved(name):
-                if name not in self._nodes:
+                if name not in self._machines:
                     raise ValueError(f"{name} was removed but is not in the cluster")
-                self._remove(self._nodes.pop(name))
+                self._remove(name)
             case TaskSubmitted(task):
-                if task.name in self._pending or task.name in self._running:
+                if task.name in self._pending or self._machines.machine_of(task.name) is not None:
                     raise ValueError(f"a task named {task.name} is there already")
                 self._forbid_unknown_names(task)
                 self._pending.put(task, self._rounds)
@@ -217,19 +178,18 @@ class ClusterState:
     def snapshot(self, now_s: float) -> Snapshot:
         """The cluster as it is believed to be at ``now_s``."""
         self._advance(now_s)
-        if self._fleet is None:
-            nodes = self._nodes.values()
-            self._fleet = tuple([n.machine for n in nodes]), tuple([s for n in nodes for s in n.services])
-        machines, services = self._fleet
+        machines, services, running = self._machines.look()
         return Snapshot(
             now_s=now_s,
             catalogue=self._catalogue,
             machines=machines,
             services=services,
-            running=self._table.at(self._estimates.progress(), machines, self._devices.copy()),
+            running=running,
             pending=self._pending.at(self._rounds),
             plan=tuple(p for t, p in self._plan.items() if t in self._pending),
-            reservations=tuple(r for r in self._reservations if r.task in self._pending and r.machine in self._nodes),
+            reservations=tuple(
+                r for r in self._reservations if r.task in self._pending and r.machine in self._machines
+            ),
             start_delay=self._start_delay,
             round=self._rounds,
             relations=tuple(self._relations.values()),
@@ -244,7 +204,7 @@ class ClusterState:
 
     def _learn_demand(self, task: Task) -> None:
         """Count a task, where machines have GPUs."""
-        if self._learnt is not None and self._devices:
+        if self._learnt is not None and self._machines.have_gpus:
             self._learnt.add(task.gpu_shape)
             self._gpu_demand = self._learnt.known
 
@@ -260,49 +220,31 @@ class ClusterState:
         if now_s > self._now_s and self._errors is None:
             self._errors = RunTimeErrors()
         self._now_s = max(now_s, self._now_s)
-        self._estimates.advance(self._now_s)
-
-    def _add(self, machine: Machine, services: tuple[Service, ...]) -> None:
-        host = self._hosts.host(machine.type, (service_load(s) for s in services))
-        self._nodes[machine.name] = _Node(machine, services, {})
-        self._estimates.add(machine.name, host)
-        self._position[machine.name] = len(self._position)
-        self._fleet = None
-        if machine.gpus is not None:
-            self._devices[machine.name] = DevicesNow.idle(machine.gpus)
+        self._machines.advance(self._now_s)
 
     def _note_coupled(self, task: Task) -> None:
         if task.gpus_for:
             self._coupled.add(task.gpus_for)
 
-    def _remove(self, node: _Node) -> None:
-        """What runs on a machine that is gone is gone too, and the others move up."""
-        name = node.machine.name
-        for task in node.running:
-            del self._running[task]
+    def _remove(self, name: str) -> None:
+        """What runs on a machine that is gone is gone too."""
+        for task in self._machines.remove(name):
             self._start_samples.forget(task)
-            self._table.drop(self._rows.pop(task))
-        self._estimates.remove(name)
-        self._devices.pop(name, None)
         self._plan = {t: p for t, p in self._plan.items() if p.machine != name}
         self._relation_counts = tuple(c for c in self._relation_counts if c.machine != name)
-        self._position = {other: i for i, other in enumerate(self._nodes)}
-        self._table.number(self._position)
-        self._fleet = None
 
     def _bind(self, event: TaskBound) -> None:
         task = self._pending.get(event.task, self._rounds)
         if task is None:
             raise ValueError(f"{event.task} was bound but does not wait")
-        node = self._nodes.get(event.machine)
-        if node is None:
+        if event.machine not in self._machines:
             raise ValueError(f"{event.task} was bound to {event.machine}, which is not in the cluster")
+        node = self._machines.on(event.machine)
         self._forbid_overcommit(node, event.width_milli, task, event.devices)
         self._pending.drop(event.task)
         self._plan.pop(event.task, None)
         self._start_errors = self._start_samples.started(event.task, event.start_s, self._start_errors)
-        self._start(
-            node,
+        self._machines.start(
             Running(
                 task,
                 event.machine,
@@ -318,32 +260,11 @@ class ClusterState:
             task.done,
         )
 
-    def _start(self, node: _Node, running: Running, progress: float) -> None:
-        task = running.task
-        resident = running.resident.at(task.scale * running.factor, progress, running.start_s)
-        place = node.machine.gpus, task.gpus, running.devices, running.remote
-        if (gpus := use_of(self._catalogue, task.profile, *place)) is not NO_GPUS:
-            resident = replace(resident, gpus=gpus)
-        row = self._estimates.start(running.machine, task.name, resident)
-        if task.gpus is not None:
-            now = self._devices[running.machine]
-            self._devices[running.machine] = now.with_task(task.profile, task.gpus, running.devices)
-        self._running[task.name] = node.running[task.name] = running
-        self._rows[task.name] = row
-        self._table.put(row, running, self._position[running.machine])
-
     def _stop(self, name: str, what: str) -> tuple[Running, float]:
-        """Take a running task off its machine; with the progress that it is believed to have."""
-        running = self._running.pop(name, None)
-        if running is None:
+        """Take a running task off its machine; with the progress that it is estimated to have."""
+        if self._machines.machine_of(name) is None:
             raise ValueError(f"{name} {what} but does not run")
-        del self._nodes[running.machine].running[name]
-        self._table.drop(self._rows.pop(name))
-        task = running.task
-        if task.gpus is not None:
-            now = self._devices[running.machine]
-            self._devices[running.machine] = now.without_task(task.profile, task.gpus, running.devices)
-        return running, self._estimates.stop(running.machine, name)
+        return self._machines.stop(name)
 
     def _preempt(self, name: str, keeps_work: bool) -> None:
         running, progress = self._stop(name, "was preempted")
@@ -353,14 +274,13 @@ class ClusterState:
 
     def _move(self, moves: tuple[TaskMove, ...]) -> None:
         for move in moves:
-            if move.machine not in self._nodes:
+            if move.machine not in self._machines:
                 raise ValueError(f"{move.task} was moved to {move.machine}, which is not in the cluster")
-            running = self._running.get(move.task)
-            if running is None or running.machine == move.machine:
+            if self._machines.machine_of(move.task) in (None, move.machine):
                 raise ValueError(f"{move.task} was moved to {move.machine} but does not run elsewhere")
         left = [(move, *self._stop(move.task, "was moved")) for move in moves]
         for move, running, progress in left:
-            node = self._nodes[move.machine]
+            node = self._machines.on(move.machine)
             self._forbid_overcommit(node, move.width_milli, running.task, move.devices)
             progress = progress if move.keeps_work else 0.0
             done = 0.0 if running.task.endless else min(progress, MOST_KEPT)
@@ -375,7 +295,7 @@ class ClusterState:
                 devices=move.devices,
                 factor=self._factor(task, node),
             )
-            self._start(node, moved, progress)
+            self._machines.start(moved, progress)
 
     def _finish(self, name: str, killed: bool) -> None:
         running, progress = self._stop(name, "finished")
@@ -396,16 +316,15 @@ class ClusterState:
             if plan.machine == running.machine and plan.slot > 0:
                 self._plan[task] = replace(plan, slot=plan.slot - 1)
 
-    def _factor(self, task: Task, node: _Node) -> float:
+    def _factor(self, task: Task, node: OccupiedMachine) -> float:
         """How many times its profile's forecast a task is expected to run on a machine."""
         learnt = None if task.endless else self._learnt_run_times.of(task.run_class, node.machine.type)
         return 1.0 if learnt is None else learnt.factor
 
     def _learn(self, running: Running, progress: float) -> None:
         """A task of a class has ended, with the progress that it is believed to have."""
-        task, node = running.task, self._nodes[running.machine]
-        host = self._hosts.host(node.machine.type, (service_load(s) for s in node.services))
-        ran = running.factor * host.share_of_time(task.profile, running.threads, running.cores, progress)
+        task, node = running.task, self._machines.on(running.machine)
+        ran = running.factor * node.host.share_of_time(task.profile, running.threads, running.cores, progress)
         self._learnt_run_times = self._learnt_run_times.with_end(task.run_class, node.machine.type, ran)
 
     def _forbid_unknown_names(self, task: Task) -> None:
@@ -415,7 +334,7 @@ class ClusterState:
         if unknown:
             raise ValueError(f"{task.name} names {unknown[0]}, which is not there")
 
-    def _forbid_overcommit(self, node: _Node, width_milli: int, task: Task, devices: tuple[int, ...]) -> None:
+    def _forbid_overcommit(self, node: OccupiedMachine, width_milli: int, task: Task, devices: tuple[int, ...]) -> None:
         """Raise if one more task of this size would make the requests on a machine exceed what it has."""
         here = node.running.values()
         cpu = width_milli + sum(r.width_milli for r in here) + sum(s.width_milli for s in node.services)
@@ -433,7 +352,7 @@ class ClusterState:
         if task.gpus is not None:
             self._forbid_shared_devices(node, task, devices)
 
-    def _forbid_shared_devices(self, node: _Node, task: Task, devices: tuple[int, ...]) -> None:
+    def _forbid_shared_devices(self, node: OccupiedMachine, task: Task, devices: tuple[int, ...]) -> None:
         """Raise unless the devices are those of a machine that suits the task, and have as much left as it asks for."""
         gpus, wanted = node.machine.gpus, task.gpus
         assert wanted is not None, "the task asks for GPUs"
@@ -443,7 +362,7 @@ class ClusterState:
             raise ValueError(
                 f"{task.name} asks for {wanted} and was given the devices {devices} of {node.machine.name}"
             )
-        left = self._devices[node.machine.name].left
+        left = self._machines.devices(node.machine.name).left
         if min(taken(left, wanted, devices)) < 0:
             raise ValueError(
                 f"{node.machine.name} would be overcommitted: device {devices} has less left than {wanted}"

@@ -14,8 +14,8 @@ from operator import itemgetter
 
 import numpy as np
 
-from flowsched.cluster.cluster_state import service_load
 from flowsched.cluster.domain_counts import DomainCounts
+from flowsched.cluster.occupied_machines import service_load
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.running_tasks import running_on
 from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, by_machine, cores_beside

@@ -136,6 +136,10 @@ class Fleet(MachineRows):
             self._order = np.array([self._row[name] for name in self._ordered_names], dtype=np.int64)
         return self._order
 
+    def rows_of(self, names: Iterable[str]) -> IntArray:
+        """Rows of some machines; raises ``KeyError`` while one is not there."""
+        return np.array([self._row[name] for name in names], dtype=np.int64)
+
     def put_machine(
         self, name: str, allocatable: Mapping[str, int], labels: Mapping[str, str], *, bandwidth: float = 1.0
     ) -> int:

@@ -7,7 +7,7 @@ snapshot are made when they are asked for, and their numbers are there as arrays
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -22,6 +22,8 @@ from flowsched.support.late_sequence import LateSequence
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.estimated_executions import Progress
 from flowsched_models.paged_columns import PagedColumns, SeenColumns
+
+_NO_TASK = np.array(None, np.object_)
 
 
 class RunningColumns(NamedTuple):
@@ -46,6 +48,9 @@ class RunningColumns(NamedTuple):
     priority: FloatArray
     factor: FloatArray
     """The task's work as it was forecast at its start, relative to its profile's."""
+
+
+_NO_NUMBERS = np.append(np.zeros(len(RunningColumns._fields)), -1.0)
 
 
 def columns_of(snapshot: Snapshot) -> RunningColumns:
@@ -131,48 +136,49 @@ class _Rows:
         self,
         entries: SeenColumns[np.object_],
         table: SeenColumns[np.float64],
-        came: SeenColumns[np.int64],
         there: Mapping[str, tuple[int, ...]],
         count: int,
     ) -> None:
         """As :class:`RunningTable` has them; nothing changes them any more. ``count``: how many tasks there are."""
-        self._entries, self._table, self._came = entries, table, came
-        self._there, self.count = there, count
+        self.pages = entries, table
+        self.there, self.count = there, count
 
-    def on(self, machines: Collection[str]) -> list[tuple[int, Running]]:
-        """The tasks on some machines with their rows, those first that came first; of any progress."""
-        rows = [row for name in machines for row in self._there.get(name, ())]
+    def on(self, machines: Collection[str]) -> tuple[list[int], list[Running]]:
+        """Rows of the tasks on some machines, those first that came first, and the tasks, of any progress."""
+        entries, table = self.pages
+        rows = [row for name in machines for row in self.there.get(name, ())]
         if len(machines) > 1:
-            rows.sort(key=self._came.row)
-        return [(row, self._entries.row(row)) for row in rows]
+            rows.sort(key=lambda row: table.row(row)[-1])
+        return rows, [entries.row(row) for row in rows]
 
     @cached_property
     def used(self) -> IntArray:
         """Rows with tasks, ascending."""
-        return np.flatnonzero(self._came.all >= 0)
+        return np.flatnonzero(self.pages[1].all[-1] >= 0.0)
 
     @cached_property
     def entries(self) -> list[Running]:
         """The tasks, of any progress."""
-        found: list[Running] = self._entries.all[self.used].tolist()
+        found: list[Running] = self.pages[0].all[self.used].tolist()
         return found
 
     @cached_property
-    def came(self) -> IntArray:
+    def came(self) -> FloatArray:
         """[entries] Numbers that grow with the time at which they came."""
-        return self._came.all[self.used]
+        found: FloatArray = self.pages[1].all[-1, self.used]
+        return found
 
     @cached_property
     def columns(self) -> RunningColumns:
         """Their numbers, of any progress."""
-        return _columns(self._table.all[:, self.used])
+        return _columns(self.pages[1].all[:-1, self.used])
 
 
 @dataclass(eq=False, repr=False)
 class RunningTasks(LateSequence[Running]):
     """The tasks that run at one moment, in the order in which they came; each is made when it is asked for."""
 
-    _rows: _Rows
+    rows: _Rows
     _progress: Progress
     """By row."""
     _machines: tuple[Machine, ...]
@@ -188,30 +194,63 @@ class RunningTasks(LateSequence[Running]):
         """Whether the columns are about a snapshot's machines and profiles."""
         return self._machines is snapshot.machines and self._catalogue is snapshot.catalogue
 
+    def beside(
+        self,
+        machines: tuple[Machine, ...],
+        devices_now: Mapping[str, DevicesNow],
+        *,
+        without: Collection[Running] = (),
+        instead: Collection[tuple[Running, Running]] = (),
+        more: Collection[Running] = (),
+    ) -> RunningTasks:
+        """The same on ``machines``, which are the ones of before in their order, however they have changed.
+
+        ``without``: entries that are left out; ``instead``: entries with the ones that take their places, which differ in
+        nothing that the columns have; ``more``: tasks that came since, of no progress.
+        """
+        if not (without or instead or more):
+            return replace(self, _machines=machines, devices_now=devices_now)
+        table = RunningTable.of(self)
+        row = {r.task.name: row for row, r in zip(self.rows.used.tolist(), self.entries, strict=True)}
+        for r in without:
+            table.drop(row[r.task.name])
+        for before, after in instead:
+            table.change(row[before.task.name], after)
+        position = {m.name: i for i, m in enumerate(machines)} if more else {}
+        for r in more:
+            table.put(r, position[r.machine])
+        return table.at(self._progress, machines, devices_now)
+
     @cached_property
     def columns(self) -> RunningColumns:
         """Their numbers, in the order of ``entries``."""
-        return self._rows.columns._replace(progress=self._progress.by_row[self._rows.used])
+        return self.rows.columns._replace(progress=self.progress)
+
+    @cached_property
+    def progress(self) -> FloatArray:
+        """[tasks] how far they are, in the order of ``entries``."""
+        return self._progress.of(self.rows.used)
 
     @property
     def entries(self) -> Sequence[Running]:
         """The tasks in the order of the columns, of any progress."""
-        return self._rows.entries
+        return self.rows.entries
 
     def on(self, machines: Collection[str]) -> tuple[Running, ...]:
         """Those on some machines."""
-        progress = self._progress.by_row
-        return tuple([running.at(float(progress[row])) for row, running in self._rows.on(machines)])
+        rows, here = self.rows.on(machines)
+        progress = self._progress.of(np.array(rows, np.int64)).tolist()
+        return tuple([r.at(done) for r, done in zip(here, progress, strict=True)])
 
     @cached_property
     def all(self) -> tuple[Running, ...]:
         """All of them."""
-        order = np.argsort(self._rows.came, kind="stable")
-        entries, progress = self.entries, self._progress.by_row[self._rows.used[order]].tolist()
+        order = np.argsort(self.rows.came, kind="stable")
+        entries, progress = self.entries, self.progress[order].tolist()
         return tuple([entries[at].at(done) for at, done in zip(order.tolist(), progress, strict=True)])
 
     def __len__(self) -> int:
-        return self._rows.count
+        return self.rows.count
 
 
 class RunningTable:
@@ -224,14 +263,13 @@ class RunningTable:
         self._class = {"": 0}
         self._class_names = [""]
         """The same in their order. Classes are added only, so that snapshots can share it."""
-        self._entries = PagedColumns(np.array(None, np.object_))
+        self._entries = PagedColumns(_NO_TASK)
         """[rows] the tasks; None in rows that are free."""
-        self._table = PagedColumns(np.zeros(len(RunningColumns._fields)))
-        """[columns, rows]"""
-        self._came = PagedColumns(np.array(-1, np.int64))
-        """[rows] when each task came, counted; -1 in rows that are free."""
+        self._table = PagedColumns(_NO_NUMBERS)
+        """[columns, rows], and in the last one when each task came, counted; -1 in rows that are free."""
         self._on: dict[str, tuple[int, ...]] = {}
         """Rows by machine, of those where tasks run; those first that came first."""
+        self._free: list[int] = []
         self._count = 0
         """How many came in all."""
         self._there = 0
@@ -239,25 +277,44 @@ class RunningTable:
         """What snapshots show since the last change."""
         self._log: ChangeLog[Running] = ChangeLog()
 
-    def put(self, row: int, running: Running, machine: int) -> None:
-        """A task starts to run; ``machine``: its position among the machines of the next snapshot."""
+    @classmethod
+    def of(cls, tasks: RunningTasks) -> RunningTable:
+        """A table that goes on from what a snapshot shows, which stays as it is, as the other table does.
+
+        A task that comes has a row that none had before: of it no progress is known.
+        """
+        table, rows = cls(tasks._catalogue), tasks.rows
+        entries, numbers = rows.pages
+        table._class_names = list(tasks.class_names)
+        table._class = {name: i for i, name in enumerate(table._class_names)}
+        table._entries = PagedColumns.of(entries, _NO_TASK)
+        table._table = PagedColumns.of(numbers, _NO_NUMBERS)
+        table._on = dict(rows.there)
+        table._count = int(rows.came.max(initial=-1.0)) + 1
+        table._there = rows.count
+        return table
+
+    def put(self, running: Running, machine: int) -> int:
+        """A task starts to run; ``machine``: its position among the machines of the next snapshot. Its row."""
         self._part()
-        while row >= len(self._entries):
-            for columns in (self._entries, self._table, self._came):
-                columns.widen()
-        self._entries.put(row, running)
-        run_class = _class_of(running.task)
-        if run_class not in self._class:
-            self._class[run_class] = len(self._class)
-            self._class_names.append(run_class)
-        self._table.put(
-            row, (machine, self._profile[running.task.profile], self._class[run_class], 0.0, *running.numbers)
-        )
-        self._came.put(row, self._count)
+        if not self._free:
+            first = len(self._entries)
+            self._entries.widen()
+            self._table.widen()
+            self._free += range(len(self._entries) - 1, first - 1, -1)
+        row = self._free.pop()
+        self._fill(row, running, machine, self._count)
         self._on[running.machine] = (*self._on.get(running.machine, ()), row)
         self._count += 1
         self._there += 1
-        self._log.came(running)
+        return row
+
+    def change(self, row: int, running: Running) -> None:
+        """The task of a row is another one from now on, on the same machine."""
+        self._part()
+        self._log.went(self._entries.row(row))
+        numbers = self._table.row(row)
+        self._fill(row, running, numbers[0], numbers[-1])
 
     def drop(self, row: int) -> None:
         """The task of a row is gone."""
@@ -270,27 +327,34 @@ class RunningTable:
             del self._on[name]
         self._log.went(running)
         self._entries.put(row, None)
-        self._came.put(row, -1)
+        self._table.put(row, _NO_NUMBERS)
+        self._free.append(row)
 
-    def number(self, machines: Mapping[str, int]) -> None:
-        """Machines have new positions."""
+    def close_gap(self, machine: int) -> None:
+        """The machine of a position, on which nothing runs, is gone; those after it move up."""
         self._part()
-        for name, rows in self._on.items():
-            for row in rows:
-                numbers = self._table.row(row).copy()
-                numbers[0] = machines[name]
-                self._table.put(row, numbers)
+        self._table.close_gap(0, machine)
 
     def at(
         self, progress: Progress, machines: tuple[Machine, ...], devices_now: Mapping[str, DevicesNow]
     ) -> RunningTasks:
         """The tasks as they are now, and the devices that they leave."""
         if self._shown is None:
-            columns = self._entries.look(), self._table.look(), self._came.look()
+            columns = self._entries.look(), self._table.look()
             self._shown = _Rows(*columns, self._on, self._there)
         return RunningTasks(
             self._shown, progress, machines, self._catalogue, devices_now, self._class_names, self._log.mark()
         )
+
+    def _fill(self, row: int, running: Running, machine: float, came: float) -> None:
+        self._entries.put(row, running)
+        run_class = _class_of(running.task)
+        if run_class not in self._class:
+            self._class[run_class] = len(self._class)
+            self._class_names.append(run_class)
+        kind = self._profile[running.task.profile], self._class[run_class]
+        self._table.put(row, (machine, *kind, 0.0, *running.numbers, came))
+        self._log.came(running)
 
     def _part(self) -> None:
         """Leave what snapshots show to them."""

@@ -575,8 +575,13 @@ class Snapshot(ShortRepr):
         """The GPUs of each machine that has any as they are."""
         if isinstance(self.running, KeepsDevices) and self.running.belong_to(self):
             return self.running.devices_now
-        found = {m.name: DevicesNow.idle(m.gpus) for m in self.machines if m.gpus is not None}
-        for r in self.running if found else ():
-            if r.task.gpus is not None:
-                found[r.machine] = found[r.machine].with_task(r.task.profile, r.task.gpus, r.devices)
-        return found
+        return devices_beside(self.machines, self.running)
+
+
+def devices_beside(machines: Iterable[Machine], running: Iterable[Running]) -> dict[str, DevicesNow]:
+    """The GPUs of each machine that has any as running tasks leave them."""
+    found = {m.name: DevicesNow.idle(m.gpus) for m in machines if m.gpus is not None}
+    for r in running if found else ():
+        if r.task.gpus is not None:
+            found[r.machine] = found[r.machine].with_task(r.task.profile, r.task.gpus, r.devices)
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from flowsched.cluster.cluster_state import service_load
+from flowsched.cluster.occupied_machines import service_load
 from flowsched.cluster.snapshot import MILLI, Machine, Snapshot, Task, by_machine, cores_beside
 from flowsched.disaggregation.free_room import FreeRoom
 from flowsched.disaggregation.settings import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from flowsched.cluster.cluster_state import service_load
+from flowsched.cluster.occupied_machines import service_load
 from flowsched.cluster.resource import covers
 from flowsched.cluster.snapshot import Machine, Service, Snapshot, StartDelay, Task
 from flowsched.planner.rules import WEIGHTS_MILLI, PlanRules

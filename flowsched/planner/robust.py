@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flowsched.cluster.cluster_state import service_load
+from flowsched.cluster.occupied_machines import service_load
 from flowsched.planner.problem import Problem, Site
 from flowsched.support.arrays import FloatArray
 from flowsched_models.uncertainty import drawn_services, job_factors, machine_factors

@@ -8,7 +8,7 @@ from zlib import crc32
 
 import numpy as np
 
-from flowsched.cluster.cluster_state import service_load
+from flowsched.cluster.occupied_machines import service_load
 from flowsched.cluster.snapshot import Machine, Snapshot, by_machine, cores_beside
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 from flowsched_models.catalogue import Catalogue

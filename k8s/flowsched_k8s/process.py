@@ -755,7 +755,7 @@ class Process:
         if wanted.file is None:
             return None
         file = EventFile(wanted.file, wanted.keep)
-        return EventRecorder(file, state.cache, state.inputs.worlds, self._solver.name, wanted.max_size_mib << 20)
+        return EventRecorder(file, state.cache, state.inputs.occupied, self._solver.name, wanted.max_size_mib << 20)
 
     async def _poll_profiles(self, now: float) -> None:
         if self._profiles is None:

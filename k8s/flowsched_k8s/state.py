@@ -103,7 +103,7 @@ class SchedulerState:
         self.learner: Learner | None = None
         """None where nothing is learnt."""
         if learning != "off":
-            self.learner = Learner(self.cache, self.inputs.worlds.course, applied=learning == "on")
+            self.learner = Learner(self.cache, self.inputs.occupied.course, applied=learning == "on")
         self.participants = Participants(self.cache, self.gangs, self.inputs)
         self.suspects = Suspects(self.cache, self.gangs)
         self.budgets = Budgets()
@@ -324,7 +324,7 @@ class SchedulerState:
         if event == "NodeAdd":
             self.queue.wake(Wake.NODE_ADDED, now)
         elif event == "NodeRemove":
-            self.inputs.worlds.forget(name)
+            self.inputs.occupied.forget(name)
             if self.events is not None:
                 self.events.machine_gone(name, now)
             self.held_node.node_gone(name)
@@ -429,7 +429,7 @@ class SchedulerState:
     def use_catalogue(self, catalogue: Catalogue, now: float) -> None:
         """New profiles."""
         self.cache.use_catalogue(catalogue)
-        self.inputs.worlds.use_catalogue(self.cache.catalogue)
+        self.inputs.occupied.use_catalogue()
         if self.events is not None:
             self.events.profiles_changed(self.cache.catalogue, now)
         self.queue.wake(Wake.PROFILES, now)

@@ -22,16 +22,16 @@ class SeenColumns(Generic[Scalar]):
 
     def __init__(self, pages: Sequence[NDArray[Scalar]]) -> None:
         """``pages``: which nothing changes any more."""
-        self._pages = pages
+        self.pages = pages
 
     def row(self, row: int) -> Any:
         """The values of a row: [columns], or the value of a single column."""
-        return self._pages[row // ROWS_OF_A_PAGE].T[row % ROWS_OF_A_PAGE]
+        return self.pages[row // ROWS_OF_A_PAGE].T[row % ROWS_OF_A_PAGE]
 
     @cached_property
     def all(self) -> NDArray[Scalar]:
         """[columns, rows], or [rows] of a single column."""
-        return np.concatenate(self._pages, axis=-1)
+        return np.concatenate(self.pages, axis=-1)
 
 
 class PagedColumns(Generic[Scalar]):
@@ -43,6 +43,14 @@ class PagedColumns(Generic[Scalar]):
         self._pages: list[NDArray[Scalar]] = []
         self._own: list[bool] = []
         """[pages] whether a page has been seen by no look."""
+
+    @classmethod
+    def of(cls, seen: SeenColumns[Scalar], blank: NDArray[Scalar]) -> PagedColumns[Scalar]:
+        """Columns that go on from a look, which stays as it is."""
+        found = cls(blank)
+        found._pages = [page for page in seen.pages if page.shape[-1]]
+        found._own = [False] * len(found._pages)
+        return found
 
     def __len__(self) -> int:
         return len(self._pages) * ROWS_OF_A_PAGE
@@ -59,9 +67,19 @@ class PagedColumns(Generic[Scalar]):
     def put(self, row: int, values: Any) -> None:
         """Change a row."""
         page, at = divmod(row, ROWS_OF_A_PAGE)
+        (self._pages[page] if self._own[page] else self._mine(page))[..., at] = values
+
+    def close_gap(self, column: int, above: float) -> None:
+        """Lower by 1 what is above a value in a column, in all rows."""
+        for page in range(len(self._pages)):
+            values = self._mine(page)[column]
+            values -= values > above
+
+    def _mine(self, page: int) -> NDArray[Scalar]:
+        """A page that no look has."""
         if not self._own[page]:
             self._pages[page], self._own[page] = self._pages[page].copy(), True
-        self._pages[page].T[at] = values
+        return self._pages[page]
 
     def look(self) -> SeenColumns[Scalar]:
         """All as it is now."""

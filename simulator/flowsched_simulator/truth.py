@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from flowsched.cluster.cluster_state import service_load
+from flowsched.cluster.occupied_machines import service_load
 from flowsched.cluster.snapshot import Service, Task
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.runtime import HostFactory

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from flowsched.cluster.cluster_state import service_load
+from flowsched.cluster.occupied_machines import service_load
 from flowsched.cluster.resource import covers
 from flowsched.cluster.snapshot import Machine, Service, Task
 from flowsched.gpu.devices import MachineGpus, suits, use_of

@@ -9,9 +9,10 @@ from itertools import pairwise
 import pytest
 
 from builders import HUNGRY, SINGLE, catalogue, flow_scheduler, machine, machines, running, service, snapshot, task
-from flowsched.cluster.cluster_state import ClusterState, service_load
+from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.decision import Decisions, Scheduler
 from flowsched.cluster.events import MachineAdded, RoundDecided, TaskBound, TaskFinished, TaskSubmitted
+from flowsched.cluster.occupied_machines import service_load
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, Reservation, Service, Snapshot, Task
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup

@@ -9,6 +9,7 @@ from typing import Any
 
 from model_scheduler import SOLVER, ModelScheduler
 
+from flowsched.cluster.snapshot import Snapshot
 from flowsched.cluster.start_errors import NO_START_ERRORS
 from flowsched.cluster.task_class import TaskClass
 from flowsched.pricing.linear.policy import labels_of
@@ -32,7 +33,7 @@ class Recorded:
         self.path = path
         self.file = EventFile(path, keep)
         self.inputs: Inputs = {}
-        recorder = EventRecorder(self.file, state.cache, state.inputs.worlds, SOLVER.name, most_bytes)
+        recorder = EventRecorder(self.file, state.cache, state.inputs.occupied, SOLVER.name, most_bytes)
         begun = recorder.begun
 
         def remember(given: RoundInput) -> None:
@@ -94,9 +95,7 @@ def told(given: RoundInput) -> dict[str, Any]:
         for r, i in sorted(columns.items())
         if fleet.allocatable()[order, i].any() or fleet.used()[order, i].any()
     }
-    world = given.world
-    # In which rows progress is kept is no matter; what it is, is.
-    nodes = [replace(n, running=(), rows=(), needs={}) for n in world.nodes]
+    cluster = given.cluster.in_order()
     forecast = [c for c in given.classes if c.task is not None]
     bulk = [c for c in given.classes if c.task is None]
     return {
@@ -114,27 +113,31 @@ def told(given: RoundInput) -> dict[str, Any]:
         "group_members": dict(given.group_members),
         "group_of": dict(given.group_of),
         "catalogue": given.catalogue,
-        "world": (
-            world.rows.tolist() and names,
-            nodes,
-            world.running,
-            told_needs(world.needs),
-            world.plan,
-            world.reservations,
+        "cluster": (
+            cluster.machines,
+            cluster.services,
+            cluster.running,
+            told_needs({r.task.name: fleet.needs_of(r.task.name) for r in cluster.running}),
+            cluster.plan,
+            cluster.reservations,
         ),
         "settings": given.settings,
         "cost_model": plain_cost_model(given.cost_model),
         "model": None if given.model is None else (given.model.name, given.model.features, labels_of(given.model)),
         "nominated": [replace(n, needs=dict(n.needs)) for n in given.nominated],
         "held_node": given.held_node,
-        "titles": dict(given.titles_for_record),
+        "titles": dict(given.titles),
         "gpus": (dict(given.gpus.nodes), given.gpus.demand),
         "keepers": dict(given.keepers),
         "rounds_waited": {uid: given.rounds_waited.get(uid, 0) for c in given.classes for uid in c.uids},
         # Events do not tell how forecasts turned out: no decision depends on it.
-        "snapshot": replace(MeasuredPods(given).snapshot(forecast), start_errors=NO_START_ERRORS) if forecast else None,
+        "snapshot": told_snapshot(given, forecast) if forecast else None,
         "bulk": told_bulk(given, bulk) if bulk else None,
     }
+
+
+def told_snapshot(given: RoundInput, forecast: Sequence[ClassInput]) -> Snapshot:
+    return replace(MeasuredPods(given).snapshot(forecast), start_errors=NO_START_ERRORS).in_order()
 
 
 def told_needs(needs: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:

@@ -129,7 +129,7 @@ def test_what_is_believed_of_running_jobs_goes_on_in_another_file(most_bytes: in
         assert played.same, played.verdict()
     wrong = differences(found, recorded.inputs)
     assert not wrong, wrong[0]
-    assert any(r.progress > 0 for i in found.values() for r in i["world"][2])
+    assert any(r.progress > 0 for i in found.values() for r in i["cluster"][2])
     # Recording changes no decision.
     assert unrecorded_day() == bound
 

@@ -36,7 +36,7 @@ def counts(running: ModelScheduler, name: str) -> tuple[Any, ...]:
     """All that a bound service counts with, in linear prices and in forecasts."""
     cache = running.state.cache
     (entry,) = (e for e in cache.pods.values() if e.key.name == name)
-    seen = running.state.inputs.worlds.build(running.now, (), ())
+    seen = running.state.inputs.occupied.look(running.now)
     (forecast,) = (s for s in seen.services if s.name == entry.key.uid)
     return cache.services.counted(entry), cache.free_cores(entry.place), caps(running)[entry.place], forecast
 
@@ -225,7 +225,7 @@ def test_a_pod_that_flowsched_did_not_bind_was_granted_nothing() -> None:
     running.create(b.pod("svc", "a", cpu="2", node="n0", annotations=notes))
     assert caps(running) == {"n0": float("inf")}
     assert len(running.state.cache.free_cores("n0")) == 8
-    assert not running.state.inputs.worlds.build(running.now, (), ()).services
+    assert not running.state.inputs.occupied.look(running.now).services
 
 
 def test_the_next_leader_reads_the_grant_from_the_status() -> None:

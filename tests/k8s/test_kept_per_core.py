@@ -17,17 +17,16 @@ from model_scheduler import ModelScheduler
 from small_services import DUE_S, EDGE, caps, cluster, engine, say, service, six_services
 
 from builders import CACHE, HUNGRY, SCALING, SERIAL, catalogue
-from flowsched.cluster.cluster_state import service_load
+from flowsched.cluster.occupied_machines import service_load
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import apply_settings
-from flowsched.cluster.snapshot import MILLI
+from flowsched.cluster.snapshot import MILLI, by_machine
 from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import replay
 from flowsched.records.record_file import pack_record, read_record
 from flowsched_k8s import names
 from flowsched_k8s.configuration.configuration import Configuration, CostModelChoice
 from flowsched_k8s.events.event_player import play
-from flowsched_k8s.rounds.round_input import World
 from flowsched_models.document import InputError
 from flowsched_models.execution import Execution
 from flowsched_models.runtime import HostFactory, Resident
@@ -275,15 +274,16 @@ PROFILES = catalogue([SCALING, SERIAL, HUNGRY], [replace(CACHE, curves=(*CACHE.c
 
 def predicted_us(running: ModelScheduler, hosts: HostFactory) -> Mapping[str, float]:
     """p95 of each service beside the jobs that are there, by uid."""
-    world: World = running.state.inputs.worlds.build(running.now, (), ())
+    cluster = running.state.inputs.occupied.look(running.now)
+    services, there = by_machine(cluster.services), by_machine(cluster.running)
     found = {}
-    for view in world.nodes:
-        host = hosts.host(view.type, [service_load(s) for s in view.services])
+    for node in cluster.machines:
+        host = hosts.host(node.type, [service_load(s) for s in services[node.name]])
         execution: Execution[str] = Execution(host, running.now, ends=False)
-        for r in view.running:
+        for r in there[node.name]:
             width = r.width_milli / MILLI
             execution.start(r.task.name, Resident(r.task.profile, r.task.scale, r.threads, r.cores, width, 0))
-        found |= {s.name: p95 for s, p95 in zip(view.services, execution.p95_us, strict=True)}
+        found |= {s.name: p95 for s, p95 in zip(services[node.name], execution.p95_us, strict=True)}
     return found
 
 

@@ -159,7 +159,7 @@ def test_a_run_is_measured_against_the_forecast_for_its_neighbours() -> None:
     running.answer_all()
     running.deliver()
     entries = {e.key.name: e for e in running.state.cache.pods.values()}
-    course_of = running.state.inputs.worlds.course
+    course_of = running.state.inputs.occupied.course
 
     def progress(after_s: float) -> float:
         course = course_of(entries["job-0"], began + after_s)
@@ -308,7 +308,7 @@ def test_only_where_it_is_on_rounds_are_told_factors(mode: str) -> None:
     entry = next(e for e in running.state.cache.pods.values() if e.key.name == "job-50")
     assert entry.factor == (shown.factor if on else 1.0)
     running.create(waiting("job-51", annotations=JOB))
-    (there,) = snapshots(running).world.there
+    (there,) = snapshots(running).cluster.running
     assert there.factor == entry.factor
 
 
@@ -336,7 +336,7 @@ def test_a_running_pod_is_further_where_less_is_expected_of_it() -> None:
         running.server.now += 20.0
         running.create(waiting("job-52", annotations=JOB))
         given = snapshots(running)
-        done.append(dict(zip((r.task.job for r in given.world.there), given.world.done, strict=True))["default/job-50"])
+        done.append(next(r.progress for r in given.cluster.running if r.task.job == "default/job-50"))
     assert done[0] == pytest.approx(done[1] * 2.0, rel=0.1)
 
 
@@ -508,7 +508,7 @@ def test_pods_that_ran_before_anything_was_known_of_their_class_teach_how_long_t
         finish(
             learner, [ended(f"job-{i}", after_s, running.now, cpu="2", uid=entries[f"job-{i}"].key.uid)], running.now
         )
-    course = running.state.inputs.worlds.course(entries["job-1"], running.now)
+    course = running.state.inputs.occupied.course(entries["job-1"], running.now)
     assert course is not None
     assert course.progress == pytest.approx(1.2)
     (row,) = [row for row in learner.learnt.classes if row.run_class == entries["job-0"].run_class]

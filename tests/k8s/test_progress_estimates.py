@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowsched.cluster.cluster_state import service_load
-from flowsched.cluster.snapshot import MILLI, Running, Service, Task
+from flowsched.cluster.occupied_machines import Occupancy, OccupiedMachines, service_load
+from flowsched.cluster.snapshot import MILLI, Machine, Running, Service, Task
 from flowsched_k8s.rounds.neutral import DAY_SCALE, with_neutral
-from flowsched_k8s.rounds.round_input import NodeView, World
-from flowsched_k8s.rounds.world import ProgressEstimates
 from flowsched_models.execution import Execution
 from flowsched_models.neutral import NEUTRAL
 from flowsched_models.profiles import load_catalogue
@@ -32,11 +30,28 @@ def running(uid: str, node: str, profile: str, start_s: float, width_milli: int 
     return Running(task, node, width_milli, 1, (1, 2, 3), start_s, start_s)
 
 
-def view_of(node: str, there: dict[str, Running], services: tuple[Service, ...] = ()) -> NodeView:
-    mine = tuple(sorted((r for r in there.values() if r.machine == node), key=lambda r: r.task.name))
-    titles = {name: name for name in (*(s.name for s in services), *(r.task.name for r in mine))}
-    needs: dict[str, dict[str, int]] = {r.task.name: {} for r in mine}
-    return NodeView.of(node, KIND, 4, services, mine, needs=needs, titles=titles)
+@dataclass(frozen=True)
+class Seen:
+    """A node as it is seen."""
+
+    name: str
+    services: tuple[Service, ...]
+    running: tuple[Running, ...]
+
+
+def seen_on(node: str, there: dict[str, Running], services: tuple[Service, ...] = ()) -> Seen:
+    return Seen(node, services, tuple([r for r in there.values() if r.machine == node]))
+
+
+def nothing() -> OccupiedMachines:
+    return OccupiedMachines(CATALOGUE, HostFactory(CATALOGUE))
+
+
+def look(machines: OccupiedMachines, now_s: float, *nodes: Seen) -> Occupancy:
+    machines.advance(now_s)
+    for node in nodes:
+        machines.see(Machine(node.name, KIND, 4000, 16_384, 4), node.services, node.running)
+    return machines.look()
 
 
 class Naive:
@@ -46,7 +61,7 @@ class Naive:
         self.hosts = HostFactory(CATALOGUE)
         self.last: dict[str, tuple[float, dict[str, float]]] = {}
 
-    def progress(self, view: NodeView, now_s: float, before: NodeView | None) -> dict[str, float]:
+    def progress(self, view: Seen, now_s: float, before: Seen | None) -> dict[str, float]:
         """``before``: what was there, and the services, from the last look until now."""
         if before is not None:
             since_s, done = self.last[view.name]
@@ -62,8 +77,8 @@ class Naive:
         self.last[view.name] = now_s, found
         return found
 
-    def moved(self, view: NodeView, begins: dict[str, tuple[float, float]], to_s: float) -> dict[str, float]:
-        host = self.hosts.host(view.type, [service_load(s) for s in view.services])
+    def moved(self, view: Seen, begins: dict[str, tuple[float, float]], to_s: float) -> dict[str, float]:
+        host = self.hosts.host(KIND, [service_load(s) for s in view.services])
         jobs = {r.task.name: r for r in view.running}
         if not jobs:
             return {}
@@ -99,10 +114,10 @@ STEPS = st.lists(
 def test_jobs_are_believed_to_be_where_machines_told_of_every_change_have_them(
     first: list[tuple[str, str, float]], steps: list[tuple[float, str, str, str]]
 ) -> None:
-    estimates, naive, now_s = ProgressEstimates(CATALOGUE), Naive(), 100.0
+    machines, naive, now_s = nothing(), Naive(), 100.0
     there = {f"j{i}": running(f"j{i}", node, profile, start_s) for i, (node, profile, start_s) in enumerate(first)}
     services: dict[str, tuple[Service, ...]] = dict.fromkeys(NODES, ())
-    before: dict[str, NodeView] = {}
+    before: dict[str, Seen] = {}
     for number, (step_s, what, node, profile) in enumerate([(0.0, "nothing", "a", NEUTRAL), *steps]):
         now_s += step_s
         mine = sorted(uid for uid, r in there.items() if r.machine == node)
@@ -115,45 +130,73 @@ def test_jobs_are_believed_to_be_where_machines_told_of_every_change_have_them(
             there[mine[-1]] = running(mine[-1], node, r.task.profile, r.start_s, r.width_milli + 500)
         elif what == "service":
             services[node] = () if services[node] else (replace(CACHE, machine=node),)
-        views = [view_of(name, there, services[name]) for name in NODES]
-        seen = [estimates.put(view, now_s) for view in views]
-        if what == "resume" and seen[0].rows:
-            progress = {r.task.name: 0.25 for r in seen[0].running}
-            seen[0] = estimates.resume(seen[0], progress, now_s)
-            naive.last[seen[0].name], before[seen[0].name] = (now_s, progress), views[0]
-        world = World(nodes=tuple(seen), progress=estimates.progress(now_s))
+        views = [seen_on(name, there, services[name]) for name in NODES]
+        look(machines, now_s, *views)
+        if what == "resume" and machines.on("a").estimated:
+            progress = {r.task.name: 0.25 for r in views[0].running}
+            machines.resume("a", progress)
+            naive.last["a"], before["a"] = (now_s, progress), views[0]
+        shown = machines.look().running
+        numbers = dict(zip((r.task.name for r in shown.entries), shown.columns.progress.tolist(), strict=True))
+        assert {r.task.name: r.progress for r in shown} == numbers
         for view in views:
             ends = any(not r.task.endless for r in view.running)
             expected = naive.progress(view, now_s, before.get(view.name)) if ends else {}
             before.pop(view.name, None)
             if ends:
                 before[view.name] = view
-            found = {r.task.name: r.progress for r in world.running if r.machine == view.name}
-            wanted = {r.task.name: 0.0 if r.task.endless else expected[r.task.name] for r in view.running}
-            assert found == pytest.approx(wanted, abs=1e-9)
+            found = {r.task.name: r.progress for r in shown.on([view.name])}
+            assert found == pytest.approx({r.task.name: expected.get(r.task.name, 0.0) for r in view.running}, abs=1e-9)
 
 
-def test_what_a_world_shows_stays_as_it_was() -> None:
+def test_what_a_look_shows_stays_as_it_was() -> None:
     """A round that is decided in another thread asks for progress while events go on."""
-    estimates = ProgressEstimates(CATALOGUE)
+    machines = nothing()
     there = {"j": running("j", "a", "canneal", 0.0)}
-    early = World(nodes=(estimates.put(view_of("a", there), 10.0),), progress=estimates.progress(10.0))
-    same = World(nodes=early.nodes, progress=estimates.progress(10.0))
-    known = [r.progress for r in same.running]
+    early = look(machines, 10.0, seen_on("a", there)).running
+    known = [r.progress for r in machines.look().running]
     there["k"] = running("k", "a", "radix", 20.0)
-    estimates.put(view_of("a", there), 20.0)
-    estimates.progress(30.0)
-    estimates.forget("a")
-    assert [r.progress for r in early.running] == known
+    look(machines, 20.0, seen_on("a", there))
+    machines.advance(30.0)
+    machines.remove("a")
+    assert len(machines.look().running) == 0
+    assert [r.progress for r in early] == known
     assert known[0] > 0.0
 
 
-def test_a_pod_may_be_seen_on_two_nodes_for_a_while() -> None:
-    estimates = ProgressEstimates(CATALOGUE)
-    here, elsewhere = running("j", "a", "canneal", 0.0), running("j", "b", "canneal", 50.0)
-    views = [estimates.put(view_of(r.machine, {"j": r}), 60.0) for r in (here, elsewhere)]
-    world = World(nodes=tuple(views), progress=estimates.progress(60.0))
-    first, second = (r.progress for r in world.running)
-    assert first > second > 0.0
-    estimates.forget("a")
-    assert [r.progress for r in World(nodes=(views[1],), progress=estimates.progress(60.0)).running] == [second]
+def test_a_pod_that_is_seen_on_another_node_is_not_on_the_first_any_more() -> None:
+    machines = nothing()
+    beside = running("k", "a", "radix", 0.0)
+    look(machines, 60.0, seen_on("a", {"j": running("j", "a", "canneal", 0.0), "k": beside}))
+    moved = running("j", "b", "canneal", 50.0)
+    there = look(machines, 60.0, seen_on("b", {"j": moved})).running
+    assert {r.task.name: r.machine for r in there} == {"j": "b", "k": "a"}
+    (elsewhere,) = (r.progress for r in there if r.task.name == "j")
+    (alone,) = look(nothing(), 60.0, seen_on("b", {"j": moved})).running
+    assert elsewhere == alone.progress > 0.0
+    after = look(machines, 70.0, seen_on("a", {"k": beside}), seen_on("b", {"j": moved})).running
+    assert [r.machine for r in after] == ["a", "b"]
+
+
+def test_the_tasks_of_a_look_beside_others_leave_it_as_it_was() -> None:
+    """A round lists what it has placed itself, and leaves out what would move."""
+    machines = nothing()
+    there = {name: running(name, "a", "canneal", 0.0) for name in ("i", "j", "k")}
+    shown = look(machines, 60.0, seen_on("a", there), seen_on("b", {})).running
+    before = list(shown)
+    richer = replace(there["j"], task=replace(there["j"].task, group="g"))
+    nodes = machines.look().machines
+    other = shown.beside(nodes, {}, without=[there["i"]], instead=[(there["j"], richer)])
+    joined = running("n", "b", "dedup", 60.0)
+    other = other.beside(nodes, {}, more=[joined])
+    assert list(shown) == before
+    assert [(r.task.name, r.task.group) for r in other] == [("j", "g"), ("k", None), ("n", None)]
+    progress = {r.task.name: r.progress for r in before} | {"n": 0.0}
+    assert {r.task.name: r.progress for r in other} == {name: progress[name] for name in "jkn"}
+    assert dict(zip((r.task.name for r in other.entries), other.columns.machine.tolist(), strict=True)) == {
+        "j": 0,
+        "k": 0,
+        "n": 1,
+    }
+    look(machines, 70.0, seen_on("a", {}), seen_on("b", {"x": running("x", "b", "radix", 65.0)}))
+    assert [r.task.name for r in other.on(["a", "b"])] == ["j", "k", "n"]

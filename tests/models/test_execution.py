@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -387,10 +388,10 @@ def test_the_peak_of_a_service_is_that_of_the_loudest_moment() -> None:
 def test_machines_that_move_together_do_bit_by_bit_what_each_would_do(
     given_machines: list[tuple[Host, list[Resident]]], steps: list[tuple[float, str]]
 ) -> None:
-    together: EstimatedExecutions[int] = EstimatedExecutions()
+    together = EstimatedExecutions()
     each: dict[str, Execution[int]] = {}
     waiting: list[tuple[str, int, Resident]] = []
-    rows: dict[int, tuple[str, int]] = {}
+    there: dict[int, str] = {}
 
     def moved(machine: Execution[int], ahead_s: float = 0.0) -> Execution[int]:
         while machine.now_s < now + ahead_s:
@@ -408,25 +409,26 @@ def test_machines_that_move_together_do_bit_by_bit_what_each_would_do(
         if what == "start" and waiting:
             name, key, job = waiting.pop()
             moved(each[name]).start(key, replace(job, ready_s=now + job.ready_s))
-            rows[key] = name, together.start(name, key, replace(job, ready_s=now + job.ready_s))
-        elif what == "stop" and rows:
-            key, (name, _) = rows.popitem()
+            together.start(name, key, replace(job, ready_s=now + job.ready_s))
+            there[key] = name
+        elif what == "stop" and there:
+            key, name = there.popitem()
             assert moved(each[name]).progress(key) == together.stop(name, key)
             each[name].stop(key)
         elif what == "leave" and len(each) > 1:
             name, _ = each.popitem()
             together.remove(name)
-            rows = {key: place for key, place in rows.items() if place[0] != name}
+            there = {key: place for key, place in there.items() if place != name}
             waiting = [job for job in waiting if job[0] != name]
         elif what == "ask":
             # What is asked of one job alone moves none of them, as the next look shows.
-            for key, (name, _) in rows.items():
+            for key, name in there.items():
                 seen = moved(each[name].copy(), 7.5).progress(key)
                 assert together.seen(name, key, now + 7.5) == pytest.approx(seen)
         elif what == "look":
-            progress = together.progress().by_row
-            assert {k: progress[row] for k, (_, row) in rows.items()} == {
-                k: moved(each[name]).progress(k) for k, (name, _) in rows.items()
+            progress = together.progress().of(np.array([*there], np.int64)).tolist()
+            assert dict(zip(there, progress, strict=True)) == {
+                k: moved(each[name]).progress(k) for k, name in there.items()
             }
             for machine in each.values():
                 moved(machine)
@@ -445,10 +447,10 @@ def test_a_machine_that_is_seen_late_is_where_it_would_be(
             alone.advance(min(start_s, now_s, alone.next_event_s()))
         if job is not None:
             alone.start(key, job)
-    together: EstimatedExecutions[int] = EstimatedExecutions(now_s)
+    together = EstimatedExecutions(now_s)
     together.add("m", host, began)
     progress = together.progress().by_row
-    assert {key: progress[together.row(key)] for _, key, _ in began} == dict(alone.progresses())
+    assert {key: progress[key] for _, key, _ in began} == dict(alone.progresses())
 
 
 GIVEN = Host(

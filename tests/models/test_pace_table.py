@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import CATALOGUE, LARGE, SMALL, profiles, service
-from flowsched.cluster.cluster_state import service_load
+from flowsched.cluster.occupied_machines import service_load
 from flowsched_models import pace_table
 from flowsched_models.forecast import forecast
 from flowsched_models.pace import recall

@@ -42,3 +42,28 @@ def test_a_single_column_may_hold_objects() -> None:
     columns.put(3, None)
     assert (seen.row(3), columns.row(3)) == ("task", None)
     assert seen.all[2:5].tolist() == [None, "task", None]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(("put", "gap", "of")), st.lists(_ROWS, max_size=4, unique=True))))
+def test_columns_that_go_on_from_a_look_leave_it_as_it_was(
+    steps: list[tuple[str, list[int]]],
+) -> None:
+    blank = np.array((0.0, -1.0))
+    columns, naive = PagedColumns(blank), np.tile(blank[:, None], 3 * ROWS_OF_A_PAGE)
+    for _ in range(3):
+        columns.widen()
+    looks = []
+    for value, (what, rows) in enumerate(steps, 1):
+        looks.append((columns.look(), naive.copy()))
+        if what == "gap":
+            columns.close_gap(0, value / 2)
+            naive[0, naive[0] > value / 2] -= 1.0
+        elif what == "of":
+            columns = PagedColumns.of(columns.look(), blank)
+        else:
+            for row in rows:
+                columns.put(row, (value, row))
+                naive[:, row] = value, row
+    for seen, expected in (*looks, (columns.look(), naive)):
+        assert seen.all.tolist() == expected.tolist()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from flowsched.cluster.cluster_state import service_load
+from flowsched.cluster.occupied_machines import service_load
 from flowsched.cluster.settings import Settings
 from flowsched_models.runtime import HostFactory, Occupant, Stage
 from flowsched_simulator import (

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import CATALOGUE, SERIAL, flow_scheduler, machine, machines, profiles, service, task
-from flowsched.cluster.cluster_state import service_load
 from flowsched.cluster.decision import Decisions, Placement, Scheduler
+from flowsched.cluster.occupied_machines import service_load
 from flowsched.cluster.snapshot import Machine, Service, Snapshot, StartDelay, Task
 from flowsched_models.runtime import HostFactory, Resident
 from flowsched_simulator import make_scenario

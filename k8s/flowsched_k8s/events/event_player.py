@@ -16,8 +16,9 @@ from flowsched.cluster.class_runs import ClassRuns
 from flowsched.cluster.decision import Scheduler
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.learnt_run_times import LearntRunTimes
+from flowsched.cluster.occupied_machines import OccupiedMachines
 from flowsched.cluster.played_events import OtherDecision, OtherPolicy, PlayedEvents, SchedulersOf
-from flowsched.cluster.snapshot import Task
+from flowsched.cluster.snapshot import Snapshot, Task
 from flowsched.inspector.consistency import FAULTS
 from flowsched.pricing.linear.policy import CostModel
 from flowsched.records.record import writer
@@ -35,9 +36,9 @@ from flowsched_k8s.gpus import RoundGpus
 from flowsched_k8s.names import FLOW
 from flowsched_k8s.rounds.measured_pods import MeasuredPods
 from flowsched_k8s.rounds.neutral import DAY_SCALE, with_neutral
+from flowsched_k8s.rounds.occupied_nodes import machine_of
 from flowsched_k8s.rounds.planning import make_engine, plan_any_round
-from flowsched_k8s.rounds.round_input import NO_WORLD, ClassInput, KeptBetween, NodeView, RoundInput, World
-from flowsched_k8s.rounds.world import ProgressEstimates
+from flowsched_k8s.rounds.round_input import ClassInput, KeptBetween, RoundInput
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError, name_help
 from flowsched_models.neutral import NEUTRAL
@@ -58,10 +59,10 @@ class PlayedCluster(live.RecordedState):
         self._model = _model(header.cost_model)
         self._catalogue = _catalogue(header.catalogue)
         self._kept = KeptBetween(HostFactory(self._catalogue))
-        self._estimates = ProgressEstimates(self._catalogue)
+        self._occupied = self._none(0.0)
         self._fleet = Fleet()
-        self._known: dict[str, NodeView] = {}
-        """Machines that have not changed since a round has looked at them."""
+        self._changed: set[str] = set()
+        """Machines that have changed since they were looked at."""
 
     def play(self, event: live.LiveEvent, t: float) -> None:
         """Take note of an event. Raises :class:`LineError` for one that contradicts those before it."""
@@ -70,14 +71,14 @@ class PlayedCluster(live.RecordedState):
             case live.ProfilesChanged(catalogue):
                 self._catalogue = _catalogue(catalogue)
                 self._kept = KeptBetween(HostFactory(self._catalogue))
-                self._estimates.use_catalogue(self._catalogue)
-                self._known.clear()
+                self._occupied = self._none(self._occupied.now_s)
+                self._changed |= self.machines.keys()
             case live.MachineAdded(name):
                 if event.type not in self._catalogue.machine_types:
                     raise LineError(f"there is no machine type {event.type} among the profiles")
                 fleet.put_machine(name, event.allocatable, event.labels, bandwidth=event.bandwidth)
                 fleet.set_service(name, event.pressure_cap, event.headroom_slope)
-                self._known.pop(name, None)
+                self._changed.add(name)
             case live.RelationAdded(_, relation):
                 fleet.declare(relation)
             case live.TaskBound(number, booked):
@@ -85,30 +86,37 @@ class PlayedCluster(live.RecordedState):
                     raise LineError(f"there is no machine {booked.machine} at this moment")
                 fleet.book(self.task(number).uid, **vars(booked))
                 if number in self.bound:
-                    self._known.pop(self.bound[number].booked.machine, None)
-                self._known.pop(booked.machine, None)
+                    self._changed.add(self.bound[number].booked.machine)
+                self._changed.add(booked.machine)
             case live.ProgressEstimated(name, progress):
-                self._known[name] = self._estimates.resume(self._look(name), progress, t)
+                self._look(t)
+                self._occupied.resume(name, progress)
             case live.Removed(of, key):
                 if key not in self.statements.get(of, ()):
                     raise LineError(f"{of} {key} is not known at this moment")
                 match self.remove(of, key):
                     case live.MachineAdded(name):
-                        self._known.pop(name, None)
-                        self._estimates.forget(name)
+                        self._changed.discard(name)
+                        if name in self._occupied:
+                            self._occupied.remove(name)
                         fleet.remove_machine(name)
                     case live.RelationAdded(name):
                         fleet.retire(name)
                     case live.TaskBound(number, booked):
                         fleet.release(self.task(number).uid)
-                        self._known.pop(booked.machine, None)
+                        self._changed.add(booked.machine)
         if isinstance(event, live.Statement):
             self.put(event)
 
-    def round_input(self, event: live.RoundBegun, t: float, always_world: bool = False) -> RoundInput:
-        """What a round decides on. ``always_world``: with the nodes as forecasts see them though no measured task waits."""
+    def round_input(self, event: live.RoundBegun, t: float, everything: bool = False) -> RoundInput:
+        """What a round decides on. ``everything``: what runs is there even if no measured task waits."""
         classes = tuple(self._class(taken) for taken in event.takes)
-        world = self._world(event, t) if always_world or any(c.task is not None for c in classes) else NO_WORLD
+        cluster = Snapshot(t, self._catalogue, ())
+        if everything or any(c.task is not None for c in classes):
+            self._look(t)
+            seen = self._occupied.look()
+            cluster = Snapshot(t, self._catalogue, *seen, plan=event.plan, reservations=event.reservations)
+        titled = {s.name for s in cluster.services}
         waited: dict[str, int] = {}
         for taken, c in zip(event.takes, classes, strict=True):
             waited |= zip(c.uids, _spread(taken.waited, len(c.uids), "the tasks"), strict=True)
@@ -121,12 +129,12 @@ class PlayedCluster(live.RecordedState):
             classes=classes,
             group_members={group.name: members[group.name] for group in event.groups},
             catalogue=self._catalogue,
-            world=world,
+            cluster=cluster,
             settings=self.header.settings,
             cost_model=self.header.cost_model,
             model=self._model,
             kept=self._kept,
-            titles={task.uid: task.name for task in self.tasks.values() if task.uid in waited},
+            titles={task.uid: task.name for task in self.tasks.values() if task.uid in waited or task.uid in titled},
             rounds_waited=waited,
             gpus=self._gpus(),
             learnt=self._learnt(),
@@ -153,34 +161,22 @@ class PlayedCluster(live.RecordedState):
             raise LineError(f"there is no task {number} at this moment")
         return self.tasks[number]
 
-    def _look(self, name: str) -> NodeView:
-        machine = self.machines[name]
-        there = {self.tasks[n].uid: (self.tasks[n].name, self.bound[n]) for n in self.on.get(name, ())}
-        running = tuple(
-            [
-                replace(bound.running, task=replace(bound.running.task, name=uid, job=title))
-                for uid, (title, bound) in sorted(there.items())
-                if bound.running is not None
+    def _none(self, now_s: float) -> OccupiedMachines:
+        hosts = HostFactory(self._catalogue)
+        return OccupiedMachines(self._catalogue, hosts, now_s, estimating=self._model is None)
+
+    def _look(self, now_s: float) -> None:
+        """Tell the state how the machines are that have changed."""
+        self._occupied.advance(now_s)
+        for name in sorted(self._changed & self.machines.keys()):
+            machine = self.machines[name]
+            node = machine_of(name, machine.type, machine.vcpus, machine.allocatable)
+            there = [(self.tasks[n], self.bound[n].running) for n in self.on.get(name, ())]
+            running = [
+                replace(r, task=replace(r.task, name=task.uid, job=task.name)) for task, r in there if r is not None
             ]
-        )
-        needs = {r.task.name: there[r.task.name][1].needs for r in running}
-        seen = {*needs, *(s.name for s in machine.services)}
-        titles = {uid: title for uid, (title, _) in there.items() if uid in seen}
-        return NodeView.of(name, machine.type, machine.vcpus, machine.services, running, needs=needs, titles=titles)
-
-    def _view(self, name: str, t: float) -> NodeView:
-        known = self._known.get(name)
-        if known is None:
-            known = self._look(name)
-            if self._model is None:
-                known = self._estimates.put(known, t)
-            self._known[name] = known
-        return known
-
-    def _world(self, event: live.RoundBegun, t: float) -> World:
-        views = tuple([self._view(name, t) for name in sorted(self.machines)])
-        progress = self._estimates.progress(t) if self._model is None else None
-        return World(self._fleet.order(), views, progress, event.plan, event.reservations)
+            self._occupied.see(node, machine.services, running)
+        self._changed.clear()
 
     def _class(self, taken: live.Taken) -> ClassInput:
         number = taken.kind
@@ -241,7 +237,7 @@ class _Playing:
         self.rounds = self.placements = 0
         self._failed = self._open = 0
 
-    def rounds_of(self, always_world: bool) -> Iterator[_Round]:
+    def rounds_of(self, everything: bool) -> Iterator[_Round]:
         """Each round that was decided."""
         cluster = self.cluster
         begun: tuple[int, RoundInput, Mapping[int, str]] | None = None
@@ -251,7 +247,7 @@ class _Playing:
                 cluster.play(event, t)
                 if isinstance(event, live.RoundBegun):
                     self._open += begun is not None
-                    given = cluster.round_input(event, t, always_world)
+                    given = cluster.round_input(event, t, everything)
                     numbers = [n for taken in event.takes for n in live.numbers_of(taken.tasks, cluster.task_count)]
                     begun = self.reader.line, given, {n: cluster.task(n).uid for n in numbers}
                 elif isinstance(event, live.RoundDecided):
@@ -300,7 +296,7 @@ def play(path: Path, others: SchedulersOf | None = None) -> PlayedEvents:
     solver = make_solver(playing.header.solver)
     engine: FlowScheduler = make_engine(playing.header.settings, solver)
     differing = []
-    for line, given, uid_of, recorded in playing.rounds_of(always_world=False):
+    for line, given, uid_of, recorded in playing.rounds_of(everything=False):
         number_of = {uid: number for number, uid in uid_of.items()}
         now = _fates(decided_event(plan_any_round(given, solver, engine), number_of), uid_of)
         then = _fates(recorded, uid_of)
@@ -335,7 +331,7 @@ def _place(p: live.Placed) -> str:
 
 def _compared(playing: _Playing, schedulers: Mapping[str, Scheduler]) -> tuple[OtherPolicy, ...]:
     counts: dict[str, Counter[str]] = {name: Counter() for name in schedulers}
-    for _, given, uid_of, recorded in playing.rounds_of(always_world=True):
+    for _, given, uid_of, recorded in playing.rounds_of(everything=True):
         waiting = [c for c in given.classes if not c.service]
         classes = [c if c.task is not None else replace(c, task=_neutral_task(c)) for c in waiting]
         asked = {uid for c in classes for uid in c.uids}

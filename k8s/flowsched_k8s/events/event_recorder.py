@@ -28,8 +28,8 @@ from flowsched_k8s.configuration.cost_model import plain_cost_model
 from flowsched_k8s.events import live_events as live
 from flowsched_k8s.events.event_file import EventFile
 from flowsched_k8s.rounds.neutral import without_plain
-from flowsched_k8s.rounds.round_input import ClassInput, PodKind, RoundInput, RoundResult, World
-from flowsched_k8s.rounds.world import WorldBuilder
+from flowsched_k8s.rounds.occupied_nodes import OccupiedNodes
+from flowsched_k8s.rounds.round_input import ClassInput, PodKind, RoundInput, RoundResult
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.profiles import dump_catalogue
 
@@ -89,11 +89,11 @@ class _FileState(live.RecordedState):
 class EventRecorder:
     """See the module. Everything is to be called from the thread that changes the cache; writing is another thread's."""
 
-    def __init__(self, file: EventFile, cache: Cache, worlds: WorldBuilder, solver: str, most_bytes: int) -> None:
+    def __init__(self, file: EventFile, cache: Cache, occupied: OccupiedNodes, solver: str, most_bytes: int) -> None:
         """A file that is larger than ``most_bytes`` is followed by another one, which begins with all that there is."""
         self._file = file
         self._cache = cache
-        self._worlds = worlds
+        self._occupied = occupied
         self._solver = solver
         self._most_bytes = most_bytes
         self._state: _FileState | None = None
@@ -111,14 +111,16 @@ class EventRecorder:
         if self._state is None or self._file.size > self._most_bytes:
             header = self._header(given)
             self._state, self._batch = _FileState(), []
-        state, world = self._state, given.world
-        resumed = header is not None and self._worlds.estimates_any
-        if resumed and not world.nodes:
-            world = self._worlds.build(given.now_s, (), ())
+        state, seen = self._state, bool(given.cluster.machines)
+        resumed = header is not None and self._occupied.machines.estimate_any
+        if resumed and not seen:
+            self._occupied.look(given.now_s)
         self._relations(state)
-        self._machines(state, world)
+        self._machines(state, seen or resumed)
         if resumed:
-            self._resume(world, given.now_s)
+            # What is estimated of running jobs has a history that this file does not tell: it goes on from what it is now.
+            for name, progress in self._occupied.machines.resume_all():
+                self._emit(live.ProgressEstimated(name, progress))
         self._round(state, given)
         self._write(header)
 
@@ -223,8 +225,9 @@ class EventRecorder:
                 for row in np.flatnonzero(fleet.topology_counts(added.name).members).tolist():
                     state.looked_at.pop(str(fleet.names[row]), None)
 
-    def _machines(self, state: _FileState, world: World) -> None:
-        cache, seen = self._cache, bool(world.nodes)
+    def _machines(self, state: _FileState, seen: bool) -> None:
+        """``seen``: this round looks at what runs there as forecasts see it."""
+        cache = self._cache
         there: set[live.Key] = set()
         now: list[live.Statement] = []
         for name in sorted(cache.nodes):
@@ -238,18 +241,18 @@ class EventRecorder:
                 # Another pod took its name before that was seen, or it stood for a pod outside of the pool.
                 if uid not in cache.pods and cache.fleet.booking(uid) is None:
                     self.task_gone(uid, self._now_s)
-            now += self._machine(state, name, world if seen else None)
+            now += self._machine(state, name, seen)
         self._update(state, there, now)
 
-    def _machine(self, state: _FileState, name: str, world: World | None) -> Iterator[live.Statement]:
+    def _machine(self, state: _FileState, name: str, seen: bool) -> Iterator[live.Statement]:
         """A machine and what is bound there. A round without forecasts leaves how they see it as it was last."""
         fleet, node = self._cache.fleet, self._cache.nodes[name]
         earlier = state.machines.get(name)
         services = earlier.services if earlier else ()
-        running: dict[str, Running] = {}
-        if world is not None:
-            view = self._worlds.known(name)
-            services, running = view.services, {r.task.name: r for r in view.running}
+        running: Mapping[str, Running] = {}
+        if seen:
+            here = self._occupied.machines.on(name)
+            services, running = here.services, here.running
         row = fleet.row(name)
         assert row is not None, "every node of the pool is in the fleet"
         what = node.type.name, node.type.vcpus, float(fleet.bandwidth[row]), dict(node.allocatable)
@@ -261,18 +264,13 @@ class EventRecorder:
             number, booked = self._task(state, uid), fleet.booking(uid)
             assert booked is not None, "every pod on a node is booked"
             before = state.bound.get(number)
-            if world is not None and uid in running:
+            if uid in running:
                 task = replace(running[uid].task, name="", job="")
-                yield live.TaskBound(number, booked, replace(running[uid], task=task), view.needs[uid])
-            elif world is None and before is not None and before.booked.machine == name:
+                yield live.TaskBound(number, booked, replace(running[uid], task=task), self._cache.pods[uid].needs)
+            elif not seen and before is not None and before.booked.machine == name:
                 yield replace(before, booked=booked)
             else:
                 yield live.TaskBound(number, booked)
-
-    def _resume(self, world: World, now_s: float) -> None:
-        """What is estimated of running jobs has a history that this file does not tell: it goes on from what it is now."""
-        for name, progress in self._worlds.resume(world, now_s):
-            self._emit(live.ProgressEstimated(name, progress))
 
     # The round
 
@@ -293,7 +291,7 @@ class EventRecorder:
             takes.append(live.Taken(kind, live.runs(tasks), _counted(waited)))
             state.begun[1].update(zip(c.uids, tasks, strict=True))
         same = {name: getattr(given, name) for name in SAME}
-        plan = given.world.plan, given.world.reservations
+        plan = given.cluster.plan, given.cluster.reservations
         self._emit(live.RoundBegun(given.number, tuple(takes), **same, plan=plan[0], reservations=plan[1]))
 
     def _kind(self, state: _FileState, c: ClassInput, order: IntArray) -> int:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from flowsched.cluster.class_runs import ClassRuns
 from flowsched.cluster.learnt_run_times import LearntRunTimes
+from flowsched.cluster.occupied_machines import Course
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.learning.finished_runs import FinishedRun, LeftOut, finished_run
 from flowsched_k8s.learning.pod_classes import family_of
@@ -25,7 +26,7 @@ from flowsched_k8s.learning.saved_runs import Saved, SavedRuns
 from flowsched_k8s.objects import FinishedPod
 from flowsched_k8s.pods.entries import PodEntry
 from flowsched_k8s.pods.run_times import rounded
-from flowsched_models.runtime import Host, HostFactory, Resident
+from flowsched_models.runtime import HostFactory
 
 LEARNT = "learnt"
 """Beside the words of :class:`LeftOut`: what came of an end."""
@@ -40,16 +41,6 @@ MOST_GONE = 4_096
 SETTLED_S = 60.0
 """Ends are told in no order; nothing that ended so long before another one is told after it."""
 _DIGEST_BYTES = 6
-
-
-class Course(NamedTuple):
-    """What the models believe of a running pod."""
-
-    host: Host
-    resident: Resident
-    progress: float
-    elapsed_s: float
-    """For how long it is believed to have run."""
 
 
 CourseOf = Callable[[PodEntry, float], Course | None]

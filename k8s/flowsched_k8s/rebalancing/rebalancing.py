@@ -409,7 +409,13 @@ class Rebalancing:
         self._inputs.nominees()
         with self._cache.without(entries):
             given = self._round_input(asked, now)
-        done = {r.task.name: r.progress for r in given.world.running if r.task.name in uids and not r.task.endless}
+        cluster, done = given.cluster, dict[str, float]()
+        if cluster.machines:
+            there, progress = given.running.entries, given.running.progress.tolist()
+            leaving = [(r, share) for r, share in zip(there, progress, strict=True) if r.task.name in uids]
+            done = {r.task.name: share for r, share in leaving if not r.task.endless}
+            left = given.running.beside(cluster.machines, {}, without=[r for r, _ in leaving])
+            cluster = replace(cluster, running=left)
         for uid in uids:
             given.fleet.release(uid)
         return MoveQuestion(
@@ -419,7 +425,7 @@ class Rebalancing:
                 given,
                 number=self.looks,
                 classes=tuple(self._as_new(c, uids, now, marked) for c in given.classes),
-                world=given.world.without(uids),
+                cluster=cluster,
                 nominated=(*given.nominated, *nominees),
                 keep_record=True,
             ),

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.running_tasks import entries_of
 from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Running
 from flowsched.records.record import finite_or_none, plain_timings, record_head
 from flowsched_k8s.configuration.configuration import CostModelChoice
 from flowsched_k8s.configuration.cost_model import plain_cost_model
@@ -66,7 +68,9 @@ class KubernetesTrace:
     solver: str
     settings: Settings
     titles: Mapping[str, str]
-    """NAMESPACE/NAME of pods by uid: those of the round, and those beside them that the search saw."""
+    """NAMESPACE/NAME by uid of the pods of the round, and of services."""
+    running: Sequence[Running]
+    """The pods beside them that the search saw, their jobs NAMESPACE/NAME."""
     parts: tuple[PartRecipe, ...]
     told: tuple[Told, ...]
     filters: tuple[Filtered, ...]
@@ -104,7 +108,7 @@ class KubernetesTrace:
         return {
             **record_head(self.number, self.now_s, self.cost_model.name, self.solver, self.settings),
             **({} if self.cost_model.is_flow else {"cost_model": plain_cost_model(self.cost_model)}),
-            "titles": dict(self.titles),
+            "titles": {**self.titles, **{r.task.name: r.task.job for r in entries_of(self.running)}},
             "parts": [part for number, make in enumerate(self.parts) for part in _several(make(), number)],
             "held": [
                 {"tasks": list(t.tasks), "fate": t.fate, "message": t.message, "counts": dict(t.counts)}

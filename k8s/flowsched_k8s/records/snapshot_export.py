@@ -19,7 +19,7 @@ from flowsched_k8s.configuration.profiles_file import ProfilesFile, first_profil
 from flowsched_k8s.pods.entries import PodEntry
 from flowsched_k8s.queue import Place
 from flowsched_k8s.rounds.measured_pods import MeasuredPods
-from flowsched_k8s.rounds.world import task_of
+from flowsched_k8s.rounds.occupied_nodes import task_of
 from flowsched_k8s.state import SchedulerState
 from flowsched_k8s.watched import watched
 
@@ -67,9 +67,11 @@ def snapshot_of(state: SchedulerState, now_s: float) -> tuple[Snapshot, list[str
     given = state.round_input([e for e in waiting if e.key in set(taking_part)], now_s)
     # With a cost model beside flow all of them are tasks already.
     tasks = [c if c.task is not None else replace(c, task=task_of(cache.pods[c.uids[0]], False)) for c in given.classes]
-    world = given.world if given.world.nodes else state.inputs.worlds.build(now_s, (), ())
+    if not given.cluster.machines:
+        given = replace(given, cluster=state.inputs.occupied.look(now_s))
     # A round may be decided in another thread meanwhile: what rounds keep is that one's.
-    snapshot = MeasuredPods(replace(given, world=world, number=state.rounds + 1, kept=None)).snapshot(tasks)
+    given = replace(given, number=state.rounds + 1, kept=None)
+    snapshot = MeasuredPods(given).snapshot(tasks)
     foreign = sum(1 for e in cache.pods.values() if not e.place and e.key not in state.queue)
     if foreign:
         remarks.append(f"{foreign} waiting pods of other schedulers are left out")

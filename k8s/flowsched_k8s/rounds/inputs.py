@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.learnt_run_times import NOTHING_LEARNT
-from flowsched.cluster.snapshot import PlannedStart, Reservation
+from flowsched.cluster.snapshot import PlannedStart, Reservation, Snapshot
 from flowsched.cluster.start_errors import NO_START_ERRORS, StartErrors
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.configuration.cost_model import make_model
@@ -31,8 +31,8 @@ from flowsched_k8s.pods.spreading import (
     per_pod,
 )
 from flowsched_k8s.pods.verdicts import VerdictCache, Verdicts
-from flowsched_k8s.rounds.round_input import NO_WORLD, ClassInput, KeptBetween, Nominee, RoundInput
-from flowsched_k8s.rounds.world import WorldBuilder, task_of
+from flowsched_k8s.rounds.occupied_nodes import OccupiedNodes, task_of
+from flowsched_k8s.rounds.round_input import ClassInput, KeptBetween, Nominee, RoundInput
 from flowsched_k8s.services.latency import ServiceWish, choose_curve
 from flowsched_models.machine import MachineType
 from flowsched_models.neutral import NEUTRAL
@@ -61,14 +61,14 @@ class _Alike:
 
 
 class InputBuilder:
-    """Makes rounds' inputs; remembers verdicts and views of nodes between them."""
+    """Makes rounds' inputs; remembers verdicts, and what runs on nodes, between them."""
 
     def __init__(self, cache: Cache, gangs: Gangs) -> None:
         """Nothing is asked before a round needs it."""
         self._cache = cache
         self._gangs = gangs
         self._verdicts = VerdictCache()
-        self.worlds = WorldBuilder(cache)
+        self.occupied = OccupiedNodes(cache)
         self._model = make_model(cache.configuration.cost_model)
         self._kept: KeptBetween | None = None
         self._careful: set[GroupRef] = set()
@@ -147,7 +147,10 @@ class InputBuilder:
         ]
         refs = sorted(group_priority, key=group_name)
         measured = any(c.task is not None for c in classes)
-        world = self.worlds.build(now, plan, reservations) if measured or everything else NO_WORLD
+        if measured or everything:
+            cluster = self.occupied.look(now, plan, reservations)
+        else:
+            cluster = Snapshot(now, cache.catalogue, ())
         model = self._model
         if self._kept is None or self._kept.hosts.catalogue is not cache.catalogue:
             self._kept = KeptBetween(HostFactory(cache.catalogue))
@@ -161,14 +164,17 @@ class InputBuilder:
             group_members={name: len(uids) for name, uids in placed.items()},
             group_of={uid: name for name, uids in placed.items() for uid in uids},
             catalogue=cache.catalogue,
-            world=world,
+            cluster=cluster,
             settings=cache.configuration.engine,
             cost_model=cache.configuration.cost_model,
             model=model,
             kept=self._kept,
             nominated=nominees,
             held_node=held_node,
-            titles={e.key.uid: str(e.key) for e in entries},
+            titles={
+                **{s.name: str(cache.pods[s.name].key) for s in cluster.services},
+                **{e.key.uid: str(e.key) for e in entries},
+            },
             rounds_waited=rounds_waited or {},
             gpus=cache.gpus.now(),
             keepers=dict(cache.services.keepers),

@@ -1,8 +1,8 @@
 """The measured part of a round: pods with a profile or a known run time, and groups that have such members, as the engine's
 tasks and back.
 
-The fleet says what is free on every node and what relations count there, whatever takes it; the world says what runs and
-when it will end. Both together are the snapshot of which the engine decides.
+The fleet says what is free on every node and what relations count there, whatever takes it; the state of the pool says what
+runs and when it will end. Both together are the snapshot of which the engine decides.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from flowsched.cluster.decision import Decisions, Postponement
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.run_time_errors import RunTimeErrors
-from flowsched.cluster.snapshot import Machine, RelationCount, Running, Snapshot, Task
+from flowsched.cluster.snapshot import Machine, RelationCount, Running, Snapshot, Task, devices_beside
 from flowsched.gpu.devices import MachineGpus, TaskGpus
 from flowsched.pricing.linear.policy import labels_of
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
@@ -55,149 +55,165 @@ class MeasuredPods:
 
     def snapshot(self, classes: Sequence[ClassInput]) -> Snapshot:
         """What the engine decides on, for the pods of some classes. Tasks are named by uid, jobs NAMESPACE/NAME."""
-        given, world, fleet = self.given, self.given.world, self.given.fleet
-        free = fleet.free()[world.rows]
+        given, fleet = self.given, self.given.fleet
+        order = fleet.order()
+        free = fleet.free()[order]
         columns = {r: i for i, r in enumerate(fleet.resources)}
         # Nothing is counted twice: what is a device here is no resource.
-        largest = fleet.allocatable()[world.rows]
+        largest = fleet.allocatable()[order]
         scarce = [r for r in scarce_resources(classes, free, largest, columns) if r not in given.gpus.resources]
         relations = _relations(classes, fleet)
         keys = {r.key for r in relations} | {label for c in classes if c.task for label, _, _ in c.task.locality}
         keys |= set(() if given.model is None else labels_of(given.model))
-        running = self._running(scarce, [r.name for r in relations])
-        names = {n.name for n in world.nodes}
+        named = [r.name for r in relations]
+        given_out = dict.fromkeys(given.gpus.nodes, 0)
+        asked = self._asked(scarce, named, given_out)
+        joined = [self._answered(_on_devices(r, r.task.gpus, given_out), scarce, named) for r in self.joined]
+        machines = self._machines(scarce, keys, asked, joined)
+        there = [after for _, after in asked] + joined
+        devices = devices_beside(machines, there)
         pending = self._pending(classes, scarce, relations)
         waiting = {t.name for t in pending}
-        return Snapshot(
+        return replace(
+            given.cluster,
             now_s=given.now_s,
-            catalogue=given.catalogue,
-            machines=self._machines(free, columns, scarce, keys, running),
-            services=self._kept.same_services(world.services),
-            running=running,
-            pending=pending,
-            plan=tuple(p for p in world.plan if p.task in waiting and p.machine in names),
-            reservations=tuple(r for r in world.reservations if r.task in waiting and r.machine in names),
             round=given.number,
+            machines=machines,
+            running=given.running.beside(machines, devices, instead=asked, more=joined),
+            pending=pending,
+            plan=tuple(p for p in given.cluster.plan if p.task in waiting and fleet.row(p.machine) is not None),
+            reservations=tuple(
+                r for r in given.cluster.reservations if r.task in waiting and fleet.row(r.machine) is not None
+            ),
             relations=tuple(relations),
             task_groups=self._groups(classes),
-            relation_counts=self._counts(relations, running),
+            relation_counts=self._counts(relations, there),
             gpu_demand=given.gpus.demand if given.gpus.nodes else (),
             run_time_errors=RunTimeErrors(),
             start_errors=given.start_errors,
             learnt_run_times=given.learnt,
         )
 
+    @cached_property
+    def _row_of(self) -> Mapping[str, int]:
+        """Index of each node by name."""
+        return {m.name: i for i, m in enumerate(self.given.cluster.machines)}
+
     def _machines(
         self,
-        free: IntArray,
-        columns: Mapping[str, int],
         scarce: Sequence[str],
         keys: set[str],
-        running: Sequence[Running],
+        asked: Sequence[tuple[Running, Running]],
+        joined: Sequence[Running],
     ) -> tuple[Machine, ...]:
         """The nodes; each offers what is free, and what those take that the snapshot lists."""
-        world, fleet = self.given.world, self.given.fleet
-        nothing = np.zeros(len(world.rows), np.int64)
-        cpu = nothing + world.cpu_milli
-        memory = nothing + world.memory_mib
-        if "cpu" in columns:
-            cpu += free[:, columns["cpu"]]
-        if "memory" in columns:
-            memory += free[:, columns["memory"]] // _MIB
-        amounts = {r: free[:, columns[r]].copy() if r in columns else nothing.copy() for r in scarce}
-        for r in self.joined:
-            cpu[world.row_of[r.machine]] += r.width_milli
-            memory[world.row_of[r.machine]] += r.task.memory_mib
-        for r in running if scarce else ():
-            for resource, units in r.task.resources:
-                amounts[resource][world.row_of[r.machine]] += units
-        gpus_of = self.given.gpus.nodes
-        given_out = dict.fromkeys(gpus_of, 0)
-        for r in running if gpus_of else ():
-            given_out[r.machine] = given_out.get(r.machine, 0) + len(r.devices)
-        kept = self._kept
-        machines = []
-        sizes = zip(world.nodes, cpu.tolist(), memory.tolist(), strict=True)
-        for i, (n, milli, mib) in enumerate(sizes):
-            labels = sorted(fleet.labels(n.name).items()) if keys else ()
-            gpus, kind = None, gpus_of.get(n.name)
-            if kind is not None:
+        given, fleet, nodes = self.given, self.given.fleet, self.given.cluster.machines
+        free = fleet.free()[fleet.rows_of([m.name for m in nodes])]
+        columns = {r: i for i, r in enumerate(fleet.resources)}
+
+        def free_of(resource: str) -> IntArray:
+            found: IntArray = free[:, columns[resource]] if resource in columns else np.zeros(len(nodes), np.int64)
+            return found
+
+        there = given.running.columns
+        cpu, memory = (
+            np.bincount(there.machine, amounts, len(nodes)).astype(np.int64)
+            for amounts in (there.width_milli, there.memory_mib)
+        )
+        cpu += free_of("cpu")
+        memory += free_of("memory") // _MIB
+        for milli, mib, name in (
+            *((s.width_milli, s.memory_mib, s.machine) for s in given.cluster.services),
+            *((r.width_milli, r.task.memory_mib, r.machine) for r in joined),
+        ):
+            cpu[self._row_of[name]] += milli
+            memory[self._row_of[name]] += mib
+        facts = None
+        if scarce or keys or given.gpus.nodes:
+            amounts = {r: free_of(r).copy() for r in scarce}
+            idle = {r: free_of(r) for r in given.gpus.resources}
+            devices = dict.fromkeys(given.gpus.nodes, 0)
+            for r in (*(after for _, after in asked), *joined):
+                for resource, units in r.task.resources:
+                    amounts[resource][self._row_of[r.machine]] += units
+                if r.devices:
+                    devices[r.machine] += len(r.devices)
+            facts = []
+            for i, node in enumerate(nodes):
+                gpus, kind = None, given.gpus.nodes.get(node.name)
                 # Less than nothing is free where a node has lost some that are in use: all that it has are taken then.
-                idle = max(0, int(free[i, columns[kind.resource]])) if kind.resource in columns else 0
-                if count := idle + given_out[n.name]:
+                if kind is not None and (count := max(0, int(idle[kind.resource][i])) + devices[node.name]):
                     gpus = MachineGpus(kind.model, count, kind.memory_mib)
-            shown = tuple([(key, value) for key, value in labels if key in keys])
-            offered = tuple([(r, int(amounts[r][i])) for r in scarce])
-            machines.append(kept.machine((n.name, n.type, milli, mib, n.vcpus, shown, offered, gpus)))
-        return kept.same_machines(machines)
+                labels = sorted(fleet.labels(node.name).items()) if keys else ()
+                shown = tuple([(key, value) for key, value in labels if key in keys])
+                facts.append((shown, tuple([(r, int(amounts[r][i])) for r in scarce]), gpus))
+        return self._kept.offers(nodes, cpu, memory, facts)
 
-    def _running(self, scarce: Sequence[str], relations: Sequence[str]) -> tuple[Running, ...]:
-        """What runs, with what this part's tasks may ask of it: resources, devices, relations, groups."""
+    def _asked(
+        self, scarce: Sequence[str], relations: Sequence[str], given_out: dict[str, int]
+    ) -> list[tuple[Running, Running]]:
+        """What runs and has anything of what this part's tasks may ask of it, beside the same with the answers.
+
+        ``given_out``: how many devices of each node with GPUs have been given out, which this goes on to count.
+        """
         given = self.given
-        found = self._with_devices((*given.world.there, *self.joined))
-        done = [*given.world.done, *(r.progress for r in self.joined)]
-        if scarce or relations or given.group_of:
-            found = self._rich(found, scarce, relations)
-        return tuple([r.at(progress) for r, progress in zip(found, done, strict=True)])
-
-    def _rich(self, found: tuple[Running, ...], scarce: Sequence[str], relations: Sequence[str]) -> tuple[Running, ...]:
-        """Running pods with what is asked of them; those that were asked the same before are the same objects."""
-        given, needs = self.given, self.given.world.needs
-        kept = self._kept.running
-        rich = []
-        for r in found:
-            uid = r.task.name
-            took = needs.get(uid)
-            holds, joins = given.fleet.relations_of(uid, relations)
-            amounts = dict(r.task.resources) if took is None else took
-            resources = tuple([(name, amounts[name]) for name in scarce if amounts.get(name)])
-            asked = resources, holds, joins, given.group_of.get(uid)
-            known = kept.get(uid)
-            if known is not None and known[0] is r and known[1] == asked:
-                rich.append(known[2])
-                continue
-            task = replace(r.task, resources=resources, holds=holds, joins=joins, group=asked[3])
-            rich.append(r if task == r.task else replace(r, task=task))
-            kept[uid] = r, asked, rich[-1]
-        if len(kept) > 2 * len(found):
-            for uid in kept.keys() - {r.task.name for r in found}:
-                del kept[uid]
-        return tuple(rich)
-
-    def _with_devices(self, running: tuple[Running, ...]) -> tuple[Running, ...]:
-        """What runs on devices has the first ones that are left; which ones it has is the kubelet's business."""
-        world, gpus_of = self.given.world, self.given.gpus.nodes
-        if not gpus_of:
-            return running
-        given_out = dict.fromkeys(gpus_of, 0)
+        if not (scarce or relations or given.group_of or given.gpus.nodes):
+            return []
+        entries = given.running.entries
+        with_devices = self._with_devices(entries, given_out)
         found = []
-        for r in running:
-            gpus, wanted = gpus_of.get(r.machine), r.task.gpus
-            if gpus is not None and (count := world.needs.get(r.task.name, {}).get(gpus.resource, 0)):
-                wanted = TaskGpus(count)
-            if wanted is None:
-                found.append(r)
-                continue
-            first = given_out[r.machine]
-            given_out[r.machine] += wanted.count
-            devices = tuple(range(first, given_out[r.machine]))
-            found.append(replace(r, task=replace(r.task, gpus=wanted), devices=devices))
-        return tuple(found)
+        for r in entries:
+            answered = self._answered(with_devices.get(r.task.name, r), scarce, relations)
+            if answered is not r:
+                found.append((r, answered))
+        kept = self._kept.running
+        if len(kept) > 2 * len(entries):
+            for uid in kept.keys() - {r.task.name for r in entries}:
+                del kept[uid]
+        return found
 
-    def _counts(self, relations: Sequence[Relation], running: Sequence[Running]) -> tuple[RelationCount, ...]:
-        """Members and holders that are not listed as running tasks."""
-        world, fleet = self.given.world, self.given.fleet
+    def _answered(self, r: Running, scarce: Sequence[str], relations: Sequence[str]) -> Running:
+        """A running pod with what is asked of it, resources, relations and its group; the same object as before if that is
+        the same.
+        """
+        given, kept, uid = self.given, self._kept.running, r.task.name
+        holds, joins = given.fleet.relations_of(uid, relations)
+        amounts = given.fleet.needs_of(uid) if scarce else {}
+        resources = tuple([(name, amounts[name]) for name in scarce if amounts.get(name)])
+        asked = resources, holds, joins, given.group_of.get(uid)
+        if asked == (r.task.resources, r.task.holds, r.task.joins, r.task.group):
+            return r
+        known = kept.get(uid)
+        if known is None or known[0] is not r or known[1] != asked:
+            task = replace(r.task, resources=resources, holds=holds, joins=joins, group=asked[3])
+            known = kept[uid] = r, asked, replace(r, task=task)
+        return known[2]
+
+    def _with_devices(self, running: Sequence[Running], given_out: dict[str, int]) -> dict[str, Running]:
+        """By uid: what runs on devices, with the first ones that are left; which ones it has is the kubelet's business."""
+        given, found = self.given, dict[str, Running]()
+        here = [r for r in running if r.machine in given.gpus.nodes]
+        for r in sorted(here, key=lambda r: (r.machine, r.task.name)):
+            count = given.fleet.needs_of(r.task.name).get(given.gpus.nodes[r.machine].resource, 0)
+            found[r.task.name] = _on_devices(r, TaskGpus(count) if count else r.task.gpus, given_out)
+        return found
+
+    def _counts(self, relations: Sequence[Relation], there: Sequence[Running]) -> tuple[RelationCount, ...]:
+        """Members and holders that are not listed as running tasks. ``there``: those that may be listed as one of either."""
+        fleet = self.given.fleet
+        order = fleet.order()
+        names = fleet.machines().names
+        at = {name: i for i, name in enumerate(names)} if relations else {}
         found = []
         for relation in relations:
             name = relation.name
-            counts = fleet.topology_counts(name, world.rows)
+            counts = fleet.topology_counts(name, order)
             members, holders = counts.members, counts.holders
-            for r in running:
-                at = world.row_of[r.machine]
-                members[at] -= name in r.task.joins
-                holders[at] -= name in r.task.holds
+            for r in there:
+                members[at[r.machine]] -= name in r.task.joins
+                holders[at[r.machine]] -= name in r.task.holds
             found += [
-                RelationCount(world.nodes[i].name, name, int(members[i]), int(holders[i]))
+                RelationCount(names[i], name, int(members[i]), int(holders[i]))
                 for i in np.flatnonzero((members != 0) | (holders != 0)).tolist()
             ]
         return tuple(found)
@@ -212,17 +228,19 @@ class MeasuredPods:
     def _unseen(self, group: str) -> int:
         """Placed members of a group that are not among the running tasks."""
         given = self.given
-        seen = sum(given.group_of.get(r.task.name) == group for r in given.world.there)
+        members = {uid for uid, name in given.group_of.items() if name == group}
+        seen = sum(r.task.name in members for r in given.running.entries)
         return given.group_members.get(group, 0) - seen
 
     def _pending(
         self, classes: Sequence[ClassInput], scarce: Sequence[str], relations: Sequence[Relation]
     ) -> tuple[Task, ...]:
-        given, world = self.given, self.given.world
-        names = np.array([n.name for n in world.nodes], dtype=object)
+        given, fleet = self.given, self.given.fleet
+        order = fleet.order()
+        names = np.array(fleet.machines().names, dtype=object)
         devices = {
             resource: np.array(
-                [(gpus := given.gpus.nodes.get(n.name)) is not None and gpus.resource == resource for n in world.nodes],
+                [(gpus := given.gpus.nodes.get(n)) is not None and gpus.resource == resource for n in names.tolist()],
                 np.bool_,
             )
             for resource in given.gpus.resources
@@ -243,13 +261,15 @@ class MeasuredPods:
         pending = []
         for c in classes:
             assert c.task is not None, "only classes whose pods are tasks"
-            open_ = c.allowed[world.rows].copy()
-            for name in world.row_of.keys() & {*self.closed, held_node(given, c)}:
-                open_[world.row_of[name]] = False
+            open_ = c.allowed.copy()
+            for name in {*self.closed, held_node(given, c)}:
+                if name is not None and (row := fleet.row(name)) is not None:
+                    open_[row] = False
+            open_ = open_[order]
             asked = [resource for resource in devices if c.needs.get(resource)]
             for resource in asked:
                 open_ &= devices[resource]
-            eligible = c.eligible[world.rows]
+            eligible = c.eligible[order]
             compared = not spreads.isdisjoint(c.holds) and not np.array_equal(eligible, open_)
             task = replace(
                 c.task,
@@ -260,7 +280,7 @@ class MeasuredPods:
                 holds=c.holds,
                 joins=c.joins,
                 group=c.group,
-                wishes=wished(c.preference[world.rows]),
+                wishes=wished(c.preference[order]),
                 counted=c.counted,
                 gpus=TaskGpus(c.needs[asked[0]], models=c.gpu_models) if asked else None,
             )
@@ -367,6 +387,14 @@ def scarce_resources(
         return bool((column(free, resource) < np.floor(most * _ROUNDED_UP)).any())
 
     return sorted(filter(runs_out, asking))
+
+
+def _on_devices(r: Running, wanted: TaskGpus | None, given_out: dict[str, int]) -> Running:
+    if wanted is None:
+        return r
+    first = given_out[r.machine]
+    given_out[r.machine] += wanted.count
+    return replace(r, task=replace(r.task, gpus=wanted), devices=tuple(range(first, first + wanted.count)))
 
 
 def _relations(classes: Sequence[ClassInput], fleet: Fleet) -> list[Relation]:

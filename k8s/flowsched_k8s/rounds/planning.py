@@ -40,7 +40,7 @@ from flowsched_k8s.rounds.gpu_costs import gpu_costs
 from flowsched_k8s.rounds.measured_pods import MeasuredPods, book
 from flowsched_k8s.rounds.round_input import Chosen, ClassInput, Fate, Held, RoundInput, RoundResult
 from flowsched_k8s.rounds.why_not import group_waits, held_node, kept_off, no_room, room
-from flowsched_k8s.services.keepers import KeptRows, PrecedenceClaim, yielded_fleet, yielded_world
+from flowsched_k8s.services.keepers import KeptRows, PrecedenceClaim, yielded_cluster, yielded_fleet
 
 LOG = logging.getLogger(__name__)
 
@@ -123,7 +123,8 @@ def plan_any_round(given: RoundInput, solver: Solver, engine: FlowScheduler) -> 
 
 def trace_of_moves(given: RoundInput, solver: Solver, recipe: Recipe) -> KubernetesTrace:
     """Of a round in which no pod waits, and what runs may move."""
-    return _trace(given, solver, [partial(_search_part, recipe, 0, given.world.needs)], (), {}, 0)
+    needs = {r.task.name: given.fleet.needs_of(r.task.name) for r in given.running.entries}
+    return _trace(given, solver, [partial(_search_part, recipe, 0, needs)], (), {}, 0)
 
 
 def _trace(
@@ -140,7 +141,8 @@ def _trace(
         now_s=given.now_s,
         solver=solver.name,
         settings=given.settings,
-        titles=given.titles_for_record,
+        titles=given.titles,
+        running=given.cluster.running if given.model is None else (),
         parts=tuple(parts),
         told=tuple(Told(h.uids, str(h.fate), h.message, h.counts) for h in held),
         filters=tuple(Filtered(c.uids, c.reasons, c.verdict, c.allowed, c.goal) for c in given.classes),
@@ -303,7 +305,7 @@ class _Round:
             given,
             classes=tuple(classes),
             fleet=fleet,
-            world=yielded_world(given.keepers, given.world, claim, per_core),
+            cluster=yielded_cluster(given.keepers, given.cluster, claim, per_core),
             keepers={},
             nominated=(),
         )

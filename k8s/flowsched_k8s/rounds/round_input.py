@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from operator import is_not
-from typing import Any
+from operator import is_
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.learnt_run_times import NOTHING_LEARNT, LearntRunTimes
+from flowsched.cluster.running_tasks import RunningTasks
 from flowsched.cluster.settings import Settings
-from flowsched.cluster.snapshot import Machine, PlannedStart, Reservation, Running, Service, Task
+from flowsched.cluster.snapshot import Machine, PlannedStart, Reservation, Running, Snapshot, Task
 from flowsched.cluster.start_errors import NO_START_ERRORS, StartErrors
+from flowsched.gpu.devices import MachineGpus
 from flowsched.pricing.linear.policy import CostModel
 from flowsched.relations.relation import TaskGroup
 from flowsched.support.arrays import BoolArray, IntArray
@@ -26,7 +28,6 @@ from flowsched_k8s.queue import Cause
 from flowsched_k8s.records.round_trace import KubernetesTrace
 from flowsched_k8s.services.latency import GoalReach
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.estimated_executions import Progress
 from flowsched_models.runtime import HostFactory
 
 QUICK_NODES = 1000
@@ -90,139 +91,6 @@ class ClassInput(PodKind):
 
 
 @dataclass(frozen=True)
-class NodeView:
-    """One node as forecasts see it; what its services and its running tasks take of it is the room that they may leave."""
-
-    name: str
-    type: str
-    vcpus: int
-    services: tuple[Service, ...] = ()
-    running: tuple[Running, ...] = ()
-    """Of any progress: that is in the world."""
-    cpu_milli: int = 0
-    """CPU that services and running tasks take."""
-    memory_mib: int = 0
-    needs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By uid of what runs: what it takes of the node."""
-    titles: Mapping[str, str] = field(default_factory=dict)
-    """NAMESPACE/NAME by uid of services and of what runs."""
-    rows: tuple[int, ...] = ()
-    """Of what runs, in the world's progress; empty where nothing is estimated of it."""
-
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        type: str,
-        vcpus: int,
-        services: tuple[Service, ...],
-        running: tuple[Running, ...],
-        *,
-        needs: Mapping[str, Mapping[str, int]],
-        titles: Mapping[str, str],
-    ) -> NodeView:
-        """With the sums of what is there."""
-        cpu_milli = sum(s.width_milli for s in services) + sum(r.width_milli for r in running)
-        memory_mib = sum(s.memory_mib for s in services) + sum(r.task.memory_mib for r in running)
-        return cls(name, type, vcpus, services, running, cpu_milli, memory_mib, needs, titles)
-
-    def with_services(self, services: tuple[Service, ...]) -> NodeView:
-        """The same with other services."""
-        view = self.of(self.name, self.type, self.vcpus, services, self.running, needs=self.needs, titles=self.titles)
-        return replace(view, rows=self.rows)
-
-    def without(self, uids: Collection[str]) -> NodeView:
-        """The same with pods gone."""
-        left = [i for i, r in enumerate(self.running) if r.task.name not in uids]
-        if len(left) == len(self.running):
-            return self
-        running = tuple([self.running[i] for i in left])
-        needs = {r.task.name: self.needs[r.task.name] for r in running}
-        view = self.of(self.name, self.type, self.vcpus, self.services, running, needs=needs, titles=self.titles)
-        return replace(view, rows=tuple([self.rows[i] for i in left]) if self.rows else ())
-
-    def done(self, progress: Progress | None) -> list[float]:
-        """How far all that runs is."""
-        if progress is None or not self.rows:
-            return [0.0] * len(self.running)
-        found = progress.by_row[np.array(self.rows, np.int64)].tolist()
-        return [0.0 if r.task.endless else done for r, done in zip(self.running, found, strict=True)]
-
-
-@dataclass(frozen=True, eq=False)
-class World:
-    """The nodes of the pool, with all that runs there; without nodes where no measured pod waits.
-
-    The nodes are those of the cluster that have not changed, and the progress of what runs there is worked out when it is
-    asked for: by the thread that decides.
-    """
-
-    rows: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Row of the fleet of each node, in the order of their names."""
-    nodes: tuple[NodeView, ...] = ()
-    progress: Progress | None = None
-    """None where nothing is estimated."""
-    plan: tuple[PlannedStart, ...] = ()
-    reservations: tuple[Reservation, ...] = ()
-
-    def without(self, uids: Collection[str]) -> World:
-        """The same with these pods gone."""
-        return replace(self, nodes=tuple([n.without(uids) for n in self.nodes]))
-
-    @cached_property
-    def row_of(self) -> Mapping[str, int]:
-        """Index of each node by name."""
-        return {n.name: i for i, n in enumerate(self.nodes)}
-
-    @cached_property
-    def cpu_milli(self) -> IntArray:
-        """CPU that services and running tasks take, by node."""
-        return np.array([n.cpu_milli for n in self.nodes], np.int64)
-
-    @cached_property
-    def memory_mib(self) -> IntArray:
-        """Memory that they take, by node."""
-        return np.array([n.memory_mib for n in self.nodes], np.int64)
-
-    @cached_property
-    def services(self) -> tuple[Service, ...]:
-        """Latency services with cores of their own."""
-        return tuple(s for n in self.nodes for s in n.services)
-
-    @cached_property
-    def there(self) -> tuple[Running, ...]:
-        """Tasks that forecasts see, of any progress: the same objects as in the round before, where nothing has changed."""
-        return tuple([r for n in self.nodes for r in n.running])
-
-    @cached_property
-    def done(self) -> list[float]:
-        """How far each of them is."""
-        return [done for n in self.nodes for done in n.done(self.progress)]
-
-    @property
-    def running(self) -> tuple[Running, ...]:
-        """The same tasks, with their progress."""
-        return tuple([r.at(done) for r, done in zip(self.there, self.done, strict=True)])
-
-    @cached_property
-    def needs(self) -> Mapping[str, Mapping[str, int]]:
-        """By uid of what runs: what it takes of its node."""
-        found: dict[str, Mapping[str, int]] = {}
-        for n in self.nodes:
-            found |= n.needs
-        return found
-
-    @cached_property
-    def titles(self) -> Mapping[str, str]:
-        """NAMESPACE/NAME by uid of services and of what runs."""
-        services = {s.name: n.titles[s.name] for n in self.nodes for s in n.services}
-        return services | {r.task.name: n.titles[r.task.name] for n in self.nodes for r in n.running}
-
-
-NO_WORLD = World()
-
-
-@dataclass(frozen=True)
 class Nominee:
     """A waiting pod that preemption makes room for on a node: what it needs there is held for it."""
 
@@ -259,6 +127,19 @@ class Keeper:
     """Pressure of all that is booked on the node, its own included, beyond which its goal breaks."""
 
 
+Facts = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, int], ...], MachineGpus | None]
+"""What else a round asks of a machine: labels, resources beside CPU and memory, and GPUs."""
+NO_FACTS: Facts = (), (), None
+
+
+class _Offers(NamedTuple):
+    of: tuple[Machine, ...]
+    cpu_milli: IntArray
+    memory_mib: IntArray
+    facts: Sequence[Facts] | None
+    machines: tuple[Machine, ...]
+
+
 @dataclass
 class KeptBetween:
     """What rounds keep so that the next one is quicker; it changes no decision. Of the rounds' thread alone."""
@@ -267,32 +148,31 @@ class KeptBetween:
     """Of rounds of a cost model beside ``flow``."""
     running: dict[str, tuple[Running, tuple[object, ...], Running]] = field(default_factory=dict)
     """By uid: a running pod, what a round asked of it, and the pod with the answers; of any progress."""
-    _machines: tuple[Machine, ...] = ()
-    """Of the last snapshot; the engine looks at machines again only where they are other objects."""
-    _services: tuple[Service, ...] = ()
-    _machine_of: dict[str, tuple[tuple[Any, ...], Machine]] = field(default_factory=dict)
-    """By name: what a machine was made of."""
+    _offers: _Offers | None = None
 
-    def machine(self, made_of: tuple[Any, ...]) -> Machine:
-        """A node as the engine knows it; ``made_of``: the values of :class:`Machine`, its name first."""
-        known = self._machine_of.get(made_of[0])
-        if known is None or known[0] != made_of:
-            known = self._machine_of[made_of[0]] = made_of, Machine(*made_of)
-        return known[1]
-
-    def same_machines(self, machines: list[Machine]) -> tuple[Machine, ...]:
-        """The tuple of the last snapshot if it had these very machines."""
-        if len(machines) != len(self._machines) or any(map(is_not, machines, self._machines)):
-            self._machines = tuple(machines)
-            if len(self._machine_of) > 2 * len(machines):
-                self._machine_of = {m.name: self._machine_of[m.name] for m in machines}
-        return self._machines
-
-    def same_services(self, services: tuple[Service, ...]) -> tuple[Service, ...]:
-        """The tuple of the last snapshot if it had equal services."""
-        if services != self._services:
-            self._services = services
-        return self._services
+    def offers(
+        self, nodes: tuple[Machine, ...], cpu_milli: IntArray, memory_mib: IntArray, facts: Sequence[Facts] | None
+    ) -> tuple[Machine, ...]:
+        """Nodes as they are to be offered, [nodes] each. The same tuple as before where nothing has changed: only then does
+        the engine not look at all of them again.
+        """
+        last = self._offers
+        before_all, rows = nodes, np.arange(len(nodes))
+        if last is not None and last.of is nodes:
+            before_all = last.machines
+            if facts is None and last.facts is None:
+                rows = np.flatnonzero((cpu_milli != last.cpu_milli) | (memory_mib != last.memory_mib))
+        machines = list(before_all)
+        for i in rows.tolist():
+            node, before = nodes[i], machines[i]
+            size = int(cpu_milli[i]), int(memory_mib[i])
+            labels, resources, gpus = NO_FACTS if facts is None else facts[i]
+            known = before.cpu_milli, before.memory_mib, before.labels, before.resources, before.gpus
+            if known != (*size, labels, resources, gpus):
+                machines[i] = Machine(node.name, node.type, *size, node.vcpus, labels, resources, gpus)
+        offered = before_all if all(map(is_, machines, before_all)) else tuple(machines)
+        self._offers = _Offers(nodes, cpu_milli, memory_mib, facts, offered)
+        return offered
 
 
 @dataclass(frozen=True)
@@ -310,7 +190,10 @@ class RoundInput:
     group_of: Mapping[str, str]
     """Group of each of them, by uid."""
     catalogue: Catalogue
-    world: World
+    cluster: Snapshot
+    """The nodes of the pool with what runs there, as forecasts see them, without what waits. They offer all that they have,
+    whatever else is booked there. Without nodes where no measured pod waits.
+    """
     settings: Settings
     cost_model: CostModelChoice = field(default_factory=CostModelChoice)
     model: CostModel | None = None
@@ -321,7 +204,7 @@ class RoundInput:
     held_node: tuple[str, str, int] | None = None
     """(uid, node, priority): a due pod and the node that drains for it; pods of higher priority may use it."""
     titles: Mapping[str, str] = field(default_factory=dict)
-    """NAMESPACE/NAME by uid of each pod that takes part."""
+    """NAMESPACE/NAME by uid of each pod that takes part, and of services in ``cluster``."""
     rounds_waited: Mapping[str, int] = field(default_factory=dict)
     """By uid, the rounds before this one that have left a pod waiting; none where it is not named."""
     gpus: RoundGpus = field(default_factory=RoundGpus)
@@ -344,9 +227,11 @@ class RoundInput:
         return len(only.uids) == 1 and only.task is None and not self.gpus_matter(only)
 
     @property
-    def titles_for_record(self) -> Mapping[str, str]:
-        """NAMESPACE/NAME by uid of each pod that takes part, and of those in its world that forecasts see."""
-        return {**self.titles, **self.world.titles} if self.model is None else self.titles
+    def running(self) -> RunningTasks:
+        """What runs in ``cluster``, with its numbers."""
+        found = self.cluster.running
+        assert isinstance(found, RunningTasks), "the state of the pool has made them"
+        return found
 
     @property
     def only_reads(self) -> bool:

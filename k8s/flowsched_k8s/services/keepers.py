@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flowsched.cluster.fleet import Fleet
-from flowsched.cluster.snapshot import MILLI, Service
+from flowsched.cluster.snapshot import MILLI, Service, Snapshot
 from flowsched.support.arrays import BoolArray, IntArray
-from flowsched_k8s.rounds.round_input import Keeper, World
+from flowsched_k8s.rounds.round_input import Keeper
 
 Keepers = Mapping[str, tuple[Keeper, ...]]
 """By node, those that are there."""
@@ -98,10 +98,11 @@ def yielded_fleet(keepers: Keepers, fleet: Fleet, claim: PrecedenceClaim, per_co
     return found
 
 
-def yielded_world(keepers: Keepers, world: World, claim: PrecedenceClaim, per_core: float) -> World:
-    """The world as pods with a claim find it. A service that has more cores of its own than it pays for is like any pod."""
+def yielded_cluster(keepers: Keepers, cluster: Snapshot, claim: PrecedenceClaim, per_core: float) -> Snapshot:
+    """The nodes as pods with a claim find them. A service with more cores of its own than it pays for is like any pod."""
+    by_uid = {k.uid: k for here in keepers.values() for k in here}
 
-    def seen(service: Service, by_uid: Mapping[str, Keeper]) -> Service | None:
+    def seen(service: Service) -> Service | None:
         keeper = by_uid.get(service.name)
         if keeper is None or not claim.moves(keeper):
             return service
@@ -109,11 +110,4 @@ def yielded_world(keepers: Keepers, world: World, claim: PrecedenceClaim, per_co
             return None
         return replace(service, slo_us=_NO_GOAL_US)
 
-    nodes = []
-    for n in world.nodes:
-        here = {k.uid: k for k in keepers.get(n.name, ())}
-        if any(map(claim.moves, here.values())):
-            services = tuple(s for service in n.services if (s := seen(service, here)) is not None)
-            n = n.with_services(services)
-        nodes.append(n)
-    return replace(world, nodes=tuple(nodes))
+    return replace(cluster, services=tuple([s for service in cluster.services if (s := seen(service)) is not None]))

@@ -7,7 +7,7 @@ content determines.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
@@ -18,7 +18,7 @@ from flowsched.cluster.domain_counts import DomainCounts
 from flowsched.cluster.occupied_machines import service_load
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.running_tasks import running_on
-from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, by_machine, cores_beside
+from flowsched.cluster.snapshot import Estimate, Machine, Running, Service, Snapshot, Task, by_machine, cores_beside
 from flowsched.gpu.devices import MachineGpus, TaskGpus, has_devices, left_beside, suits, use_of
 from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_models.gpu_profile import NO_GPUS
@@ -83,14 +83,14 @@ class MachineGroup:
         return len(self.running) > len(self.endless)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Candidates:
     """The machines that a round of a large cluster looks at, and what it knows of all."""
 
-    machines: frozenset[str]
-    """Names of those that are a candidate for any task."""
-    by_kind: Mapping[Hashable, frozenset[str]]
-    """Names of the candidates of each kind of task (:func:`kind_of`)."""
+    names: Sequence[str]
+    """Of all machines."""
+    by_kind: Mapping[Hashable, IntArray]
+    """Positions in ``names`` of the candidates of each kind of task (:func:`kind_of`)."""
     batch_cores: int
     """Of all machines of the cluster."""
     work_s: float
@@ -99,6 +99,14 @@ class Candidates:
     """Whether any task of the cluster will end by itself."""
     free_milli: int = 0
     """CPU that nothing has, in thousandths of a core."""
+
+    @cached_property
+    def machines(self) -> frozenset[str]:
+        """Names of those that are a candidate for any task."""
+        any_ = np.zeros(len(self.names), np.bool_)
+        for rows in self.by_kind.values():
+            any_[rows] = True
+        return frozenset([self.names[row] for row in np.flatnonzero(any_).tolist()])
 
 
 def kind_of(task: Task) -> Hashable:
@@ -196,12 +204,16 @@ class View:
         found = self._candidates.get(kind)
         if found is None:
             found = self._candidates[kind] = np.zeros(len(self.machines), np.bool_)
-            found[[self._number[name] for name in self.candidates.by_kind[kind] if name in self._number]] = True
+            rows = self._index_of[self.candidates.by_kind[kind]]
+            found[rows[rows >= 0]] = True
         return found
 
     @cached_property
-    def _number(self) -> Mapping[str, int]:
-        return {m.name: i for i, m in enumerate(self.machines)}
+    def _index_of(self) -> IntArray:
+        """[all machines] index of each in ``machines``, -1 for others: spares are not among them."""
+        assert self.candidates is not None, "only of a large cluster"
+        number = {m.name: i for i, m in enumerate(self.machines)}
+        return np.array([number.get(name, -1) for name in self.candidates.names], np.int64)
 
     @cached_property
     def completes(self) -> bool:
@@ -372,6 +384,8 @@ def compact(
         else:
             by_group.append([i])
     named = {p.machine for p in snapshot.plan} | {r.machine for r in snapshot.reservations}
+    each = [(r, keyed[rows[0]][2].type) for rows in by_group for r in keyed[rows[0]][3]]
+    estimates = iter(snapshot.estimates([r for r, _ in each], [type_ for _, type_ in each]))
     machines: list[Machine] = []
     groups = []
     for rows in by_group:
@@ -384,7 +398,7 @@ def compact(
                 hosts.host(machine.type, loads),
                 tuple(services[name]),
                 here,
-                tuple([_resident(r, snapshot, machine) for r in here]),
+                tuple([_resident(r, snapshot, machine, next(estimates)) for r in here]),
                 cores_beside(machine, services[name]),
                 free[name],
                 free_memory[name],
@@ -423,9 +437,8 @@ def _running_order(r: Running, now_s: float) -> tuple[object, ...]:
     return (r.task.content, r.progress, r.start_s, r.width_milli, r.threads, r.cores, r.remote, r.factor)
 
 
-def _resident(r: Running, snapshot: Snapshot, machine: Machine) -> Resident:
-    ready_s = max(0.0, round(r.start_s - snapshot.now_s, 6))
-    estimate = snapshot.estimate(r.task, r.progress, machine.type, r.factor)
+def _resident(r: Running, snapshot: Snapshot, machine: Machine, estimate: Estimate) -> Resident:
+    ready_s = max(0.0, round(r.start_s - snapshot.now_s, 6)) if r.start_s > snapshot.now_s else 0.0
     resident = r.resident.at(estimate.scale, estimate.done, ready_s)
     gpus = use_of(snapshot.catalogue, r.task.profile, machine.gpus, r.task.gpus, r.devices, r.remote)
     if gpus is not NO_GPUS:

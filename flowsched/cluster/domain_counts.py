@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from flowsched.cluster.running_tasks import entries_of
 from flowsched.cluster.snapshot import Machine, RelationCount, Snapshot, Task
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched.relations.relation_store import Footprint, RelationStore
@@ -39,7 +40,7 @@ class DomainCounts:
         """The running tasks of a snapshot."""
         domain_counts = cls(snapshot.machines, snapshot.relations)
         if domain_counts.relations:
-            for r in snapshot.running:
+            for r in entries_of(snapshot.running):
                 domain_counts.add(r.task, r.machine)
             for count in snapshot.relation_counts:
                 domain_counts.count(count)

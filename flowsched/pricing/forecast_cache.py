@@ -199,7 +199,8 @@ class ForecastCache:
 
     def scales(self, task: Task) -> tuple[object, ...]:
         """A task's work relative to its profile's on every machine type: what its run times at a place are remembered by."""
-        return task.scale, () if task.endless else self.view.snapshot.learnt_run_times.factors(task.run_class)
+        learnt = self.view.snapshot.learnt_run_times
+        return task.scale, learnt.factors(task.run_class) if learnt.in_use and not task.endless else ()
 
     def task_left_s(self, host: Host, cores: tuple[int, ...], task: Task) -> float:
         """Run time of what is left of a task on these cores alone, in seconds."""

@@ -68,20 +68,20 @@ class _Draw:
     def candidates(self) -> Candidates:
         """The candidates of every kind of task, and the machines that are planned for it; reserved ones are in all."""
         snapshot, cluster = self.snapshot, self.cluster
-        reserved = {r.machine for r in snapshot.reservations}
-        planned = {p.task: p.machine for p in snapshot.plan}
+        number = cluster.number
+        reserved = [row for r in snapshot.reservations if (row := number.get(r.machine)) is not None]
+        planned = {p.task: row for p in snapshot.plan if (row := number.get(p.machine)) is not None}
         kinds: dict[Hashable, list[Task]] = {}
         for task in sorted(snapshot.pending, key=lambda t: (t.content, t.arrival)):
             kinds.setdefault(kind_of(task), []).append(task)
-        by_kind: dict[Hashable, frozenset[str]] = {}
-        names, known = np.array(cluster.names, np.object_), cluster.number.keys()
+        by_kind: dict[Hashable, IntArray] = {}
         for kind, tasks in kinds.items():
-            rows = self._of_kind(kind, tasks)
-            own = {planned[t.name] for t in tasks if t.name in planned}
-            by_kind[kind] = frozenset([*names[list(set(rows))], *(own & known), *(reserved & known)])
-        seen = frozenset[str]().union(*by_kind.values())
+            own = [planned[t.name] for t in tasks if t.name in planned]
+            by_kind[kind] = np.array([*self._of_kind(kind, tasks), *own, *reserved], np.int64)
         free = int(np.maximum(cluster.free.milli, 0)[cluster.batch_cores > 0.0].sum())
-        return Candidates(seen, by_kind, int(cluster.batch_cores.sum()), cluster.work_s, cluster.completes, free)
+        return Candidates(
+            cluster.names, by_kind, int(cluster.batch_cores.sum()), cluster.work_s, cluster.completes, free
+        )
 
     def _of_kind(self, kind: Hashable, tasks: Sequence[Task]) -> list[int]:
         cluster, settings = self.cluster, self.settings

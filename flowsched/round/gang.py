@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flowsched.cluster.compaction import View
+from flowsched.cluster.running_tasks import entries_of
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
 from flowsched.relations.gang import Gang, gangs_of
@@ -54,7 +55,8 @@ def ordered_gangs(view: View) -> tuple[RoundGang, ...]:
         return -priority_of(view, gang), first, gang.group.name
 
     snapshot = view.snapshot
-    gangs = gangs_of(snapshot.task_groups, (r.task.group for r in snapshot.running), [t.group for t in view.tasks])
+    there = (r.task.group for r in entries_of(snapshot.running))
+    gangs = gangs_of(snapshot.task_groups, there, [t.group for t in view.tasks])
     return tuple(sorted((gang for gang in gangs if gang.group.minimum > 1), key=order))
 
 

@@ -44,8 +44,10 @@ MANY = MANY_MACHINES + 88
 def seen_by(now: Snapshot, name: str, **changes: object) -> frozenset[str]:
     """Names of the candidates of a task."""
     view = look(now, HostFactory(now.catalogue), replace(Settings(), **changes))  # type: ignore[arg-type]
-    assert view.candidates is not None
-    return view.candidates.by_kind[kind_of(next(t for t in now.pending if t.name == name))]
+    candidates = view.candidates
+    assert candidates is not None
+    rows = candidates.by_kind[kind_of(next(t for t in now.pending if t.name == name))]
+    return frozenset([candidates.names[row] for row in rows.tolist()])
 
 
 def test_a_round_looks_at_all_machines_unless_there_are_many() -> None:

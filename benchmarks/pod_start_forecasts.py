@@ -85,8 +85,7 @@ def play(stream: Stream, seed: int) -> list[StartOutcome]:
             waits[pod.metadata.uid] = pod
             changes.append(Seen(pod))
             coming += 1
-        world = state.inputs.worlds.build(now, (), ())
-        done = {r.task.name: share for r, share in zip(world.there, world.done, strict=True)}
+        done = {r.task.name: r.progress for r in state.inputs.occupied.look(now).running}
         for uid, (pod, began_s, ends_s) in list(runs.items()):
             factor = float(factors[int(uid)])
             if done.get(uid, 0.0) >= min(factor, _WHOLE) and math.isinf(ends_s):

@@ -1,4 +1,4 @@
-"""Cases under kube-scheduler and flowsched: 40 of them, by `make explore` the 120 of `make conformance-sample`."""
+"""Cases under kube-scheduler and flowsched: 50 of them, by `make explore` the 120 of `make conformance-sample`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from conformance.written import written_sources
 
 from requirements_on_machine import give_up, needs
 
-SAMPLE, SAMPLE_EXPLORING = 40, 120
+SAMPLE, SAMPLE_EXPLORING = 50, 120
 LEFT_OUT_AT_MOST = 4
 """Of the sample, by an API server that refuses an object of a case."""
 

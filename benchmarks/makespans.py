@@ -157,7 +157,10 @@ def estimate_rows(error: float, seeds: Sequence[int]) -> Iterator[tuple[str, ...
 @click.option("--machines", multiple=True, type=int, default=(1, 2, 3, 5, 10, 20, 35, 50), show_default=True)
 @click.option("--family", "families", multiple=True, type=click.Choice([*FAMILIES]), default=[*FAMILIES])
 @click.option(
-    "--estimate-error", "error", type=float, help="Compare with greedy rules, estimates off by this, and no more."
+    "--estimate-error",
+    "error",
+    type=click.FloatRange(0.0),
+    help="Compare with greedy rules, estimates off by this, and no more.",
 )
 def main(
     first_seed: int, count: int, machines: tuple[int, ...], families: tuple[str, ...], error: float | None

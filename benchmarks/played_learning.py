@@ -25,6 +25,7 @@ import msgspec
 from benchmarks.k8s_learning import Answer, Seen, TruePod, drawn_pods, judged, pod_body
 from benchmarks.k8s_throughput import node_named
 from benchmarks.machine import describe_machine, measured_on
+from benchmarks.seed_range import SeedRange
 from flowsched.solvers import make_solver
 from flowsched_k8s import changes as watched
 from flowsched_k8s import names
@@ -189,19 +190,18 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 @click.command()
-@click.option("--seeds", default="0-4", show_default=True, help="First and last seed of each load.")
+@click.option("--seeds", type=SeedRange(), default="0-4", show_default=True, help="Of each load.")
 @click.option("--pods", default=1500, show_default=True, type=click.IntRange(OWNERS * FIRST_WAVE + 1))
 @click.option("--keep/--no-keep", default=True, help="Keep the result under benchmarks/results.")
-def main(seeds: str, pods: int, keep: bool) -> None:
+def main(seeds: range, pods: int, keep: bool) -> None:
     """Measure and print a table."""
-    first, last = map(int, seeds.split("-"))
-    rows = [measured(load, range(first, last + 1), pods) for load in LOADS]
+    rows = [measured(load, seeds, pods) for load in LOADS]
     machine = describe_machine()
-    told = f"Means over seeds {first} to {last}, {pods} pods, {NODES} nodes of {CORES} cores"
+    told = f"Means over seeds {seeds[0]} to {seeds[-1]}, {pods} pods, {NODES} nodes of {CORES} cores"
     text = f"{table(rows)}\n{told}. {measured_on(machine)}"
     click.echo(text)
     if keep:
-        result = {"seeds": [first, last], "pods": pods, "rows": rows, "machine": machine}
+        result = {"seeds": [seeds[0], seeds[-1]], "pods": pods, "rows": rows, "machine": machine}
         (RESULTS / "played_learning.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         (RESULTS / "played_learning.txt").write_text(text + "\n", encoding="utf-8")
 

@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 
 from benchmarks.machine import describe_machine, measured_on
+from benchmarks.seed_range import SeedRange
 from flowsched.cluster.start_errors import SHARE
 from flowsched.cluster.start_samples import Held, StartOutcome
 from flowsched.solvers import make_solver
@@ -136,21 +137,21 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 @click.command()
-@click.option("--seeds", default="3-7", show_default=True, help="First and last seed.")
+@click.option("--seeds", type=SeedRange(), default="3-7", show_default=True)
 @click.option("--keep/--no-keep", default=True, help="Keep the result under benchmarks/results.")
-def main(seeds: str, keep: bool) -> None:
+def main(seeds: range, keep: bool) -> None:
     """Measure and print a table."""
-    first, last = map(int, seeds.split("-"))
     rows = []
     for gap_s in GAPS_S:
-        rows.append(measured(gap_s, [o for seed in range(first, last + 1) for o in play(Stream(gap_s), seed)]))
+        rows.append(measured(gap_s, [o for seed in seeds for o in play(Stream(gap_s), seed)]))
         click.echo(table(rows[-1:]), err=True)
     machine = describe_machine()
     stream = Stream(GAPS_S[0])
-    text = f"{table(rows)}\nSeeds {first} to {last}, {stream.nodes} nodes, {stream.pods} pods. {measured_on(machine)}"
+    told = f"Seeds {seeds[0]} to {seeds[-1]}, {stream.nodes} nodes, {stream.pods} pods."
+    text = f"{table(rows)}\n{told} {measured_on(machine)}"
     click.echo(text)
     if keep:
-        result = {"seeds": [first, last], "rows": rows, "machine": machine}
+        result = {"seeds": [seeds[0], seeds[-1]], "rows": rows, "machine": machine}
         (RESULTS / "pod_start_forecasts.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         (RESULTS / "pod_start_forecasts.txt").write_text(text + "\n", encoding="utf-8")
     missed = [(row["gap_s"], f) for row in rows for f in FORECASTS if not LOWEST <= row[f][Held.HELD] <= HIGHEST]

@@ -25,6 +25,7 @@ import click
 
 from benchmarks.engine_workloads import SIXTY, Crowd, crowd_document, write
 from benchmarks.machine import describe_machine, measured_on
+from benchmarks.seed_range import SeedRange
 from flowsched.cluster.decision import Decisions, Scheduler
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.cluster.start_errors import SHARE, Interval
@@ -147,18 +148,17 @@ def measure(crowd: Crowd, load: float, seeds: Sequence[int], questions: int) -> 
 
 
 @click.command()
-@click.option("--seeds", default="3-22", show_default=True, help="First and last seed of each load.")
-@click.option("--questions", default=10_000, show_default=True, help="Drawn of each load.")
+@click.option("--seeds", type=SeedRange(), default="3-22", show_default=True, help="Of each load.")
+@click.option("--questions", default=10_000, show_default=True, type=click.IntRange(1), help="Drawn of each load.")
 @click.option("--keep/--no-keep", default=True, help="Keep the result under benchmarks/results.")
-def main(seeds: str, questions: int, keep: bool) -> None:
+def main(seeds: range, questions: int, keep: bool) -> None:
     """Measure and print a table."""
-    first, last = map(int, seeds.split("-"))
-    rows = [measure(SIXTY, load, range(first, last + 1), questions) for load in LOADS]
+    rows = [measure(SIXTY, load, seeds, questions) for load in LOADS]
     machine = describe_machine()
-    text = f"{table(rows)}\nSeeds {first} to {last} of each load, 60 machines, 400 jobs. {measured_on(machine)}"
+    text = f"{table(rows)}\nSeeds {seeds[0]} to {seeds[-1]} of each load, 60 machines, 400 jobs. {measured_on(machine)}"
     click.echo(text)
     if keep:
-        result = {"seeds": [first, last], "rows": rows, "machine": machine}
+        result = {"seeds": [seeds[0], seeds[-1]], "rows": rows, "machine": machine}
         (RESULTS / "start_forecasts.json").write_text(json.dumps(result, indent=1) + "\n")
         (RESULTS / "start_forecasts.txt").write_text(text + "\n")
     missed = [row["load"] for row in rows if not all(LOWEST <= row[k] <= HIGHEST for k in ("starts_held", "ends_held"))]

@@ -8,10 +8,10 @@ to the 90 % quantile of these errors holds four of five starts, whatever their d
 quantiles of held-out errors: J. Lei and others, "Distribution-Free Predictive Inference for Regression", JASA 113, 2018,
 section 2.2). Old errors fade, so that it may change.
 
-The expected start is the plan, corrected by the middle of the shortest interval that holds half of the errors. No other
-one has a smaller median error (P. J. Rousseeuw, "Least Median of Squares Regression", JASA 79, 1984, section 1). Where many
-tasks wait, those that come later start first, and most plans are too early; where few wait, most are right. From its
-expected start a task is expected to run for as long as is planned: corrected by their own errors, ends were told less well.
+The expected moment is the plan where that lies in the shortest interval that holds half of the errors, and else the plan
+corrected by the middle of this interval (P. J. Rousseeuw, "Least Median of Squares Regression", JASA 79, 1984, section 1).
+Where many tasks wait, those that come later start first, and most plans are too early; where few wait, most are right, and
+to correct them was measured to tell seconds less well.
 
 The longest waits are the last to be known. So a forecast whose task still waits counts too, as an error that is known to be
 larger than what has passed so far: quantiles are of the product-limit estimate (E. L. Kaplan, P. Meier, "Nonparametric
@@ -62,7 +62,7 @@ class Interval(NamedTuple):
     earliest_s: float
     """Before it lies a tenth."""
     expected_s: float
-    """The plan, corrected by the middle of errors of starts; as it was planned until one is known, if that is in between."""
+    """The plan, corrected by the middle of errors where most plans are wrong, if that is in between."""
     latest_s: float
     """After it lies a tenth."""
 
@@ -96,11 +96,9 @@ class StartErrors:
         """When a task starts that is planned for a moment, both of one clock."""
         return _interval(planned_s, now_s, self._of_starts)
 
-    def end(self, planned_s: float, start_s: float, now_s: float) -> Interval:
-        """When a task ends that is planned to start at a moment and to end at another: it runs for as long as is planned."""
-        moved_s = self.start(start_s, now_s).expected_s - start_s
-        found = _interval(planned_s, now_s, self._of_ends)
-        return found._replace(expected_s=min(found.latest_s, max(found.earliest_s, planned_s + moved_s)))
+    def end(self, planned_s: float, now_s: float) -> Interval:
+        """When a task ends that is planned to end at a moment."""
+        return _interval(planned_s, now_s, self._of_ends)
 
     @cached_property
     def _of_starts(self) -> Factors:
@@ -150,7 +148,9 @@ def _factors(errors: ErrorClasses, still_open: ErrorClasses, usual: tuple[int, .
     half = _STEPS // 2
     width, low = min((found[k + half] - found[k], k) for k in range(len(found) - half))
     least, most = found[_LEAST], found[-1 - _LEAST]
-    middle = min(most, max(least, found[low] + width / 2.0 if errors else 0.0))
+    # Errors of a class are spread over it: one of nothing may count as a class.
+    right = not errors or found[low] - _CLASS <= 0.0 <= found[low] + width + _CLASS
+    middle = min(most, max(least, 0.0 if right else found[low] + width / 2.0))
     return math.exp(least), math.exp(middle), math.exp(most)
 
 

@@ -177,7 +177,7 @@ def _spans(planned: PlannedStart, now_s: float, told: StartErrors | None) -> tup
     start = end = _NONE
     if told is not None and planned.start_s is not None:
         start = told.start(planned.start_s, now_s)
-        end = _NONE if planned.end_s is None else told.end(planned.end_s, planned.start_s, now_s)
+        end = _NONE if planned.end_s is None else told.end(planned.end_s, now_s)
     return tuple(moment_s - now_s for moment_s in (*start, *end))
 
 

@@ -213,7 +213,7 @@ def intervals(postponed: Postponement, snapshot: Snapshot) -> dict[str, Interval
     if planned is None or planned.start_s is None:
         return {}
     found = {"start": errors.start(planned.start_s, now_s)}
-    return found if planned.end_s is None else found | {"end": errors.end(planned.end_s, planned.start_s, now_s)}
+    return found if planned.end_s is None else found | {"end": errors.end(planned.end_s, now_s)}
 
 
 def _plain(decisions: Decisions, snapshot: Snapshot) -> dict[str, object]:

@@ -71,7 +71,7 @@ def _likely(opened: RestoredRound, task: FlowTask, start_s: float, end_s: float)
     snapshot = opened.model.view.snapshot
     errors, begins_s = snapshot.start_errors, start_s + snapshot.start_delay.after_waiting_s
     endless = opened.model.view.tasks[task.number].endless
-    start, end = errors.start(begins_s, 0.0), None if endless else errors.end(end_s, begins_s, 0.0)
+    start, end = errors.start(begins_s, 0.0), None if endless else errors.end(end_s, 0.0)
     return {
         "start_s": [start.earliest_s, start.latest_s],
         "end_s": None if end is None else [end.earliest_s, end.latest_s],

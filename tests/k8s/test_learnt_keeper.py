@@ -157,9 +157,7 @@ def test_the_next_leader_knows_how_far_forecasts_were_off() -> None:
     kept.go_on(1)
     after = begun(kept.store)
     assert after.starts.known_errors == kept.starts.known_errors != NO_START_ERRORS
-    assert (
-        after.starts.errors(after.now).end(100.0, 10.0, 0.0).latest_s > NO_START_ERRORS.end(100.0, 10.0, 0.0).latest_s
-    )
+    assert after.starts.errors(after.now).end(100.0, 0.0).latest_s > NO_START_ERRORS.end(100.0, 0.0).latest_s
     after.go_on(3 * int(SAVE_EVERY_S))
     assert kept.store.writes == ["POST"], "nothing has changed"
     after.err(10.0, 30.0)

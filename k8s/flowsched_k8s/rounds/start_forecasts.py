@@ -140,7 +140,7 @@ class StartForecasts:
             return None
         start = known.errors.start(known.plan.start_s, known.now_s)
         end_s = known.plan.end_s
-        return StartEstimate(start, None if end_s is None else known.errors.end(end_s, known.plan.start_s, known.now_s))
+        return StartEstimate(start, None if end_s is None else known.errors.end(end_s, known.now_s))
 
     def waits_s(self, now: float) -> FloatArray:
         """[pods] seconds from now until each of them is expected to start."""

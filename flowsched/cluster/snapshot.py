@@ -474,11 +474,8 @@ class Snapshot(ShortRepr):
         learnt = self.learnt_run_times.of(task.run_class)
         if learnt is not None:
             return learnt.spread
-        return (
-            0.0
-            if self.run_time_errors is None
-            else self.run_time_errors.spread(self.catalogue.jobs[task.profile].error)
-        )
+        errors, stated = self.run_time_errors, self.catalogue.jobs[task.profile].error
+        return 0.0 if errors is None else errors.spread(stated)
 
     def length(self, task: Task, done: float, machine_type: str | None = None, factor: float | None = None) -> float:
         """How many times its forecast a task is estimated to run in all, that has done so much of it and has not ended, and

@@ -33,6 +33,7 @@ from flowsched.pricing.topology_prices import SetMemory, TopologyPrices
 from flowsched.relations.relation import MACHINE, RelationKind
 from flowsched.support.arrays import FloatArray, IntArray
 from flowsched_models.forecast import forecast
+from flowsched_models.neutral import NEUTRAL
 from flowsched_models.pace_table import PaceTable
 from flowsched_models.runtime import Host, HostFactory, Resident
 
@@ -153,17 +154,24 @@ class ForecastCache:
         return self.shares and bool(here.services) and bool(here.batch_cores)
 
     def light(self, group: int, task_class: int, width_milli: int) -> bool:
-        """Whether a class with this width as its weight, alone on all cores of a group's machine, keeps every p95 goal."""
+        """Whether a class with this width as its weight, alone on all cores of a group's machine, keeps every p95 goal.
+        A job that was never measured is not light: it may press a service harder than is assumed of it.
+        """
         group = self.view.shape_of[group]
         key = (group, task_class, width_milli)
         found = self._light.get(key)
         if found is None:
             task = self.view.classes[task_class].task
             shape = self.view.shapes.index(group)
-            found = self._light[key] = self.may_share(group) and self.remembered(
-                task_class,
-                ("light", shape, task.profile, task.threads, width_milli),
-                partial(self._keeps_goals, group, task_class, width_milli),
+            measured = task.profile != NEUTRAL
+            found = self._light[key] = (
+                measured
+                and self.may_share(group)
+                and self.remembered(
+                    task_class,
+                    ("light", shape, task.profile, task.threads, width_milli),
+                    partial(self._keeps_goals, group, task_class, width_milli),
+                )
             )
         return found
 

@@ -24,7 +24,9 @@ from flowsched.records.record_file import write_record
 from flowsched.round.improvement import share_cores
 from flowsched.round.passes import run_passes
 from flowsched_models.forecast import forecast
+from flowsched_models.neutral import NEUTRAL, with_neutral_job
 from flowsched_models.pace_table import PaceTable
+from flowsched_models.profile import JobProfile
 from flowsched_models.runtime import HostFactory, Resident
 from flowsched_simulator.scenario import Objective, Scenario
 from flowsched_simulator.simulation import Options, Simulation
@@ -206,3 +208,22 @@ def test_replay_decides_the_same_again(tmp_path: Path) -> None:
     path = tmp_path / "round.json"
     write_record(decisions.record, path)
     assert replay(open_record(path)).same
+
+
+@settings(max_examples=30)
+@given(st.floats(0.3, 3.0), NARROW, st.floats(1_000.0, 20_000.0))
+def test_a_job_that_was_never_measured_takes_no_core_of_a_service(
+    scale: float, widths_milli: tuple[int, ...], qps: float
+) -> None:
+    """The same job under another name may."""
+    jobs = with_neutral_job(CATALOGUE).jobs
+    guess = replace(jobs[NEUTRAL], name="guess", error=0.0)
+    cluster = replace(CATALOGUE, jobs={**jobs, "guess": guess})
+
+    def shares(profile: JobProfile) -> set[bool]:
+        waits = task("t", profile, scale=scale, widths_milli=widths_milli)
+        now = snapshot([waits], [machine()], services=[service(qps=qps, slo_us=1e6)], share_service_cores=True)
+        view = compact(replace(now, catalogue=cluster), HostFactory(cluster))
+        return {shared for _, shared in ForecastCache(view, True, PaceTable()).ways(0, 0)}
+
+    assert shares(jobs[NEUTRAL]) == {False} and shares(guess) == {False, True}

@@ -4,11 +4,14 @@ The jobs are those of `benchmarks.engine` at 60 machines, ten copies of each of 
 learns nothing, and takes a task that should have ended by its forecast to have 5 % of its work left, round after round;
 *learning* is what `simulate` does; *oracle* knows true factors on run times where they follow from class and machine type,
 and of all that runs the true factor and the true progress. *closed* is log(none / learning) / log(none / oracle), over the
-runs in which the oracle wins more than 5 %. The best greedy rule with its variant is the one with the fewest SLO violations,
-then the least mean completion, on workloads of other seeds; rules that use run times are told what was learnt.
+runs in which the oracle wins more than 5 %. *informed* (`--informed`) knows of the truth what completions can tell: true
+factors of a class from its first completion on, or the spread that errors are drawn with, where they follow from no class.
+The best greedy rule with its variant is the one with the fewest SLO violations, then the least mean completion, on workloads
+of other seeds; rules that use run times are told what was learnt.
 
     python -m benchmarks.learning
     python -m benchmarks.learning --worlds kind-0.8 --machines 12 --seeds 3 --no-keep
+    python -m benchmarks.learning --worlds kind-0.8,iid-0.4 --seeds 2 --first-seed 1000 --informed --no-keep
     python -m benchmarks.learning --seeds 10 --processes 1 --no-keep --rows a.jsonl
     python -m benchmarks.learning --seeds 10 --first-seed 10 --processes 1 --no-keep --rows b.jsonl
     python -m benchmarks.learning --merge a.jsonl --merge b.jsonl
@@ -61,8 +64,11 @@ RESULTS = Path(__file__).parent / "results"
 RULES = ("best-fit", "lpt", "kube-default")
 METRICS = ("mean_completion_s", "p95_completion_s", "makespan_s")
 MODES = ("none", "learning", "oracle")
+INFORMED = "informed"
 WORTH_CLOSING = 1.05
 """Runs count for *closed* where *none* is that much above *oracle*."""
+TOLD_ENDS = 10**6
+"""Completions that a spread which is told counts for."""
 COPIES = SIXTY.copies
 JOBS_PER_MACHINE = 20 / 3
 
@@ -176,6 +182,13 @@ class _TrueFactors(LearntRunTimes):
         return True
 
 
+class _CompletedClasses(_TrueFactors):
+    """The same of classes with completions alone."""
+
+    def __init__(self, found: Mapping[tuple[str, str], float], completed: frozenset[str]) -> None:
+        super().__init__({of: factor for of, factor in found.items() if of[0] in completed})
+
+
 class Told:
     """A scheduler that is shown other estimates than the cluster's state has: what a mode knows of the truth."""
 
@@ -193,6 +206,9 @@ class Told:
             running = tuple(self.truth.now(r, snapshot.now_s) for r in snapshot.running)
             known = self.truth.before
             snapshot = replace(snapshot, running=running, run_time_errors=_NothingLonger(), learnt_run_times=known)
+        elif self._mode == INFORMED:
+            assert self.truth is not None
+            snapshot = self.truth.informed(snapshot)
         began = time.process_time()
         decisions = self._scheduler.decide(snapshot)
         self.cpu_s += time.process_time() - began
@@ -207,6 +223,7 @@ class TrueRunTimes:
         self._hosts = {m.type: HostFactory(scenario.catalogue).host(m.type, ()) for m in scenario.machines}
         found = {}
         truth = WORLDS[cell.world]
+        self._sigma = truth.sigma
         if truth.neutral or truth.of.startswith("class"):
             first = {task.run_class: task for task in scenario.tasks}
             machines = {machine.type: machine for machine in scenario.machines}
@@ -218,6 +235,16 @@ class TrueRunTimes:
                     )
         self.before = _TrueFactors(found)
         """What is known before a task runs: what follows from its class and the machine's type."""
+
+    def informed(self, snapshot: Snapshot) -> Snapshot:
+        """A snapshot in which is known what completions can have told by then."""
+        if not self.before.found:
+            told = RunTimeErrors.of(TOLD_ENDS, TOLD_ENDS * self._sigma**2)
+            return replace(snapshot, run_time_errors=told)
+        completed = frozenset(entry.run_class for entry in snapshot.learnt_run_times.classes)
+        running = tuple(self.now(r, snapshot.now_s) if r.task.run_class in completed else r for r in snapshot.running)
+        known = _CompletedClasses(self.before.found, completed)
+        return replace(snapshot, running=running, learnt_run_times=known)
 
     def now(self, running: Running, now_s: float) -> Running:
         """A running task with its true factor, and the share of its work that is done."""
@@ -241,8 +268,8 @@ class TrueRunTimes:
         return host.alone_s(true, threads, cores) / host.alone_s(told, threads, cores)
 
 
-LEARNING: Mapping[str, Learning] = {"none": "off", "learning": "on", "oracle": "observe"}
-"""The oracle has classes, by which it knows true factors, and not what is learnt of them."""
+LEARNING: Mapping[str, Learning] = {"none": "off", "learning": "on", "oracle": "observe", INFORMED: "observe"}
+"""The oracle has classes, by which it knows true factors, and not what is learnt of them; so has *informed*."""
 
 
 def options_of(cell: Cell, seed: int, mode: str) -> Options:
@@ -307,7 +334,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         for load in (f"{row['load']:.0%}", "all"):
             by_world[row["world"], load].append(row)
     heads = ["world", "load", "runs", "none", "learning", "oracle", "closed (runs)", "learning / none", "its p95"]
-    lines = [[*heads, "SLO windows %: none", "learning"]]
+    bounded = all(INFORMED in row for row in rows)
+    lines = [[*heads, "SLO windows %: none", "learning", *(["informed closes"] if bounded else [])]]
     for (world, load), found in by_world.items():
         over = [f"{geometric([r[mode][METRICS[0]] / r['greedy'][METRICS[0]] for r in found]):.3f}" for mode in MODES]
         ratios = []
@@ -316,20 +344,21 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
             mean, low, high = (math.exp(value) for value in interval(logs))
             ratios.append(f"{mean:.3f} [{low:.3f}, {high:.3f}]")
         slo = [f"{np.mean([row[mode]['slo_violation_percent'] for row in found]):.2f}" for mode in MODES[:2]]
-        lines.append([world, load, str(len(found)), *over, closed_text(found), *ratios, *slo])
+        bound = [closed_text(found, INFORMED)] if bounded else []
+        lines.append([world, load, str(len(found)), *over, closed_text(found), *ratios, *slo, *bound])
     return (
         "mean completion of flow over that of the best greedy rule with learning, geometric means over seeds\n\n"
         + "\n".join(text_table(lines, left=range(len(lines[0])), indent=""))
     )
 
 
-def closed(rows: Sequence[Mapping[str, Any]]) -> tuple[float, int] | None:
-    """Share of the oracle's gain that learning has, over the runs where there is one, and how many these are."""
+def closed(rows: Sequence[Mapping[str, Any]], by: str = "learning") -> tuple[float, int] | None:
+    """Share of the oracle's gain that a mode has, over the runs where there is one, and how many these are."""
     gains = []
     for row in rows:
-        none, learning, oracle = (row[mode][METRICS[0]] for mode in MODES)
+        none, own, oracle = (row[mode][METRICS[0]] for mode in ("none", by, "oracle"))
         if none / oracle > WORTH_CLOSING:
-            gains.append((math.log(none / learning), math.log(none / oracle)))
+            gains.append((math.log(none / own), math.log(none / oracle)))
     return (math.fsum(g for g, _ in gains) / math.fsum(o for _, o in gains), len(gains)) if gains else None
 
 
@@ -349,9 +378,9 @@ def merged(parts: Sequence[Path]) -> list[dict[str, Any]]:
     return [found[cell] for cell in sorted(found, key=lambda cell: cell.seed)]
 
 
-def closed_text(rows: Sequence[Mapping[str, Any]]) -> str:
+def closed_text(rows: Sequence[Mapping[str, Any]], by: str = "learning") -> str:
     """The same for a table."""
-    found = closed(rows)
+    found = closed(rows, by)
     return "-" if found is None else f"{found[0]:.0%} ({found[1]})"
 
 
@@ -374,6 +403,7 @@ def rows_of(
 @click.option("--machines", default=60, show_default=True, help="A multiple of three.")
 @click.option("--seeds", default=10, show_default=True)
 @click.option("--first-seed", default=0, show_default=True)
+@click.option("--informed", is_flag=True, help="Also run a scheduler that knows what one completion can tell.")
 @click.option("--processes", type=int, help="At once; default: one per core.")
 @click.option("--rows", type=click.Path(path_type=Path, dir_okay=False), help="Write rows here as they come.")
 @click.option(
@@ -389,6 +419,7 @@ def main(
     machines: int,
     seeds: int,
     first_seed: int,
+    informed: bool,
     processes: int | None,
     rows: Path | None,
     merge: tuple[Path, ...],
@@ -405,8 +436,9 @@ def main(
         for name in worlds.split(",")
         for load in loads.split(",")
     ]
+    modes = (*MODES, INFORMED) if informed else MODES
     found = merged(merge)
-    for row in () if merge else rows_of(cells, reported, MODES, processes):
+    for row in () if merge else rows_of(cells, reported, modes, processes):
         found.append(row)
         if rows is not None:
             with rows.open("a", encoding="utf-8") as file:

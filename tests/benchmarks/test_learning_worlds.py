@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +14,29 @@ from click.testing import CliRunner
 
 from benchmarks.learning import (
     DEFAULT,
+    INFORMED,
     METRICS,
     MODES,
     WORLDS,
     Cell,
+    TrueRunTimes,
     closed,
     main,
     merged,
+    options_of,
     row_of,
     run_of,
     scenario_of,
     table,
 )
+from benchmarks.policies import ENGINE
+from flowsched.cluster.learnt_run_times import NOTHING_LEARNT
+from flowsched.cluster.snapshot import Snapshot
 from flowsched_models.neutral import NEUTRAL
+from flowsched_models.runtime import HostFactory
 from flowsched_simulator import Options, simulate
+from flowsched_simulator.policies import schedulers
+from flowsched_simulator.simulation import Simulation
 
 SEEDS, LOADS = (1000, 1001, 1002), (0.74, 1.19)
 
@@ -59,6 +70,36 @@ def test_where_the_truth_is_told_nothing_is_left_to_learn() -> None:
 def test_an_oracle_knows_factors_of_classes_before_they_run(world: str) -> None:
     found = ratios(world, "oracle")
     assert sum(found) / len(found) > 0.02
+
+
+@pytest.mark.parametrize("world", ["kind-0.8", "type-0.4", "neutral"])
+def test_what_is_informed_knows_the_true_factors_of_classes_that_have_completed(world: str) -> None:
+    truth, now = told(world)
+    known = truth.informed(now).learnt_run_times
+    completed = {entry.run_class for entry in now.learnt_run_times.classes}
+    assert completed == {"kind-1"}
+    for machine, run_class in product(now.machines, {t.run_class for t in now.pending}):
+        assert known.of(run_class, machine.type) == (
+            truth.before.of(run_class, machine.type) if run_class in completed else None
+        )
+
+
+def test_where_factors_follow_from_no_class_it_knows_their_spread() -> None:
+    truth, now = told("iid-0.4")
+    found = truth.informed(now)
+    assert found.learnt_run_times is now.learnt_run_times and not found.learnt_run_times.in_use
+    assert found.run_time_errors is not None and found.run_time_errors.spread(0.0) == pytest.approx(0.4, abs=1e-6)
+
+
+def told(world: str) -> tuple[TrueRunTimes, Snapshot]:
+    """The truth of a small cluster, and a snapshot in which all wait and one of the first class has completed."""
+    cell = Cell(world, 1.19, 1000, 3)
+    scenario = scenario_of(cell)
+    ((_, scheduler),) = schedulers("flow", scenario, cell.seed, ENGINE, HostFactory(scenario.catalogue))
+    truth = TrueRunTimes(cell, scenario, Simulation(scenario, scheduler, options_of(cell, cell.seed, INFORMED)).world)
+    seen = replace(NOTHING_LEARNT, applied=False).with_end("kind-1", scenario.machines[0].type, 1.5)
+    now = Snapshot(0.0, scenario.catalogue, tuple(scenario.machines), pending=scenario.tasks, learnt_run_times=seen)
+    return truth, now
 
 
 def test_parts_are_merged_by_seed_and_no_cell_counts_twice(tmp_path: Path) -> None:
@@ -99,6 +140,7 @@ def test_the_table_has_lines_for_each_world_and_counts_what_is_closed() -> None:
     assert closed([row, same]) == (0.5, 1) and closed([same]) is None
     text = table([{**row, "world": world} for world in WORLDS])
     assert all(f"{world} " in text for world in WORLDS) and text.count("50% (1)") == 2 * len(WORLDS)
+    assert "informed" not in text and table([{**row, INFORMED: row["oracle"]}]).count("100% (1)") == 2
     refused = CliRunner().invoke(main, ["--worlds", "nowhere"])
     assert refused.exit_code == 2 and all(world in refused.output for world in DEFAULT)
 

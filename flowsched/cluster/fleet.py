@@ -17,7 +17,7 @@ from flowsched.cluster.fleet_arrays import FleetArrays
 from flowsched.cluster.machine_rows import FIXED, MachineRows
 from flowsched.relations.entry_bounds import roles
 from flowsched.relations.relation import Relation
-from flowsched.relations.relation_store import Footprint, RelationStore
+from flowsched.relations.relation_store import Footprint
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
@@ -103,7 +103,6 @@ class Fleet(MachineRows):
         self._columns: dict[str, int] = {}
         self._bookings: dict[str, _Booking] = {}
         self._booked_on: dict[str, dict[str, None]] | None = {}
-        self._relations = RelationStore()
         self._order: IntArray | None = None
         self._ordered_names: tuple[str, ...] = ()
 
@@ -127,7 +126,7 @@ class Fleet(MachineRows):
 
     def labels(self, name: str) -> Mapping[str, str]:
         """Labels of a machine; raises ``KeyError`` while it is not there."""
-        return self._relations.labels(self._row[name])
+        return self.relation_store.labels(self._row[name])
 
     def order(self) -> IntArray:
         """Rows of all machines, in the order of their names."""
@@ -147,9 +146,10 @@ class Fleet(MachineRows):
         row = self._row.get(name)
         new = row is None
         if row is None:
-            row = self._take_row(name)
+            row = self._take_row(name, labels)
             self._order = None
-        self._relations.put_machine(row, labels)
+        else:
+            self.relation_store.put_machine(row, labels)
         if new:
             for task in self._tasks_on(name):
                 self._count(self._bookings[task], row, 1)
@@ -164,11 +164,7 @@ class Fleet(MachineRows):
         """Take a machine away; bookings on it count again if it comes back. An unknown machine is nothing to do."""
         if name not in self._row:
             return
-        row = self._leave_row(name)
-        for task in self._tasks_on(name):
-            booking = self._bookings[task]
-            self._relations.count((row, booking.holds, booking.joins), -1)
-        self._relations.remove_machine(row)
+        self._leave_row(name)
         self._order = None
 
     def set_service(self, machine: str, pressure_cap: float, headroom_slope: float) -> None:
@@ -196,14 +192,14 @@ class Fleet(MachineRows):
         Raises ``KeyError`` for a relation that was not declared and ``ValueError`` for a sensitivity or pressure that is
         below 0 or not finite; then nothing has changed.
         """
-        relations = self._relations
+        store = self.relation_store
         booking = _Booking(
             machine,
             dict(needs),
             fixed(sensitivity),
             fixed(pressure),
-            relations.binding_ids(holds),
-            relations.ids(joins),
+            store.binding_ids(holds),
+            store.ids(joins),
         )
         old = self._bookings.get(task)
         if old is not None and old.machine == machine:
@@ -241,32 +237,32 @@ class Fleet(MachineRows):
         found = self._bookings.get(task)
         if found is None:
             return None
-        names = self._relations.names
+        names = self.relation_store.names
         sums = found.sensitivity / FIXED, found.pressure / FIXED
         return BookedTask(found.machine, found.needs, *sums, names(found.holds), names(found.joins))
 
     def relations(self) -> tuple[Relation, ...]:
         """All declared relations."""
-        return self._relations.relations()
+        return self.relation_store.relations()
 
     def refuses(self, relation: str) -> bool:
         """Whether a relation may refuse a task as things stand. Raises ``KeyError`` for one that was not declared."""
-        return self._relations.refuses(relation)
+        return self.relation_store.refuses(relation)
 
     def declare(self, relation: Relation) -> None:
         """Make a relation known; again is nothing to do."""
-        self._relations.declare(relation)
+        self.relation_store.declare(relation)
 
     def relation(self, name: str) -> Relation | None:
         """A declared relation."""
-        return self._relations.relation(name)
+        return self.relation_store.relation(name)
 
     def enrol(self, relation: str, tasks: Iterable[str]) -> None:
         """Let tasks that are booked already join a relation that was declared later; unknown tasks are left out.
 
         Raises ``KeyError`` for a relation that was not declared.
         """
-        joined = self._relations.ids((relation,))
+        joined = self.relation_store.ids((relation,))
         for task in tasks:
             booking = self._bookings.get(task)
             if booking is None or joined[0] in booking.joins:
@@ -274,11 +270,11 @@ class Fleet(MachineRows):
             self._bookings[task] = replace(booking, joins=(*booking.joins, *joined))
             row = self._row.get(booking.machine)
             if row is not None:
-                self._relations.count((row, (), joined), 1)
+                self.relation_store.count((row, (), joined), 1)
 
     def retire(self, relation: str) -> None:
         """Forget a relation; no task joins or holds it any more. An unknown one is nothing to do."""
-        self._relations.retire(relation)
+        self.relation_store.retire(relation)
 
     def allocatable(self) -> IntArray:
         """What tasks may use in total, by row and column of ``resources``."""
@@ -378,11 +374,11 @@ class Fleet(MachineRows):
         answers = []
         held_names, joined_names = set(holds), set(joins)
         for name in dict.fromkeys((*holds, *joins)):
-            relation = self._relations.relation(name)
+            relation = self.relation_store.relation(name)
             if relation is None:
                 raise KeyError(f"relation {name} was not declared")
             for role, held, joined in roles(relation, name in held_names, name in joined_names):
-                open_, labelled = self._relations.open_rows(name, held, joined, eligible)
+                open_, labelled = self.relation_store.open_rows(name, held, joined, eligible)
                 here = self.alive & ~open_
                 if here.any():
                     answers.append(Refusal(relation, role, here, here & ~labelled))
@@ -393,7 +389,7 @@ class Fleet(MachineRows):
         open_ = self.alive.copy()
         held, joined = set(holds), set(joins)
         for name in dict.fromkeys((*holds, *joins)):
-            open_ &= self._relations.open_rows(name, name in held, name in joined, eligible)[0]
+            open_ &= self.relation_store.open_rows(name, name in held, name in joined, eligible)[0]
         return open_
 
     def permits_on(
@@ -411,7 +407,7 @@ class Fleet(MachineRows):
         row = self._row.get(machine)
         if row is None:
             return False
-        return self._relations.refusing_on(holds, joins, row, eligible, self._footprints(without)) is None
+        return self.relation_store.refusing_on(holds, joins, row, eligible, self._footprints(without)) is None
 
     def relations_of(self, task: str, among: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Of some relations, those that a booked task holds where that binds later tasks, and those that it joins.
@@ -421,20 +417,20 @@ class Fleet(MachineRows):
         booking = self._bookings.get(task)
         if booking is None or not among:
             return (), ()
-        ids = list(zip(among, self._relations.ids(among), strict=True))
+        ids = list(zip(among, self.relation_store.ids(among), strict=True))
         holds, joins = set(booking.holds), set(booking.joins)
         return tuple(n for n, i in ids if i in holds), tuple(n for n, i in ids if i in joins)
 
     def members(self, relation: str) -> IntArray:
         """Tasks that join a relation in each machine's domain, by row; 0 for machines without the label."""
-        return self._relations.members_around(relation)
+        return self.relation_store.members_around(relation)
 
     def topology_counts(self, relation: str, rows: IntArray | None = None) -> TopologyCounts:
         """A relation as it stands now, over all rows or the given ones in their order.
 
         Raises ``KeyError`` for a relation that was not declared.
         """
-        return self._relations.topology_counts(relation, rows)
+        return self.relation_store.topology_counts(relation, rows)
 
     def copy(self) -> Fleet:
         """An independent fleet in the same state, for a round in another thread."""
@@ -447,7 +443,7 @@ class Fleet(MachineRows):
         twin._empty_rows = self._empty_rows.copy()
         twin._bookings = self._bookings.copy()
         twin._booked_on = None
-        twin._relations = self._relations.copy()
+        twin.relation_store = self.relation_store.copy()
         twin._order, twin._ordered_names = self._order, self._ordered_names
         return twin
 
@@ -472,7 +468,7 @@ class Fleet(MachineRows):
         self._use(booking.needs, row, sign)
         self._fixed_sensitivity[row] += sign * booking.sensitivity
         self._fixed_pressure[row] += sign * booking.pressure
-        self._relations.count((row, booking.holds, booking.joins), sign)
+        self.relation_store.count((row, booking.holds, booking.joins), sign)
 
     def _recount(self, old: _Booking, new: _Booking) -> None:
         """A task on a machine is another one now: only what differs changes."""
@@ -485,8 +481,8 @@ class Fleet(MachineRows):
         self._fixed_sensitivity[row] += new.sensitivity - old.sensitivity
         self._fixed_pressure[row] += new.pressure - old.pressure
         if (old.holds, old.joins) != (new.holds, new.joins):
-            self._relations.count((row, old.holds, old.joins), -1)
-            self._relations.count((row, new.holds, new.joins), 1)
+            self.relation_store.count((row, old.holds, old.joins), -1)
+            self.relation_store.count((row, new.holds, new.joins), 1)
 
     def _use(self, needs: Mapping[str, int], row: int, sign: int) -> None:
         for resource, amount in needs.items():
@@ -507,10 +503,6 @@ class Fleet(MachineRows):
                 if row is not None:
                     self._used[row, column] += booking.needs[resource]
         return column
-
-    def _grow(self, more: int) -> None:
-        super()._grow(more)
-        self._relations.grow(self.rows)
 
 
 def fixed(amount: float) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.task_class import MachineKind, MachineSpec
+from flowsched.relations.relation_store import RelationStore
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 FIXED = 1 << 24
@@ -34,6 +35,8 @@ class LoadedMachines:
     """By machine and feature, in units of 1/FIXED: with all that runs there."""
     limits: IntArray
     """In the same units; ``UNLIMITED`` where there is none."""
+    relations: RelationStore
+    """With the same machines."""
 
 
 class MachineRows:
@@ -50,6 +53,8 @@ class MachineRows:
         """Rows that hold a machine."""
         self._row: dict[str, int] = {}
         self._empty_rows: list[int] = []
+        self.relation_store = RelationStore()
+        """Relations between tasks, and those that are counted on each machine."""
 
     @property
     def rows(self) -> int:
@@ -61,13 +66,14 @@ class MachineRows:
         """Machines that are there."""
         return len(self._row)
 
-    def _take_row(self, name: str) -> int:
+    def _take_row(self, name: str, labels: Mapping[str, str]) -> int:
         if not self._empty_rows:
             self._grow(max(16, self.rows))
         row = self._empty_rows.pop()
         self._row[name] = row
         self.names[row] = name
         self.alive[row] = True
+        self.relation_store.put_machine(row, labels)
         return row
 
     def _leave_row(self, name: str) -> int:
@@ -76,6 +82,7 @@ class MachineRows:
         for array, bare in self._BARE.items():
             getattr(self, array)[row] = bare
         self._empty_rows.append(row)
+        self.relation_store.remove_machine(row)
         return row
 
     def _grow(self, more: int) -> None:
@@ -84,6 +91,7 @@ class MachineRows:
         for array, bare in self._BARE.items():
             setattr(self, array, longer(getattr(self, array), more, bare))
         self._empty_rows += range(before + more - 1, before - 1, -1)
+        self.relation_store.grow(self.rows)
 
 
 def ties(allocatable: IntArray, spread: bool) -> FloatArray:

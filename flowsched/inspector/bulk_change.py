@@ -14,7 +14,7 @@ from flowsched.cluster.snapshot import MILLI, Snapshot, Task
 from flowsched.cluster.task_class import MachineSpec
 from flowsched.inspector.change import Changes, NewMachine, NewWidth, to_copy
 from flowsched.inspector.record_view import Part
-from flowsched.relations.relation import MACHINE, RelationKind
+from flowsched.relations.relation import MACHINE
 from flowsched.scale.bulk_cluster import PENDING, BulkCluster
 from flowsched.scale.bulk_prices import BulkPrices
 from flowsched.scale.cluster_copy import loaded_anew
@@ -73,7 +73,8 @@ class ChangedBulk:
 
     def commit(self, placed: Counter[tuple[Footprint, str]], sign: int) -> None:
         """Put tasks on machines, or take them off; machines that the cluster does not have are skipped."""
-        cluster, topology = self.cluster, self.cluster.topology
+        cluster, store = self.cluster, self.cluster.relation_store
+        known = {relation.name for relation in store.relations()}
         by_kind: dict[Footprint, dict[int, int]] = {}
         there = set(cluster.names)
         for (footprint, machine), count in placed.items():
@@ -84,11 +85,8 @@ class ChangedBulk:
             times = np.array(list(counts.values()), dtype=np.int64)
             # Not the counts of what a round places: each begins with its own.
             cluster.count(rows, times, dict(footprint.needs), np.array(footprint.effects, dtype=np.int64))
-            for name in topology.relations.keys() & {*footprint.holds, *footprint.joins}:
-                apart = topology.relations[name].kind is RelationKind.APART
-                joins, holds = name in footprint.joins, apart and name in footprint.holds
-                for row, number in counts.items():
-                    topology.count(name, row, number * joins, number * holds)
+            for name in known & {*footprint.holds, *footprint.joins}:
+                store.count_all(name, rows, times * (name in footprint.joins), times * (name in footprint.holds))
 
     def at_most_empty(self) -> None:
         """What was freed by estimate is no more than there was."""
@@ -109,7 +107,10 @@ class ChangedBulk:
         like = cluster.row(copied)
         allocatable = dict(zip(cluster.resources, cluster.allocatable[like].tolist(), strict=True))
         (row,) = cluster.add_machines([MachineSpec(new.name, cluster.kinds[cluster.kind[like]], allocatable)]).tolist()
-        cluster.topology.resemble(row, like, HOSTNAME_KEYS)
+        labels = cluster.relation_store.labels(like)
+        # Domains of a record are numbers, all below those of new rows.
+        own = {key: str(row) if key in HOSTNAME_KEYS else value for key, value in labels.items()}
+        cluster.relation_store.put_machine(row, own)
         cluster.places.resemble(row, like)
 
     def _drain(self, name: str, searched: bool) -> None:

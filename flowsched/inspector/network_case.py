@@ -21,7 +21,7 @@ from flowsched.inspector.record_view import Part, Placed, RecordView, Waits
 from flowsched.inspector.wait_cause import WaitCause
 from flowsched.inspector.waiting_bound import pod_bound
 from flowsched.records.record_types import RecordedDemand, RecordedTaskClass
-from flowsched.relations.topology import read_topology_counts
+from flowsched.relations.topology_counts import read_topology_counts
 from flowsched.relations.topology_filter import TopologyFilter
 from flowsched.scale.places import read_numbers, read_places
 from flowsched.scale.round import RoundSettings

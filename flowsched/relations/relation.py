@@ -47,6 +47,16 @@ class Relation:
     """For spreads: with fewer eligible domains, the least filled one counts as empty."""
 
 
+Role = tuple[str, bool, bool]
+"""A relation by name, whether a task holds it, and whether it joins it."""
+
+
+def roles_of(holds: tuple[str, ...], joins: tuple[str, ...]) -> tuple[Role, ...]:
+    """The relations of a task, each once."""
+    held, joined = set(holds), set(joins)
+    return tuple((name, name in held, name in joined) for name in dict.fromkeys((*holds, *joins)))
+
+
 @dataclass(frozen=True)
 class TaskGroup:
     """Tasks that are placed all or none: at least ``minimum`` of them run, or none starts."""

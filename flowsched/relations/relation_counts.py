@@ -36,6 +36,20 @@ class Tally:
                 self.holders = padded(self.holders, max(16, 2 * index))
             self.holders[index] += holders
 
+    def add_all(self, indices: IntArray, members: IntArray, holders: IntArray) -> None:
+        """The same at each of some indices; repeats count again."""
+        end = int(indices.max(initial=-1)) + 1
+        self.members = padded(self.members, max(end, len(self.members)))
+        self.holders = padded(self.holders, max(end, len(self.holders)))
+        np.add.at(self.members, indices, members)
+        np.add.at(self.holders, indices, holders)
+        self.total += int(members.sum())
+
+    def over(self, indices: IntArray) -> Tally:
+        """An independent tally of some indices, numbered in their order."""
+        end = int(indices.max(initial=-1)) + 1
+        return Tally(padded(self.members, end)[indices], padded(self.holders, end)[indices])
+
     def at(self, index: int) -> tuple[int, int]:
         """Members and holders at an index."""
         members = int(self.members[index]) if index < len(self.members) else 0
@@ -98,6 +112,17 @@ class RelationCounts:
             if restricted.covers(row):
                 restricted.tally.add(domain, members, 0)
 
+    def add_all(self, rows: IntArray, domain: IntArray, members: IntArray, holders: IntArray) -> None:
+        """The same for the machines of some rows; repeats count again."""
+        self.by_machine.add_all(rows, members, holders)
+        inside = domain >= 0
+        if self.by_domain is not self.by_machine:
+            self.by_domain.add_all(domain[inside], members[inside], holders[inside])
+        for restricted in self._restricted.values():
+            for row, at, more in zip(rows[inside], domain[inside], members[inside], strict=True):
+                if restricted.covers(int(row)):
+                    restricted.tally.add(int(at), int(more), 0)
+
     def minds(self, row: int) -> bool:
         """Whether anything counted here changes when the machine of a row changes its domain."""
         return self.by_machine.at(row) != (0, 0) or any(r.covers(row) for r in self._restricted.values())
@@ -133,6 +158,13 @@ class RelationCounts:
         else:
             self._restricted.move_to_end(signature)
         return found
+
+    def over(self, rows: IntArray) -> RelationCounts:
+        """Independent counts over the machines of some rows, in their order, which are all that there are."""
+        twin = RelationCounts(self.relation)
+        twin.by_machine = self.by_machine.over(rows)
+        twin.by_domain = twin.by_machine if self.by_domain is self.by_machine else self.by_domain.copy()
+        return twin
 
     def copy(self) -> RelationCounts:
         """Independent counts in the same state."""

@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from flowsched.relations.entry_bounds import EntryBounds, entry_bounds
-from flowsched.relations.relation import MACHINE, Relation, RelationKind
+from flowsched.relations.relation import MACHINE, Relation, RelationKind, Role
 from flowsched.relations.relation_counts import RelationCounts, compared_domains, floor_of, padded
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.support.arrays import BoolArray, IntArray
@@ -41,6 +42,13 @@ class _Key:
 
     def copy(self) -> _Key:
         return _Key(*(values.copy() for values in vars(self).values()))
+
+    def over(self, rows: IntArray, single: bool) -> _Key:
+        """Of the machines of some rows, in their order; without relations yet. ``single``: domains are single machines."""
+        if single:
+            return _Key(np.arange(len(rows), dtype=np.int64), np.ones(len(rows), dtype=np.int64))
+        names, values = self.numbers.copy(), self.values.copy()
+        return _Key(self.domain[rows], self.machines.copy(), names, values, self.unused.copy())
 
 
 class RelationStore:
@@ -80,8 +88,12 @@ class RelationStore:
             self._place(name, row, labels)
 
     def remove_machine(self, row: int) -> None:
-        """A row has no machine any more; the tasks that were counted there have been taken out before."""
-        del self._labels[row]
+        """A row has no machine any more; what is counted there is not from now on."""
+        self._labels.pop(row, None)
+        for id_, counts in self._counts.items():
+            members, holders = counts.by_machine.at(row)
+            if members or holders:
+                self._change(id_).add(row, self._domain(id_, row), -members, -holders)
         for name in self._keys:
             self._place(name, row, None)
 
@@ -90,6 +102,10 @@ class RelationStore:
         return self._labels[row]
 
     # Relations
+
+    def __len__(self) -> int:
+        """How many are declared."""
+        return len(self._ids)
 
     def declare(self, relation: Relation) -> None:
         """Make a relation known; a known one is nothing to do."""
@@ -166,6 +182,25 @@ class RelationStore:
             if id_ in self._counts:
                 self._change(id_).add(row, self._domain(id_, row), sign, 0)
 
+    def book(self, roles: Iterable[Role], rows: IntArray, sign: int) -> None:
+        """Tasks with these roles come to machines by row (repeats count again), or leave them with ``sign`` -1.
+
+        Relations that were not declared are passed over.
+        """
+        for name, holds, joins in roles:
+            if name in self._ids:
+                self.count_all(name, rows, sign * joins, sign * holds)
+
+    def count_all(self, name: str, rows: IntArray, members: ArrayLike, holders: ArrayLike) -> None:
+        """So many more tasks join a relation on each machine (repeats count again), and hold it there; holders are counted
+        only where they bind later tasks. Raises ``KeyError`` for a relation that was not declared.
+        """
+        (id_,) = self.ids((name,))
+        relation = self._counts[id_].relation
+        held = holders if relation.kind is RelationKind.APART else 0
+        more = (np.broadcast_to(np.asarray(values, dtype=np.int64), rows.shape) for values in (members, held))
+        self._change(id_).add_all(rows, self._keys[relation.key].domain[rows], *more)
+
     # Questions
 
     def refusing_on(
@@ -230,21 +265,44 @@ class RelationStore:
         return np.append(padded(self._counts[id_].by_domain.members, len(key.machines)), 0)[key.domain]
 
     def topology_counts(self, name: str, rows: IntArray | None = None) -> TopologyCounts:
-        """An independent record of a relation as it is now, over all rows or the given ones in their order.
+        """An independent record of a relation as it is now, over all rows or the given ones in their order. Domains are
+        numbered by the first machine of each.
 
         Raises ``KeyError`` for a relation that was not declared.
         """
         (id_,) = self.ids((name,))
         counts = self._counts[id_]
-        key = self._keys[counts.relation.key]
         chosen = slice(None) if rows is None else rows
+        domain, domains = _by_first(self._keys[counts.relation.key].domain[chosen])
         return TopologyCounts(
             counts.relation,
-            key.domain[chosen].copy(),
-            len(key.machines),
+            domain,
+            domains,
             padded(counts.by_machine.members, self._rows)[chosen].copy(),
             padded(counts.by_machine.holders, self._rows)[chosen].copy(),
         )
+
+    def over(self, rows: IntArray, names: Iterable[str]) -> RelationStore:
+        """An independent store of some relations, with the machines of some rows, in their order, which are all that there
+        are. Without relations, labels stay behind.
+
+        Raises ``KeyError`` for a relation that was not declared.
+        """
+        twin = RelationStore()
+        twin._rows = len(rows)
+        ids = self.ids(tuple(names))
+        if ids:
+            twin._labels = dict(enumerate(map(self._labels.__getitem__, rows.tolist())))
+        for new, old in enumerate(ids):
+            relation = self._counts[old].relation
+            twin._ids[relation.name] = new
+            twin._counts[new] = self._counts[old].over(rows)
+            if relation.key not in twin._keys:
+                twin._keys[relation.key] = self._keys[relation.key].over(rows, relation.key == MACHINE)
+            twin._keys[relation.key].relations[new] = None
+        twin._next_id = len(ids)
+        twin._own_counts, twin._own_keys = set(twin._counts), set(twin._keys)
+        return twin
 
     def copy(self) -> RelationStore:
         """An independent store in the same state; counts are shared until either side changes them."""
@@ -362,3 +420,13 @@ class RelationStore:
             if id_ in holds:
                 holders[domain] = holders.get(domain, 0) + 1
         return members, holders
+
+
+def _by_first(domain: IntArray) -> tuple[IntArray, int]:
+    """Domains numbered by the first machine of each, and how many there are; -1 stays."""
+    found, first = np.unique(domain[domain >= 0], return_index=True)
+    # The last entry, which -1 finds, is for machines in no domain.
+    number = np.full(int(found.max(initial=-1)) + 2, -1, dtype=np.int64)
+    number[found[np.argsort(first)]] = np.arange(len(found))
+    renumbered: IntArray = number[domain]
+    return renumbered, len(found)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -54,3 +56,11 @@ class TopologyCounts:
     def copy(self) -> TopologyCounts:
         """An independent copy; domains are shared, they never change in place."""
         return TopologyCounts(self.relation, self.domain, self.domains, self.members.copy(), self.holders.copy())
+
+
+def read_topology_counts(plain: Mapping[str, Any]) -> TopologyCounts:
+    """A relation as a network part began with it."""
+    members, holders, domain = (np.array(plain[k], dtype=np.int64) for k in ("members", "holders", "domain"))
+    values = {f.name: plain[f.name] for f in fields(Relation)}
+    relation = Relation(**{**values, "kind": RelationKind(plain["kind"])})
+    return TopologyCounts(relation, domain, int(domain.max(initial=-1)) + 1, members, holders)

@@ -29,8 +29,7 @@ from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.errors import EventError
 from flowsched.pricing.linear import kernels
 from flowsched.pricing.linear.policy import FORBIDDEN, ClassPrices, CostModel
-from flowsched.relations.relation import Relation
-from flowsched.relations.topology import Role, Topology, roles_of
+from flowsched.relations.relation import Relation, Role, roles_of
 from flowsched.scale import cluster_checks
 from flowsched.scale.places import PlacesTable
 from flowsched.scale.price_table import PriceTable, checked_prices
@@ -99,7 +98,6 @@ class BulkCluster(MachineRows):
         """Minimum of every task group that was declared."""
         self.members_elsewhere: dict[str, int] = {}
         """By task group: members that run and are no tasks of this cluster."""
-        self.topology = Topology()
         self.places = PlacesTable()
         self.roles: list[tuple[Role, ...]] = []
         """By class: what it is to relations, whether they are declared or not."""
@@ -156,13 +154,11 @@ class BulkCluster(MachineRows):
         self._intern_kinds(spec.kind for spec in specs)
         for resource in sorted({r for spec in specs for r in spec.allocatable} - set(self.resources)):
             self._add_resource(resource)
-        rows = np.array([self._take_row(spec.name) for spec in specs], dtype=np.int64)
+        rows = np.array([self._take_row(spec.name, spec.labels) for spec in specs], dtype=np.int64)
         self.kind[rows] = [self._kind[spec.kind] for spec in specs]
         self.allocatable[rows] = self.free[rows] = amounts(specs, self.resources)
         readings, self.limits[rows] = own_readings(specs, list(self._feature))
         self.own_readings[rows] = self.readings[rows] = readings
-        for row, spec in zip(rows.tolist(), specs, strict=True):
-            self.topology.set_labels(row, spec.labels)
         self.touch(rows)
         return rows
 
@@ -187,6 +183,7 @@ class BulkCluster(MachineRows):
         self.names = list(machines.names)
         self._row = {name: row for row, name in enumerate(machines.names)}
         self.alive[:] = True
+        self.relation_store = machines.relations
         self.kind[:] = np.array([self._kind[machines.kinds[k]] for k in found.tolist()], dtype=np.int64)[
             kind.reshape(-1)
         ]
@@ -212,9 +209,8 @@ class BulkCluster(MachineRows):
         gone[rows] = True
         there = np.flatnonzero((self.state == RUNNING) & gone[np.maximum(self.machine, 0)])
         self.unbind(there)
-        for row, name in zip(rows.tolist(), names, strict=True):
+        for name in names:
             self._leave_row(name)
-            self.topology.set_labels(row, None)
         self.touch(rows)
         return there
 
@@ -283,16 +279,17 @@ class BulkCluster(MachineRows):
 
     def declare_relation(self, relation: Relation) -> None:
         """Make a relation between tasks known. Raises ``EventError`` for another one of the same name."""
-        if self.topology.relations.get(relation.name, relation) != relation:
-            raise EventError(f"relation {relation.name} is there already, and another one")
-        if relation.name in self.topology.relations:
+        known = self.relation_store.relation(relation.name)
+        if known is not None:
+            if known != relation:
+                raise EventError(f"relation {relation.name} is there already, and another one")
             return
-        self.topology.declare(relation, self.rows)
+        self.relation_store.declare(relation)
         running = np.flatnonzero(self.state == RUNNING)
         for c, roles in enumerate(self.roles):
             mine = [role for role in roles if role[0] == relation.name]
             if mine:
-                self.topology.book(mine, self.machine[running[self.task_class[running] == c]], 1)
+                self.relation_store.book(mine, self.machine[running[self.task_class[running] == c]], 1)
 
     def submit(self, classes: IntArray, created_s: FloatArray, names: Sequence[str] | None = None) -> IntArray:
         """Tasks come and wait; their rows.
@@ -394,7 +391,7 @@ class BulkCluster(MachineRows):
         """So many tasks that are none of the cluster's come to each machine, or leave it, where that is below 0.
 
         ``needs`` by resource; those that no machine has are not counted. ``effects`` on the first features, in units of
-        1/FIXED. What they are to relations goes to the topology.
+        1/FIXED. What they are to relations goes to the store of these.
         """
         for resource, amount in needs.items():
             if resource in self.resources:
@@ -535,10 +532,10 @@ class BulkCluster(MachineRows):
             self._changes,
             self._change_count,
         )
-        if self.topology.relations and self._related[self.task_class[tasks]].any():
+        if len(self.relation_store) and self._related[self.task_class[tasks]].any():
             for c in np.unique(self.task_class[tasks]).tolist():
                 if self.roles[c]:
-                    self.topology.book(self.roles[c], self.machine[tasks[self.task_class[tasks] == c]], sign)
+                    self.relation_store.book(self.roles[c], self.machine[tasks[self.task_class[tasks] == c]], sign)
 
     def _number_of(self, machine: str, feature: str) -> int:
         number = self._feature.get(feature)
@@ -569,7 +566,6 @@ class BulkCluster(MachineRows):
     def _grow(self, more: int) -> None:
         super()._grow(more)
         self._changed, self._changes = longer(self._changed, more), longer(self._changes, more)
-        self.topology.grow(self.rows)
 
     def _grow_tasks(self, least: int) -> None:
         before = len(self.state)

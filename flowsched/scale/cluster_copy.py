@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from flowsched.cluster.machine_rows import LoadedMachines
-from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.bulk_prices import BulkPrices
 from flowsched.scale.snapshot_adapter import places_order
@@ -30,7 +29,7 @@ def copied(cluster: BulkCluster) -> BulkCluster:
             setattr(other, name, value.copy())
         elif isinstance(value, list | dict):
             setattr(other, name, {} if name in _LEFT else copy.copy(value))
-    other.topology = copy.deepcopy(cluster.topology)
+    other.relation_store = cluster.relation_store.copy()
     return other
 
 
@@ -44,7 +43,7 @@ def loaded_anew(cluster: BulkCluster, classes: Sequence[int]) -> BulkCluster:
     other = BulkCluster(cluster.policy, cluster.resources)
     other.memory_unit, other.groups = cluster.memory_unit, dict(cluster.groups)
     other.members_elsewhere = cluster.members_elsewhere | cluster.running_members()
-    there = other.load_machines(
+    other.load_machines(
         LoadedMachines(
             [cluster.machine_name(row) for row in rows.tolist()],
             cluster.resources,
@@ -54,14 +53,9 @@ def loaded_anew(cluster: BulkCluster, classes: Sequence[int]) -> BulkCluster:
             cluster.kind[rows],
             cluster.readings[rows],
             cluster.limits[rows],
+            cluster.relation_store.over(rows, [r.name for r in cluster.relation_store.relations()]),
         )
     )
-    for name in cluster.topology.relations:
-        counts = cluster.topology.topology_counts(name, cluster.alive)
-        arrays = (values[rows] for values in (counts.members, counts.holders))
-        other.topology.put(
-            TopologyCounts(counts.relation, counts.domain[rows], counts.domains, *arrays), there, len(rows)
-        )
     pending = cluster.view().pending
     waiting = set(cluster.task_class[pending].tolist())
     present = [c for c in classes if c in waiting]

@@ -10,6 +10,7 @@ import numpy as np
 from flowsched.cluster.fleet import Fleet, FleetMachines
 from flowsched.cluster.machine_rows import UNLIMITED, LoadedMachines
 from flowsched.cluster.task_class import MachineKind, TaskClass
+from flowsched.relations.relation_store import RelationStore
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.bulk_prices import BulkPrices
 from flowsched.scale.fleet_kernels import machine_arrays
@@ -30,18 +31,16 @@ def cluster_of_fleet(
     """
     machines = fleet.machines()
     related = dict.fromkeys(name for c in classes for name in (*c.holds, *c.joins))
-    counts = [fleet.topology_counts(name, machines.order) for name in related]
-    cluster = cluster_of_machines(machines, classes, waiting)
-    rows = np.arange(cluster.rows)
-    for each in counts:
-        cluster.topology.put(each, rows, cluster.rows)
-    return cluster
+    return cluster_of_machines(machines, classes, waiting, fleet.relation_store.over(machines.order, related))
 
 
 def cluster_of_machines(
-    machines: FleetMachines, classes: Sequence[TaskClass], waiting: Mapping[str, float] | None = None
+    machines: FleetMachines,
+    classes: Sequence[TaskClass],
+    waiting: Mapping[str, float] | None = None,
+    relations: RelationStore | None = None,
 ) -> BulkCluster:
-    """The same of a fleet's machines, without relations."""
+    """The same of a fleet's machines; None: without relations."""
     rows, arrays = machines.order, machines.arrays
     known = {resource: i for i, resource in enumerate(machines.resources)}
     needed = {r for c in classes for r, amount in c.needs if amount > 0}
@@ -62,9 +61,10 @@ def cluster_of_machines(
     kinds = [MachineKind("machine", bandwidth=q) for q in bandwidths.tolist()]
     cluster = BulkCluster(BulkPrices(counts, waiting))
     cluster.memory_unit = MIB
+    store = relations or RelationStore().over(rows, ())
     names = list(machines.names)
     cluster.load_machines(
-        LoadedMachines(names, resources, allocatable, free, kinds, kind.reshape(-1), readings, limits)
+        LoadedMachines(names, resources, allocatable, free, kinds, kind.reshape(-1), readings, limits, store)
     )
     return cluster
 

@@ -13,8 +13,9 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS
 from flowsched.cluster.task_class import MachineKind, TaskClass
 from flowsched.pricing.linear.policy import FORBIDDEN, ClassPrices, CostModel, Feature
-from flowsched.relations.topology import read_topology_counts
-from flowsched.relations.topology_counts import TopologyCounts
+from flowsched.relations.relation import MACHINE, roles_of
+from flowsched.relations.relation_store import RelationStore
+from flowsched.relations.topology_counts import read_topology_counts
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.changes import History, change_running
 from flowsched.scale.network_trace import NetworkTrace, RoundHead
@@ -212,19 +213,20 @@ def read_cluster(record: Mapping[str, Any], policy: CostModel | None = None) -> 
     pending += [(float(e["created_s"]), e["task"], read_class(e["class"])) for e in record.get("outside", ())]
     classes = [] if running is None else [read_class(c) for c in running["classes"]]
     loaded = read_machines(first)
-    at = {name: i for i, name in enumerate(loaded.names)}
     if running is not None:
+        at = {name: i for i, name in enumerate(loaded.names)}
         loaded.free = loaded.allocatable
         effects = np.array([c["effects"] for c in running["classes"]], dtype=np.int64)
         effects = effects.reshape(len(classes), len(cluster.features))
         places = np.array([at[m] for m in running["machine"]], dtype=np.int64)
-        np.subtract.at(loaded.readings, places, effects[np.asarray(running["class"], dtype=np.int64)])
+        number = np.asarray(running["class"], dtype=np.int64)
+        np.subtract.at(loaded.readings, places, effects[number])
+        for c, task_class in enumerate(classes):
+            loaded.relations.book(roles_of(task_class.holds, task_class.joins), places[number == c], -1)
     # Where the record does not name the running tasks, the room that they take belongs to no task.
-    rows = cluster.load_machines(loaded)
+    cluster.load_machines(loaded)
     for plain in first["places"][1:]:
         cluster.places.append(read_places(plain))
-    for plain in first["relations"]:
-        cluster.topology.put(_without_running(plain, classes, running, at), rows, cluster.rows)
     for task_class, _ in waiting:
         cluster.intern(task_class)
     came = {name: place for place, name in enumerate(record.get("order", ()))}
@@ -260,21 +262,6 @@ def recorded_policy(name: str, record: Mapping[str, Any], ask: Callable[[], Cost
         else:
             policy.learn_effects(read_class(plain), np.asarray(plain["effects"], dtype=np.int64).tolist())
     return policy
-
-
-def _without_running(
-    plain: Part, classes: Sequence[TaskClass], running: Part | None, at: Mapping[str, int]
-) -> TopologyCounts:
-    """A relation with the counts that are left once tasks that are recorded one by one are taken out; they come again."""
-    counts = read_topology_counts(plain)
-    if running is not None:
-        places = np.array([at[m] for m in running["machine"]], dtype=np.int64)
-        number = np.asarray(running["class"], dtype=np.int64)
-        for c, task_class in enumerate(classes):
-            for names, counted in ((task_class.joins, counts.members), (task_class.holds, counts.holders)):
-                if plain["name"] in names:
-                    np.subtract.at(counted, places[number == c], 1)
-    return counts
 
 
 def read_kind(plain: Part) -> MachineKind:
@@ -319,4 +306,20 @@ def read_machines(part: Part) -> LoadedMachines:
         np.array(fleet["kind"], dtype=np.int64),
         np.array(fleet["readings"], dtype=np.int64).reshape(count, features),
         np.where(limited, np.where(limited, limits, 0.0).astype(np.int64), UNLIMITED),
+        _read_relations(part["relations"], count),
     )
+
+
+def _read_relations(plain: Sequence[Part], machines: int) -> RelationStore:
+    """Relations with what is counted on each machine. The numbers of domains become the values of labels."""
+    store = RelationStore()
+    store.grow(machines)
+    relations = [read_topology_counts(each) for each in plain]
+    domains = {counts.relation.key: counts.domain.tolist() for counts in relations}
+    domains.pop(MACHINE, None)
+    for row in range(machines):
+        store.put_machine(row, {key: str(of[row]) for key, of in domains.items() if of[row] >= 0})
+    for counts in relations:
+        store.declare(counts.relation)
+        store.count_all(counts.relation.name, np.arange(machines), counts.members, counts.holders)
+    return store

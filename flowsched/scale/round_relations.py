@@ -35,12 +35,12 @@ class RoundRelations:
     def __init__(self, cluster: BulkCluster, classes: IntArray) -> None:
         """``classes``: those that wait. Counts are copied."""
         self._cluster = cluster
-        known = cluster.topology.relations
+        known = {r.name: r for r in cluster.relation_store.relations()}
         present = classes.tolist() if known else []
         self._roles = {c: roles for c in present if (roles := [r for r in cluster.roles[c] if r[0] in known])}
         names = dict.fromkeys(name for roles in self._roles.values() for name, _, _ in roles)
         self.topology_counts: dict[str, TopologyCounts] = {
-            name: cluster.topology.topology_counts(name, cluster.alive) for name in names
+            name: cluster.relation_store.topology_counts(name) for name in names
         }
         held = dict.fromkeys(name for roles in self._roles.values() for name, holds, _ in roles if holds)
         self._wanted = {name for name in held if known[name].kind is RelationKind.TOGETHER}

@@ -17,8 +17,7 @@ from flowsched.cluster.machine_rows import FIXED
 from flowsched.cluster.snapshot import Machine, RelationCount, Running, Service, Snapshot, Task, by_machine
 from flowsched.cluster.task_class import MachineSpec, TaskClass
 from flowsched.pricing.linear.policy import CostModel
-from flowsched.relations.relation import Relation
-from flowsched.relations.topology import roles_of
+from flowsched.relations.relation import Relation, roles_of
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import Upkeep
 from flowsched.scale.price_table import checked_prices
@@ -87,7 +86,7 @@ class SnapshotFollower:
             there, times = np.unique(rows, return_counts=True)
             effects = np.rint(checked_prices(self._policy, task_class, ()).effects * FIXED).astype(np.int64)
             cluster.count(there, times, task_class.demand(), effects)
-            cluster.topology.book(roles_of(task_class.holds, task_class.joins), rows, 1)
+            cluster.relation_store.book(roles_of(task_class.holds, task_class.joins), rows, 1)
             group = task_class.group
             if group in cluster.groups:
                 cluster.members_elsewhere[group] = cluster.members_elsewhere.get(group, 0) + len(rows)
@@ -132,7 +131,8 @@ class SnapshotFollower:
         for relation in sorted(snapshot.relations, key=lambda r: r.name):
             self.cluster.declare_relation(relation)
         for count in snapshot.relation_counts:
-            self.cluster.topology.count(count.relation, self.cluster.row(count.machine), count.members, count.holders)
+            row = np.array([self.cluster.row(count.machine)])
+            self.cluster.relation_store.count_all(count.relation, row, count.members, count.holders)
         for places in frame.places:
             self.cluster.places.append(places)
         self._relations = snapshot.relations, snapshot.relation_counts

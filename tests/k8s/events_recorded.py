@@ -189,8 +189,8 @@ def told_bulk(given: RoundInput, classes: Sequence[ClassInput]) -> dict[str, Any
     found = cluster_of_fleet(given.fleet, asked)
     arrays = {key: getattr(found, key).tolist() for key in ("allocatable", "free", "readings", "limits")}
     relations = {}
-    for name in found.topology.relations:
-        r = found.topology.topology_counts(name, found.alive)
+    for name in [r.name for r in found.relation_store.relations()]:
+        r = found.relation_store.topology_counts(name)
         relations[name] = r.relation, numbered(r.domain.tolist()), r.members.tolist(), r.holders.tolist()
     kinds = [found.kinds[k] for k in found.kind.tolist()]
     rest = found.names, found.resources, given.groups, dict(given.group_members)

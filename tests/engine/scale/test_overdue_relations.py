@@ -74,7 +74,7 @@ def test_a_reservation_whose_machines_part_is_made_again():
         world.run(of_width(4, 99.0), f"m{m}", end)
     overdue_pair(world)
     assert {r.machine_name for r in world.round().reservations} == {"m0", "m1"}
-    world.cluster.topology.set_labels(world.cluster.row("m1"), {"sw": "elsewhere"})
+    world.cluster.relation_store.put_machine(world.cluster.row("m1"), {"sw": "elsewhere"})
     assert {r.machine_name for r in world.step().reservations} == {"m2", "m3"}
     until(world, 31.0)
     world.round()

@@ -9,18 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from flowsched.cluster.fleet_arrays import FleetArrays
-from flowsched.cluster.machine_rows import FIXED, MachineRows
+from flowsched.cluster.machine_rows import FIXED, HEADROOM, PRESSURE, SENSITIVITY, UNLIMITED, MachineRows, limit_of
+from flowsched.cluster.task_class import MachineKind
 from flowsched.relations.entry_bounds import roles
 from flowsched.relations.relation import Relation
 from flowsched.relations.relation_store import Footprint
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
+_PRESSURE, _SENSITIVITY, _SLOPE = range(3)
 _LARGEST = 1e4
 """Largest sensitivity or pressure of one task: sums stay far inside 64 bits."""
 _UNKNOWN = 5
@@ -64,52 +64,16 @@ class BookedTask:
     joins: tuple[str, ...]
 
 
-class FleetMachines(NamedTuple):
-    """All machines: their names, in order, the row of each, the resource of each column, and the arrays."""
-
-    names: tuple[str, ...]
-    order: IntArray
-    resources: tuple[str, ...]
-    arrays: FleetArrays
-
-
 class Fleet(MachineRows):
     """Machines by row, bookings, and the relations between them."""
 
-    _BARE: ClassVar[Mapping[str, float]] = {
-        "alive": False,
-        "bandwidth": 1.0,
-        "pressure_cap": math.inf,
-        "headroom_slope": 0.0,
-        "_fixed_sensitivity": 0,
-        "_fixed_pressure": 0,
-        "_allocatable": 0,
-        "_used": 0,
-    }
-
     def __init__(self) -> None:
         """No machines yet."""
-        super().__init__()
-        self.bandwidth: FloatArray = np.ones(0)
-        """Factor on what neighbours do to each other there."""
-        self.pressure_cap: FloatArray = np.full(0, np.inf)
-        """Pressure of all that is booked there beyond which a p95 goal breaks."""
-        self.headroom_slope: FloatArray = np.zeros(0)
-        """Price of a unit of pressure there."""
-        self._fixed_sensitivity: IntArray = np.zeros(0, dtype=np.int64)
-        self._fixed_pressure: IntArray = np.zeros(0, dtype=np.int64)
-        self._allocatable: IntArray = np.zeros((0, 0), dtype=np.int64)
-        self._used: IntArray = np.zeros((0, 0), dtype=np.int64)
-        self._columns: dict[str, int] = {}
+        super().__init__((PRESSURE, SENSITIVITY, HEADROOM))
         self._bookings: dict[str, _Booking] = {}
         self._booked_on: dict[str, dict[str, None]] | None = {}
         self._order: IntArray | None = None
         self._ordered_names: tuple[str, ...] = ()
-
-    @property
-    def resources(self) -> tuple[str, ...]:
-        """Resource of each column."""
-        return tuple(self._columns)
 
     @property
     def task_count(self) -> int:
@@ -118,7 +82,7 @@ class Fleet(MachineRows):
 
     def column(self, resource: str) -> int:
         """Column of a resource; -1 for one that no machine has had."""
-        return self._columns.get(resource, -1)
+        return self.resources.index(resource) if resource in self.resources else -1
 
     def row(self, name: str) -> int | None:
         """Row of a machine, or None while it is not there."""
@@ -127,6 +91,12 @@ class Fleet(MachineRows):
     def labels(self, name: str) -> Mapping[str, str]:
         """Labels of a machine; raises ``KeyError`` while it is not there."""
         return self.relation_store.labels(self._row[name])
+
+    @property
+    def ordered_names(self) -> tuple[str, ...]:
+        """Names of all machines, sorted."""
+        self.order()
+        return self._ordered_names
 
     def order(self) -> IntArray:
         """Rows of all machines, in the order of their names."""
@@ -153,11 +123,10 @@ class Fleet(MachineRows):
         if new:
             for task in self._tasks_on(name):
                 self._count(self._bookings[task], row, 1)
-        self._allocatable[row] = 0
-        for resource, amount in allocatable.items():
-            column = self._column(resource)
-            self._allocatable[row, column] = amount
-        self.bandwidth[row] = bandwidth
+        self._set_allocatable(row, allocatable)
+        kind = MachineKind("machine", bandwidth=bandwidth)
+        self._intern_kinds((kind,))
+        self.kind[row] = self._kind[kind]
         return row
 
     def remove_machine(self, name: str) -> None:
@@ -173,8 +142,18 @@ class Fleet(MachineRows):
         The pressure is that of all bookings there; ``(inf, 0)`` means none. Raises ``KeyError`` for an unknown machine.
         """
         row = self._row[machine]
-        self.pressure_cap[row] = pressure_cap
-        self.headroom_slope[row] = headroom_slope
+        self._set_reading(row, _PRESSURE, 0, limit_of(pressure_cap))
+        self._set_reading(row, _SLOPE, round(headroom_slope * FIXED), UNLIMITED)
+
+    def service(self, machine: str) -> tuple[float, float]:
+        """What :meth:`set_service` said of a machine, in whole units of 1/FIXED; raises ``KeyError`` for an unknown one."""
+        row = self._row[machine]
+        most = int(self.limits[row, _PRESSURE])
+        return most / FIXED if most < UNLIMITED else math.inf, int(self.own_readings[row, _SLOPE]) / FIXED
+
+    def bandwidth(self, machine: str) -> float:
+        """Factor on what neighbours do to each other on a machine; raises ``KeyError`` for an unknown one."""
+        return self.kinds[int(self.kind[self._row[machine]])].bandwidth
 
     def book(
         self,
@@ -276,44 +255,14 @@ class Fleet(MachineRows):
         """Forget a relation; no task joins or holds it any more. An unknown one is nothing to do."""
         self.relation_store.retire(relation)
 
-    def allocatable(self) -> IntArray:
-        """What tasks may use in total, by row and column of ``resources``."""
-        return self._allocatable
-
-    def used(self) -> IntArray:
-        """What bookings use."""
-        return self._used
-
-    def free(self) -> IntArray:
-        """What is left; below 0 where more is booked than allocatable."""
-        return self._allocatable - self._used
-
     def pressure(self) -> FloatArray:
         """Sum of the pressures of what is booked on each machine."""
-        return self._fixed_pressure / FIXED
-
-    def arrays(self) -> FleetArrays:
-        """Its machines as they are now."""
-        return FleetArrays(
-            self._allocatable,
-            self._used,
-            self._fixed_pressure,
-            self._fixed_sensitivity,
-            self.headroom_slope,
-            self.pressure_cap,
-            self.bandwidth,
-        )
-
-    def machines(self, *, to_keep: bool = False) -> FleetMachines:
-        """Its machines as they are now; ``to_keep``: whatever happens to it."""
-        order, arrays = self.order(), self.arrays()
-        if to_keep:
-            arrays = FleetArrays._make(values.copy() for values in arrays)
-        return FleetMachines(self._ordered_names, order, self.resources, arrays)
+        found: FloatArray = self.readings[:, _PRESSURE] / FIXED
+        return found
 
     def decisive(self, needs: Mapping[str, int]) -> Mapping[str, int]:
         """Needs that fit exactly where all of these do: of resources that no machine has had, a few say that."""
-        unknown = sorted(r for r, amount in needs.items() if amount > 0 and r not in self._columns)
+        unknown = sorted(r for r, amount in needs.items() if amount > 0 and r not in self.resources)
         if len(unknown) <= _UNKNOWN:
             return needs
         left_out = set(unknown[_UNKNOWN:])
@@ -340,12 +289,12 @@ class Fleet(MachineRows):
         row = self._row.get(machine)
         if row is None:
             return False
-        free, used = self._allocatable[row], self._used[row]
+        free = self.free[row]
         for resource, amount in needs.items():
             if amount <= 0:
                 continue
-            column = self._columns.get(resource)
-            if column is None or free[column] - used[column] + (freed or {}).get(resource, 0) < amount:
+            column = self.column(resource)
+            if column < 0 or free[column] + (freed or {}).get(resource, 0) < amount:
                 return False
         return True
 
@@ -355,8 +304,9 @@ class Fleet(MachineRows):
         row = None if booking is None else self._row.get(booking.machine)
         if booking is None or row is None:
             return ()
-        free, columns = self._allocatable[row] - self._used[row], self._columns
-        return tuple(r for r, n in booking.needs.items() if n > 0 and (r not in columns or free[columns[r]] < 0))
+        return tuple(
+            r for r, n in booking.needs.items() if n > 0 and ((c := self.column(r)) < 0 or self.free[row, c] < 0)
+        )
 
     def lacking(self, needs: Mapping[str, int]) -> dict[str, BoolArray]:
         """By resource, the alive machines that have too little of it."""
@@ -438,7 +388,7 @@ class Fleet(MachineRows):
         twin.names = self.names.copy()
         for name in self._BARE:
             setattr(twin, name, getattr(self, name).copy())
-        twin._columns = self._columns.copy()
+        twin.resources, twin.kinds, twin._kind = self.resources.copy(), self.kinds.copy(), self._kind.copy()
         twin._row = self._row.copy()
         twin._empty_rows = self._empty_rows.copy()
         twin._bookings = self._bookings.copy()
@@ -459,15 +409,13 @@ class Fleet(MachineRows):
         return self._booked_on.get(machine, {})
 
     def _free_of(self, resource: str) -> IntArray:
-        column = self._columns.get(resource)
-        if column is None:
-            return np.zeros(self.rows, dtype=np.int64)
-        return self._allocatable[:, column] - self._used[:, column]
+        column = self.column(resource)
+        return np.zeros(self.rows, dtype=np.int64) if column < 0 else self.free[:, column]
 
     def _count(self, booking: _Booking, row: int, sign: int) -> None:
         self._use(booking.needs, row, sign)
-        self._fixed_sensitivity[row] += sign * booking.sensitivity
-        self._fixed_pressure[row] += sign * booking.pressure
+        self.readings[row, _PRESSURE] += sign * booking.pressure
+        self.readings[row, _SENSITIVITY] += sign * booking.sensitivity
         self.relation_store.count((row, booking.holds, booking.joins), sign)
 
     def _recount(self, old: _Booking, new: _Booking) -> None:
@@ -478,31 +426,25 @@ class Fleet(MachineRows):
         if old.needs != new.needs:
             self._use(old.needs, row, -1)
             self._use(new.needs, row, 1)
-        self._fixed_sensitivity[row] += new.sensitivity - old.sensitivity
-        self._fixed_pressure[row] += new.pressure - old.pressure
+        self.readings[row, _PRESSURE] += new.pressure - old.pressure
+        self.readings[row, _SENSITIVITY] += new.sensitivity - old.sensitivity
         if (old.holds, old.joins) != (new.holds, new.joins):
             self.relation_store.count((row, old.holds, old.joins), -1)
             self.relation_store.count((row, new.holds, new.joins), 1)
 
     def _use(self, needs: Mapping[str, int], row: int, sign: int) -> None:
         for resource, amount in needs.items():
-            column = self._columns.get(resource)
-            if column is not None:
-                self._used[row, column] += sign * amount
+            column = self.column(resource)
+            if column >= 0:
+                self.free[row, column] -= sign * amount
 
-    def _column(self, resource: str) -> int:
-        column = self._columns.get(resource)
-        if column is None:
-            column = self._columns[resource] = len(self._columns)
-            nothing = np.zeros((self.rows, 1), dtype=np.int64)
-            self._allocatable = np.hstack([self._allocatable, nothing])
-            self._used = np.hstack([self._used, nothing])
-            # Tasks may name any number of resources: what no machine had was not counted.
-            for booking in self._bookings.values():
-                row = self._row.get(booking.machine) if resource in booking.needs else None
-                if row is not None:
-                    self._used[row, column] += booking.needs[resource]
-        return column
+    def _add_resource(self, resource: str) -> None:
+        super()._add_resource(resource)
+        # Tasks may name any number of resources: what no machine had was not counted.
+        for booking in self._bookings.values():
+            row = self._row.get(booking.machine) if resource in booking.needs else None
+            if row is not None:
+                self.free[row, -1] -= booking.needs[resource]
 
 
 def fixed(amount: float) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,36 +54,18 @@ class ClusterView:
 class BulkCluster(MachineRows):
     """Machines by row, tasks by row, classes and kinds by number."""
 
-    _BARE: ClassVar[Mapping[str, float]] = {
-        **dict.fromkeys(("alive", "kind", "allocatable", "free", "readings", "own_readings"), 0),
-        "limits": UNLIMITED,
-    }
-
     def __init__(self, policy: CostModel, resources: Sequence[str] = ("cpu", "memory")) -> None:
         """No machines yet. ``resources``: those that machines have; more may turn up with machines."""
-        super().__init__()
+        self.features = tuple(policy.features)
+        super().__init__([feature.name for feature in self.features], ["cpu", *(r for r in resources if r != "cpu")])
         self.policy = policy
-        self.resources = ["cpu", *(r for r in resources if r != "cpu")]
         self.memory_unit = 1
         """How many units of ``memory`` are one MiB, for messages."""
-        self.features = tuple(policy.features)
-        self._feature = {feature.name: i for i, feature in enumerate(self.features)}
         width = len(self.features)
-
-        self.kind: IntArray = np.zeros(0, dtype=np.int64)
-        self.allocatable: IntArray = np.zeros((0, len(self.resources)), dtype=np.int64)
-        self.free: IntArray = np.zeros((0, len(self.resources)), dtype=np.int64)
-        self.readings: IntArray = np.zeros((0, width), dtype=np.int64)
-        """The sums, in units of 1/FIXED."""
-        self.limits: IntArray = np.zeros((0, width), dtype=np.int64)
-        self.own_readings: IntArray = np.zeros((0, width), dtype=np.int64)
-        """What machines read when no task is there, in units of 1/FIXED."""
         self._changed: BoolArray = np.zeros(0, dtype=np.bool_)
         self._changes: IntArray = np.zeros(0, dtype=np.int64)
         self._change_count = np.zeros(1, dtype=np.int64)
 
-        self.kinds: list[MachineKind] = []
-        self._kind: dict[MachineKind, int] = {}
         self.factors: FloatArray = np.zeros((0, width))
 
         self.classes: list[TaskClass] = []
@@ -181,7 +162,7 @@ class BulkCluster(MachineRows):
         self._grow(count)
         self._empty_rows = []
         self.names = list(machines.names)
-        self._row = {name: row for row, name in enumerate(machines.names)}
+        self._row = {name: row for row, name in enumerate(machines.names) if name is not None}
         self.alive[:] = True
         self.relation_store = machines.relations
         self.kind[:] = np.array([self._kind[machines.kinds[k]] for k in found.tolist()], dtype=np.int64)[
@@ -221,10 +202,7 @@ class BulkCluster(MachineRows):
         """
         row, f = self.row(machine), self._number_of(machine, feature)
         cluster_checks.check_reading(machine, feature, value, limit)
-        own = fixed(value)
-        self.readings[row, f] += own - self.own_readings[row, f]
-        self.own_readings[row, f] = own
-        self.limits[row, f] = fixed(limit) if limit < UNLIMITED / FIXED else UNLIMITED
+        self._set_reading(row, f, fixed(value), fixed(limit) if limit < UNLIMITED / FIXED else UNLIMITED)
         self._mark(row)
 
     def resize(self, machine: str, allocatable: dict[str, int]) -> None:
@@ -234,12 +212,7 @@ class BulkCluster(MachineRows):
         """
         row = self.row(machine)
         cluster_checks.check_amounts(f"machine {machine}", allocatable)
-        for resource in sorted(set(allocatable) - set(self.resources)):
-            self._add_resource(resource)
-        for i, resource in enumerate(self.resources):
-            change = allocatable.get(resource, 0) - int(self.allocatable[row, i])
-            self.allocatable[row, i] += change
-            self.free[row, i] += change
+        self._set_allocatable(row, allocatable)
         self._mark(row)
 
     # Tasks
@@ -512,8 +485,7 @@ class BulkCluster(MachineRows):
                     f"expected {width} finite numbers >= 0"
                 )
         prices = [checked_prices(self.policy, c, [*self.kinds, *new]) for c in self.classes]
-        self._kind.update(zip(new, range(len(self.kinds), len(self.kinds) + len(new)), strict=True))
-        self.kinds += new
+        super()._intern_kinds(new)
         self.factors = np.vstack([self.factors, np.array(factors).reshape(len(new), width)])
         self.prices = prices
         self.structure += 1
@@ -580,9 +552,7 @@ class BulkCluster(MachineRows):
         self._empty_count += more
 
     def _add_resource(self, resource: str) -> None:
-        self.resources.append(resource)
-        self.allocatable = wider(self.allocatable)
-        self.free = wider(self.free)
+        super()._add_resource(resource)
         self.demands = wider(self.demands)
         for number, task_class in enumerate(self.classes):
             self.demands[number, -1] = task_class.demand().get(resource, 0)

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from flowsched.cluster.machine_rows import LoadedMachines
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.bulk_prices import BulkPrices
 from flowsched.scale.snapshot_adapter import places_order
@@ -43,19 +42,8 @@ def loaded_anew(cluster: BulkCluster, classes: Sequence[int]) -> BulkCluster:
     other = BulkCluster(cluster.policy, cluster.resources)
     other.memory_unit, other.groups = cluster.memory_unit, dict(cluster.groups)
     other.members_elsewhere = cluster.members_elsewhere | cluster.running_members()
-    other.load_machines(
-        LoadedMachines(
-            [cluster.machine_name(row) for row in rows.tolist()],
-            cluster.resources,
-            cluster.allocatable[rows],
-            cluster.free[rows],
-            cluster.kinds,
-            cluster.kind[rows],
-            cluster.readings[rows],
-            cluster.limits[rows],
-            cluster.relation_store.over(rows, [r.name for r in cluster.relation_store.relations()]),
-        )
-    )
+    known = [relation.name for relation in cluster.relation_store.relations()]
+    other.load_machines(cluster.loaded().over(rows, cluster.resources, known))
     pending = cluster.view().pending
     waiting = set(cluster.task_class[pending].tolist())
     present = [c for c in classes if c in waiting]

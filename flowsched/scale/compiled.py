@@ -7,8 +7,6 @@ from pathlib import Path
 from flowsched.pricing.linear.compiled import SOURCES as PRICES
 from flowsched_models.compiled import compiler
 
-# The tuples that kernels take are part of what is compiled.
-_TUPLES = Path(__file__).parents[1] / "cluster" / "fleet_arrays.py"
-_SOURCES = [*PRICES, _TUPLES, *sorted(Path(__file__).parent.glob("*kernels.py"))]
+_SOURCES = [*PRICES, *sorted(Path(__file__).parent.glob("*kernels.py"))]
 
 compiled, borrowing = compiler(_SOURCES), compiler(_SOURCES, borrows=True)

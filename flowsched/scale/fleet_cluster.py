@@ -7,13 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from flowsched.cluster.fleet import Fleet, FleetMachines
+from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.machine_rows import UNLIMITED, LoadedMachines
-from flowsched.cluster.task_class import MachineKind, TaskClass
-from flowsched.relations.relation_store import RelationStore
+from flowsched.cluster.task_class import TaskClass
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.bulk_prices import BulkPrices
-from flowsched.scale.fleet_kernels import machine_arrays
 from flowsched.scale.places import Places
 from flowsched.support.arrays import IntArray
 
@@ -29,43 +27,29 @@ def cluster_of_fleet(
 
     Raises ``KeyError`` for a relation that the fleet does not know.
     """
-    machines = fleet.machines()
-    related = dict.fromkeys(name for c in classes for name in (*c.holds, *c.joins))
-    return cluster_of_machines(machines, classes, waiting, fleet.relation_store.over(machines.order, related))
+    return cluster_of_machines(fleet.loaded(), fleet.order(), classes, waiting)
 
 
 def cluster_of_machines(
-    machines: FleetMachines,
+    machines: LoadedMachines,
+    order: IntArray,
     classes: Sequence[TaskClass],
     waiting: Mapping[str, float] | None = None,
-    relations: RelationStore | None = None,
 ) -> BulkCluster:
-    """The same of a fleet's machines; None: without relations."""
-    rows, arrays = machines.order, machines.arrays
-    known = {resource: i for i, resource in enumerate(machines.resources)}
+    """The same of a fleet's machines; ``order``: their rows."""
     needed = {r for c in classes for r, amount in c.needs if amount > 0}
     resources = ["cpu", "memory", *sorted(needed - {"cpu", "memory"})]
-    columns = np.array([known.get(resource, -1) for resource in resources], dtype=np.int64)
-    allocatable, free, readings, limits, alike = machine_arrays(rows, columns, arrays)
+    related = dict.fromkeys(name for c in classes for name in (*c.holds, *c.joins))
+    found = machines.over(order, resources, related)
     counts = max((1 + number for c in classes for number, _ in c.counted), default=0)
     if counts:
         # They begin at 0 in each round.
-        readings = np.hstack([readings, np.zeros((len(rows), counts), dtype=np.int64)])
-        limits = np.hstack([limits, np.full((len(rows), counts), UNLIMITED, dtype=np.int64)])
-    # Mostly all are alike.
-    bandwidths, kind = (
-        (arrays.bandwidth[rows[:1]], np.zeros(len(rows), np.int64))
-        if alike
-        else np.unique(arrays.bandwidth[rows], return_inverse=True)
-    )
-    kinds = [MachineKind("machine", bandwidth=q) for q in bandwidths.tolist()]
+        shape = len(order), counts
+        found.readings = np.hstack([found.readings, np.zeros(shape, dtype=np.int64)])
+        found.limits = np.hstack([found.limits, np.full(shape, UNLIMITED, dtype=np.int64)])
     cluster = BulkCluster(BulkPrices(counts, waiting))
     cluster.memory_unit = MIB
-    store = relations or RelationStore().over(rows, ())
-    names = list(machines.names)
-    cluster.load_machines(
-        LoadedMachines(names, resources, allocatable, free, kinds, kind.reshape(-1), readings, limits, store)
-    )
+    cluster.load_machines(found)
     return cluster
 
 

@@ -7,12 +7,12 @@ the task's sensitivity and pressure. ``allowed``, ``slowness`` and ``preference`
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from flowsched.cluster.fleet_arrays import FleetArrays
 from flowsched.cluster.machine_rows import FIXED
 from flowsched.scale.compiled import borrowing, compiled
-from flowsched.scale.fleet_kernels import pressure_limit, slope_reading
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 NEAR = 1e-6
@@ -21,12 +21,26 @@ DEAREST = 1e6
 """Larger prices may be too large for a network, which says so."""
 
 
+class LoneMachines(NamedTuple):
+    """What is read of machines, by row of the fleet, as compiled code takes it."""
+
+    allocatable: IntArray
+    free: IntArray
+    readings: IntArray
+    """Pressure, sensitivity and the slope of headroom, in units of 1/FIXED."""
+    limits: IntArray
+    """Of the same."""
+    kind: IntArray
+    bandwidth: FloatArray
+    """By kind."""
+
+
 @borrowing
 def price_on(
     row: int,
     columns: IntArray,
     needs: IntArray,
-    machines: FleetArrays,
+    machines: LoneMachines,
     suffers: float,
     causes: float,
     allowed: BoolArray,
@@ -43,14 +57,15 @@ def price_on(
         if needs[r] > 0 and free_on(row, columns[r], machines) < needs[r]:
             return np.inf
     added = int(np.rint(causes * FIXED))
-    if added != 0 and machines.pressure[row] + added > pressure_limit(machines.cap[row]):
+    pressure, sensitivity, slope = machines.readings[row, 0], machines.readings[row, 1], machines.readings[row, 2]
+    if added != 0 and pressure + added > machines.limits[row, 0]:
         return np.inf
-    price = 0.0
+    bandwidth, price = machines.bandwidth[machines.kind[row]], 0.0
     if suffers != 0.0:
-        price += suffers * machines.bandwidth[row] * float(machines.pressure[row]) * (1.0 / FIXED)
+        price += suffers * bandwidth * float(pressure) * (1.0 / FIXED)
     if causes != 0.0:
-        price += causes * machines.bandwidth[row] * float(machines.sensitivity[row]) * (1.0 / FIXED)
-        price += causes * float(slope_reading(machines.slope[row])) * (1.0 / FIXED)
+        price += causes * bandwidth * float(sensitivity) * (1.0 / FIXED)
+        price += causes * float(slope) * (1.0 / FIXED)
     extra = 0.0
     if len(slowness):
         extra += slowness[row]
@@ -60,13 +75,13 @@ def price_on(
 
 
 @borrowing
-def free_on(row: int, column: int, machines: FleetArrays) -> int:
+def free_on(row: int, column: int, machines: LoneMachines) -> int:
     """What is left of a resource on a machine; below 0 where more is booked than allocatable."""
-    return int(machines.allocatable[row, column] - machines.used[row, column]) if column >= 0 else 0
+    return int(machines.free[row, column]) if column >= 0 else 0
 
 
 @compiled
-def share_in_use(row: int, cpu: int, memory: int, machines: FleetArrays) -> float:
+def share_in_use(row: int, cpu: int, memory: int, machines: LoneMachines) -> float:
     """Rank of a machine among those with its price, weighed as :func:`~flowsched.cluster.machine_rows.ties` does."""
     known, shares = 0.0, np.zeros(2)
     for i, column in enumerate((cpu, memory)):
@@ -85,11 +100,10 @@ def lone_place(
     columns: IntArray,
     needs: IntArray,
     allocatable: IntArray,
-    used: IntArray,
-    pressure: IntArray,
-    sensitivity: IntArray,
-    slope: FloatArray,
-    cap: FloatArray,
+    free: IntArray,
+    readings: IntArray,
+    limits: IntArray,
+    kind: IntArray,
     bandwidth: FloatArray,
     suffers: float,
     causes: float,
@@ -103,7 +117,7 @@ def lone_place(
     ``NEAR`` differ in bandwidth, in what runs there, slowness or preference. ``cpu``, ``memory``: their columns.
     """
     # Taken apart, as numba looks at such a tuple for a while.
-    machines = FleetArrays(allocatable, used, pressure, sensitivity, slope, cap, bandwidth)
+    machines = LoneMachines(allocatable, free, readings, limits, kind, bandwidth)
     count, least = len(order), np.inf
     price = np.empty(count)
     for m in range(count):
@@ -118,12 +132,9 @@ def lone_place(
         row = order[m]
         if first < 0:
             first = row
-        alike = (
-            machines.bandwidth[row] == machines.bandwidth[first]
-            and machines.pressure[row] == machines.pressure[first]
-            and machines.sensitivity[row] == machines.sensitivity[first]
-            and slope_reading(machines.slope[row]) == slope_reading(machines.slope[first])
-        )
+        alike = machines.kind[row] == machines.kind[first]
+        for f in range(3):
+            alike &= machines.readings[row, f] == machines.readings[first, f]
         if len(slowness):
             alike &= slowness[row] == slowness[first]
         if len(preference):
@@ -144,7 +155,7 @@ def lone_place(
 
 
 @compiled
-def _rank(spread: bool, row: int, cpu: int, memory: int, machines: FleetArrays) -> float:
+def _rank(spread: bool, row: int, cpu: int, memory: int, machines: LoneMachines) -> float:
     if spread:
         return float(share_in_use(row, cpu, memory, machines))
     return float(free_on(row, cpu, machines))

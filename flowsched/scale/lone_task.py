@@ -18,18 +18,18 @@ from typing import Any
 import numpy as np
 
 from flowsched.cluster.decision import Certificate
-from flowsched.cluster.fleet import Fleet, FleetMachines
-from flowsched.cluster.machine_rows import FIXED
+from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.machine_rows import FIXED, LoadedMachines
 from flowsched.cluster.task_class import TaskClass
 from flowsched.scale.bulk_outcome import BulkOutcome, BulkPlacement
 from flowsched.scale.bulk_prices import BulkPrices
 from flowsched.scale.bulk_round import decide
 from flowsched.scale.fleet_cluster import cluster_of_machines, submit_classes
-from flowsched.scale.fleet_kernels import slope_reading
 from flowsched.scale.lone_kernels import lone_place
 from flowsched.scale.places import Places
 from flowsched.scale.round import RoundSettings
 from flowsched.solvers import Solver, make_solver
+from flowsched.support.arrays import IntArray
 
 _ANYWHERE, _ALIKE = np.zeros(0, dtype=np.bool_), np.zeros(0)
 """No difference between machines."""
@@ -39,8 +39,10 @@ _ANYWHERE, _ALIKE = np.zeros(0, dtype=np.bool_), np.zeros(0)
 class LoneRecord:
     """The record of a lone task's round: that of the ordinary round on the same input, with what this one measured."""
 
-    machines: FleetMachines
-    """As they were then."""
+    machines: LoadedMachines
+    """Those of the fleet as they were then."""
+    order: IntArray
+    """Their rows, in the order of their names."""
     task_class: TaskClass
     places: Places
     """By row of the fleet."""
@@ -63,8 +65,8 @@ class LoneRecord:
         return self._outcome(keep_record=False).certificate
 
     def _outcome(self, keep_record: bool) -> BulkOutcome:
-        cluster = cluster_of_machines(self.machines, [self.task_class])
-        submit_classes(cluster, self.machines.order, [self.task_class], [self.places], [[self.task]])
+        cluster = cluster_of_machines(self.machines, self.order, [self.task_class])
+        submit_classes(cluster, self.order, [self.task_class], [self.places], [[self.task]])
         return decide(cluster, self.settings, solver=make_solver(self.solver), keep_record=keep_record)
 
 
@@ -91,8 +93,8 @@ def decide_lone(
     if placement is None:
         return None
     timings = {"decide": (clock() - began) * 1e3}
-    machines = fleet.machines(to_keep=True)
-    record = LoneRecord(machines, task_class, places, task, settings, solver.name, placement, timings)
+    machines, order = fleet.loaded().as_they_are(), fleet.order()
+    record = LoneRecord(machines, order, task_class, places, task, settings, solver.name, placement, timings)
     return BulkOutcome((placement,), (), {}, record.part if keep_record else None, timings, record.certify)
 
 
@@ -114,7 +116,8 @@ def _placement(
 
     Machines of one group are ranked by a round as they are here; those of different ones maybe in another way.
     """
-    column, machines, demand = fleet.column, fleet.arrays(), task_class.demand()
+    column, demand = fleet.column, task_class.demand()
+    bandwidth = np.array([kind.bandwidth for kind in fleet.kinds])
     row, rival, rival_cost = lone_place(
         settings.spreads((False,)),
         column("cpu"),
@@ -122,7 +125,12 @@ def _placement(
         fleet.order(),
         np.array([column(resource) for resource in demand], dtype=np.int64),
         np.array(list(demand.values()), dtype=np.int64),
-        *machines,
+        fleet.allocatable,
+        fleet.free,
+        fleet.readings,
+        fleet.limits,
+        fleet.kind,
+        bandwidth,
         float(task_class.sensitivity),
         float(task_class.pressure),
         _ANYWHERE if places.allowed is None else places.allowed,
@@ -132,11 +140,12 @@ def _placement(
     if row < 0:
         return None
     terms = {name: value.item() for name, value in places.terms(np.array([row])).items()}
-    bandwidth = machines.bandwidth[row].item()
+    factor = bandwidth[fleet.kind[row]].item()
+    pressure, sensitivity, slope = (fleet.readings[row] / FIXED).tolist()
     paid = (
-        task_class.sensitivity * (machines.pressure[row].item() / FIXED * bandwidth),
-        task_class.pressure * (machines.sensitivity[row].item() / FIXED * bandwidth),
-        task_class.pressure * (slope_reading(machines.slope[row]) / FIXED),
+        task_class.sensitivity * (pressure * factor),
+        task_class.pressure * (sensitivity * factor),
+        task_class.pressure * slope,
     )
     terms |= {feature.term: value for feature, value in zip(BulkPrices.lasting, paid, strict=True)}
     there = rival_cost < math.inf

@@ -15,6 +15,7 @@ from operator import attrgetter
 
 import numpy as np
 
+from flowsched.cluster.machine_rows import HEADROOM, PRESSURE
 from flowsched.cluster.snapshot import MILLI, Machine, Service, Snapshot, Task
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.pricing.linear.headroom import headroom, job_behaviour, service_pressure
@@ -25,8 +26,6 @@ from flowsched.support.arrays import BoolArray
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.runtime import HostFactory
 
-PRESSURE, HEADROOM = "pressure", "headroom"
-"""Features that machines have readings of their own for, where the policy knows them."""
 _BELOW_ALL = -1e6
 """A limit below any sum: nothing with an effect may come."""
 _LEAST_CORES = 0.1

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-import numpy as np
-
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.groups.gangs import Gangs
 from flowsched_k8s.instructions import PodKey
@@ -107,7 +105,7 @@ class Wakeups:
                     if pod.pod.spec.volumes:
                         frees = {**frees, **cache.volumes.freed_by(pod.pod)}
                     leavers.append((pod.priority, frees))
-        return NodeRoom.of(fleet.resources, np.asarray(fleet.free()[row], np.int64), leavers)
+        return NodeRoom.of(tuple(fleet.resources), fleet.free[row].copy(), leavers)
 
     def turn_over(self, now: float) -> None:
         """A node is kept no longer for a pod: all that wait for room are decided again, as another one may be kept now."""

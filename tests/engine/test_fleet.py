@@ -15,19 +15,16 @@ from flowsched.relations.relation import MACHINE, Relation, RelationKind
 
 
 def by_name(fleet: Fleet, values: np.ndarray) -> dict[str, object]:
-    return {name: values[row].item() for row, name in enumerate(fleet.names) if name is not None}
+    return {name: values[row].tolist() for row, name in enumerate(fleet.names) if name is not None}
 
 
 def view(fleet: Fleet) -> dict[str, object]:
     """All that a fleet says, with no word about rows."""
-    state: dict[str, object] = {
-        name: by_name(fleet, getattr(fleet, name)) for name in ("bandwidth", "pressure_cap", "headroom_slope")
-    }
-    state["sensitivity"] = by_name(fleet, fleet.arrays().sensitivity)
-    state["pressure"] = by_name(fleet, fleet.pressure())
+    state: dict[str, object] = {name: (fleet.bandwidth(name), *fleet.service(name)) for name in fleet.ordered_names}
+    state["sums"] = by_name(fleet, fleet.readings)
     columns = sorted((r, k) for k, r in enumerate(fleet.resources))
     state["free"] = {
-        name: {r: int(fleet.free()[row, k]) for r, k in columns if fleet.free()[row, k]}
+        name: {r: int(fleet.free[row, k]) for r, k in columns if fleet.free[row, k]}
         for row, name in enumerate(fleet.names)
         if name is not None
     }
@@ -155,7 +152,7 @@ def test_an_update_keeps_bookings_and_services() -> None:
     assert fleet.put_machine("n1", {"cpu": 500}, {"zone": "b"}) == row
     assert fleet.fits({"cpu": 200})[row] and not fleet.fits({"cpu": 201})[row]
     assert not fleet.fits({"gpu": 1})[row]
-    assert (fleet.pressure_cap[row], fleet.headroom_slope[row]) == (0.5, 2.0)
+    assert fleet.service("n1") == (0.5, 2.0)
 
 
 def test_a_need_of_nothing_fits_even_where_too_much_is_booked() -> None:
@@ -163,7 +160,7 @@ def test_a_need_of_nothing_fits_even_where_too_much_is_booked() -> None:
     row = fleet.put_machine("n1", {"cpu": 100}, {})
     fleet.book("t", "n1", {"cpu": 300})
 
-    assert fleet.free()[row, 0] == -200
+    assert fleet.free[row, 0] == -200
     assert fleet.fits({"cpu": 0, "gpu": 0})[row] and not fleet.fits({"cpu": 1})[row]
     assert fleet.lacking({"cpu": 1, "gpu": 0})["cpu"][row]
 

@@ -118,7 +118,7 @@ def test_its_record_is_of_the_machines_as_they_were() -> None:
     lone = alone(fleet, world.kinds[0], bulk_settings(Settings()), keep_record=True)
     assert lone is not None and lone.record is not None
     before = record_json(lone.record(0))
-    for name in list(fleet.machines().names):
+    for name in list(fleet.ordered_names):
         fleet.book(f"later on {name}", name, {"cpu": 300, "other": 1}, sensitivity=0.5, pressure=0.5)
     fleet.remove_machine("n000")
     fleet.put_machine("another", {"cpu": 8000}, {})

@@ -91,9 +91,9 @@ def told(given: RoundInput) -> dict[str, Any]:
     names = [str(fleet.names[row]) for row in order.tolist()]
     columns = {r: i for i, r in enumerate(fleet.resources)}
     amounts = {
-        r: (fleet.allocatable()[order, i].tolist(), fleet.used()[order, i].tolist())
+        r: (fleet.allocatable[order, i].tolist(), (fleet.allocatable - fleet.free)[order, i].tolist())
         for r, i in sorted(columns.items())
-        if fleet.allocatable()[order, i].any() or fleet.used()[order, i].any()
+        if fleet.allocatable[order, i].any() or (fleet.allocatable - fleet.free)[order, i].any()
     }
     cluster = given.cluster.in_order()
     forecast = [c for c in given.classes if c.task is not None]
@@ -104,9 +104,9 @@ def told(given: RoundInput) -> dict[str, Any]:
         "machines": names,
         "labels": [dict(fleet.labels(name)) for name in names],
         "amounts": amounts,
-        "sums": [s[order].tolist() for s in (fleet.arrays().pressure, fleet.arrays().sensitivity)],
-        "services": (fleet.pressure_cap[order].tolist(), fleet.headroom_slope[order].tolist()),
-        "bandwidth": fleet.bandwidth[order].tolist(),
+        "sums": fleet.readings[order, :2].T.tolist(),
+        "services": [fleet.service(name) for name in names],
+        "bandwidth": [fleet.bandwidth(name) for name in names],
         "relations": {r.name: counts(given, r.name) for r in sorted(fleet.relations(), key=lambda r: r.name)},
         "classes": [told_class(c, order) for c in given.classes],
         "groups": given.groups,

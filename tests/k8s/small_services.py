@@ -72,4 +72,4 @@ def say(running: ModelScheduler, name: str, **notes: str | None) -> None:
 def caps(running: ModelScheduler) -> Mapping[str, float]:
     """Pressure of all on a node that its services bear."""
     fleet = running.state.cache.fleet
-    return {name: float(fleet.pressure_cap[fleet.row(name)]) for name in running.state.cache.nodes}
+    return {name: fleet.service(name)[0] for name in running.state.cache.nodes}

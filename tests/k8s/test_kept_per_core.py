@@ -73,7 +73,7 @@ def test_each_round_takes_no_more_than_services_leave(model: str) -> None:
     running.create(*(b.pod(f"p{i}", "b", cpu="1") for i in range(9)))
     wait(running, DUE_S + 6.0)
     assert sum(name.startswith("p") for name in running.where()) == 6
-    assert running.state.cache.fleet.free()[0, running.state.cache.fleet.column("cpu")] == 1500
+    assert running.state.cache.fleet.free[0, running.state.cache.fleet.column("cpu")] == 1500
 
 
 @pytest.mark.parametrize(("per_core", "come"), [(0.0, 7), (1.0, 7), (2.0, 6), (4.0, 4), (7.9, 0), (100.0, 0)])

@@ -91,7 +91,7 @@ def test_a_resource_that_comes_to_a_node_later_has_been_used_all_along() -> None
     running.settle(within=5.0)
     assert "asks" not in running.where()
     fleet = running.state.cache.fleet
-    assert fleet.free()[0, fleet.column("example.com/x")] == 1
+    assert fleet.free[0, fleet.column("example.com/x")] == 1
 
 
 def test_a_pod_that_is_overdue_for_what_no_node_has_had_waits_on() -> None:

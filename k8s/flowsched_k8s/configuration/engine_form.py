@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
+from flowsched.cluster.machine_rows import PRESSURE
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS, KUBERNETES_SETTINGS, WORDS, apply_settings
-from flowsched.pricing.linear.policies.flow import PRESSURE
 from flowsched.pricing.linear.policy import Feature
 from flowsched.scale import choice
 from flowsched_k8s.names import FLOW

@@ -253,10 +253,8 @@ class EventRecorder:
         if seen:
             here = self._occupied.machines.on(name)
             services, running = here.services, here.running
-        row = fleet.row(name)
-        assert row is not None, "every node of the pool is in the fleet"
-        what = node.type.name, node.type.vcpus, float(fleet.bandwidth[row]), dict(node.allocatable)
-        limits = float(fleet.pressure_cap[row]), float(fleet.headroom_slope[row])
+        what = node.type.name, node.type.vcpus, fleet.bandwidth(name), dict(node.allocatable)
+        limits = fleet.service(name)
         gpus = self._cache.gpus.of(name)
         keepers = self._cache.services.keepers.get(name, ())
         yield live.MachineAdded(name, *what, dict(fleet.labels(name)), *limits, services, gpus, keepers)

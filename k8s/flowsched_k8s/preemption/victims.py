@@ -160,7 +160,7 @@ class Victims:
         order = fleet.order()
         rows = order[passes[order]]
         nodes = [str(fleet.names[row]) for row in rows.tolist()]
-        free = fleet.free()[rows]
+        free = fleet.free[rows]
         closed = np.full(len(rows), bool(users)) | ~fleet.permits(wants.holds, wants.joins, eligible)[rows]
         # Every question costs the relations of the pod, of which most have a few.
         often = 1 + (len(wants.holds) + len(wants.joins)) // _RELATIONS

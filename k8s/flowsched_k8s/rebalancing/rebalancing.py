@@ -340,7 +340,7 @@ class Rebalancing:
                 able[row] = False
         order = fleet.order()
         rows = order[able[order]]
-        cpu = fleet.free()[rows, fleet.resources.index("cpu")]
+        cpu = fleet.free[rows, fleet.resources.index("cpu")]
         return tuple(str(fleet.names[r]) for r in rows[np.argsort(-cpu, kind="stable")[:_TARGETS]])
 
     def _empty_nodes(self, now: float) -> Iterator[MoveQuestion]:
@@ -379,7 +379,7 @@ class Rebalancing:
         if row is None:
             return False
         columns = [fleet.resources.index(r) for r in ("cpu", "memory") if r in fleet.resources]
-        offered, used = fleet.allocatable()[row, columns], fleet.used()[row, columns]
+        offered, used = fleet.allocatable[row, columns], fleet.allocatable[row, columns] - fleet.free[row, columns]
         return bool(np.all(used < _HALF * offered))
 
     def _elsewhere(

@@ -51,7 +51,7 @@ def _lost_values(given: RoundInput, fleet: Fleet, classes: Sequence[ClassInput])
     names = [name for name in sorted(given.gpus.nodes) if fleet.row(name) is not None]
     rows = np.array([fleet.row(name) for name in names], np.int64)
     columns = {resource: i for i, resource in enumerate(fleet.resources)}
-    whole, free = fleet.allocatable()[rows], np.maximum(0, fleet.free()[rows])
+    whole, free = fleet.allocatable[rows], np.maximum(0, fleet.free[rows])
     machines: list[MachineGpus | None] = []
     left: list[list[int]] = []
     for i, name in enumerate(names):

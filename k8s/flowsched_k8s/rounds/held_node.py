@@ -287,9 +287,9 @@ class HeldNode:
             # No node has had such a resource.
             return None
         for amount, column in asked:
-            able = able & (fleet.allocatable()[:, column] >= amount)
+            able = able & (fleet.allocatable[:, column] >= amount)
         rows = np.flatnonzero(able)
-        free, missing = fleet.free()[rows], np.zeros(len(rows))
+        free, missing = fleet.free[rows], np.zeros(len(rows))
         for amount, column in asked:
             missing += np.maximum(0, amount - free[:, column]) / amount
         names = (str(fleet.names[r]) for r in rows.tolist())
@@ -329,7 +329,7 @@ class HeldNode:
         row = fleet.row(node)
         if row is None:
             return float("inf")
-        free = fleet.allocatable()[row] - fleet.used()[row]
+        free = fleet.free[row]
         asked = ((amount, 0 if c is None else int(free[c])) for amount, c in self._columns(entry.needs))
         return sum(max(0, amount - there) / amount for amount, there in asked)
 

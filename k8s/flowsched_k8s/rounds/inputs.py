@@ -333,7 +333,7 @@ class InputBuilder:
             return None
         where = {v: nodes for v, nodes in cache.volumes.where(entry.pod).items() if v in wants.shared}
         fleet = cache.fleet
-        columns, free = {r: i for i, r in enumerate(fleet.resources)}, fleet.free()
+        columns, free = {r: i for i, r in enumerate(fleet.resources)}, fleet.free
         full = np.zeros(fleet.rows, np.bool_)
         for resource in cache.volumes.limits.needs(where):
             needed = np.full(fleet.rows, entry.needs.get(resource, 0), np.int64)

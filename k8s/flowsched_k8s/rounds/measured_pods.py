@@ -57,10 +57,10 @@ class MeasuredPods:
         """What the engine decides on, for the pods of some classes. Tasks are named by uid, jobs NAMESPACE/NAME."""
         given, fleet = self.given, self.given.fleet
         order = fleet.order()
-        free = fleet.free()[order]
+        free = fleet.free[order]
         columns = {r: i for i, r in enumerate(fleet.resources)}
         # Nothing is counted twice: what is a device here is no resource.
-        largest = fleet.allocatable()[order]
+        largest = fleet.allocatable[order]
         scarce = [r for r in scarce_resources(classes, free, largest, columns) if r not in given.gpus.resources]
         relations = _relations(classes, fleet)
         keys = {r.key for r in relations} | {label for c in classes if c.task for label, _, _ in c.task.locality}
@@ -108,7 +108,7 @@ class MeasuredPods:
     ) -> tuple[Machine, ...]:
         """The nodes; each offers what is free, and what those take that the snapshot lists."""
         given, fleet, nodes = self.given, self.given.fleet, self.given.cluster.machines
-        free = fleet.free()[fleet.rows_of([m.name for m in nodes])]
+        free = fleet.free[fleet.rows_of([m.name for m in nodes])]
         columns = {r: i for i, r in enumerate(fleet.resources)}
 
         def free_of(resource: str) -> IntArray:
@@ -202,7 +202,7 @@ class MeasuredPods:
         """Members and holders that are not listed as running tasks. ``there``: those that may be listed as one of either."""
         fleet = self.given.fleet
         order = fleet.order()
-        names = fleet.machines().names
+        names = fleet.ordered_names
         at = {name: i for i, name in enumerate(names)} if relations else {}
         found = []
         for relation in relations:
@@ -237,7 +237,7 @@ class MeasuredPods:
     ) -> tuple[Task, ...]:
         given, fleet = self.given, self.given.fleet
         order = fleet.order()
-        names = np.array(fleet.machines().names, dtype=object)
+        names = np.array(fleet.ordered_names, dtype=object)
         devices = {
             resource: np.array(
                 [(gpus := given.gpus.nodes.get(n)) is not None and gpus.resource == resource for n in names.tolist()],

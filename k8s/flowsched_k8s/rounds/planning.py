@@ -472,7 +472,7 @@ class _Round:
         if asked <= MOST_MILLI:
             return c
         column = self.fleet.column("cpu")
-        largest = 0 if column < 0 else int(self.fleet.allocatable()[:, column].max(initial=0))
+        largest = 0 if column < 0 else int(self.fleet.allocatable[:, column].max(initial=0))
         most = max(MOST_MILLI, largest) + 1
         if asked <= most:
             return c

@@ -82,13 +82,13 @@ def yielded_fleet(keepers: Keepers, fleet: Fleet, claim: PrecedenceClaim, per_co
     """A copy of the fleet as pods with a claim find it: without the goals that yield, and without the CPU that is kept."""
     found = fleet.copy()
     column = fleet.column("cpu")
-    free = fleet.free()
+    free = fleet.free
     for name, here in keepers.items():
         row = fleet.row(name)
         if row is None or not any(map(claim.moves, here)):
             continue
         cap = min((k.pressure_cap for k in here if not claim.moves(k)), default=math.inf)
-        found.set_service(name, cap, float(fleet.headroom_slope[row]))
+        found.set_service(name, cap, fleet.service(name)[1])
         beyond = sum(
             claim.paid_milli(k.priority, k.request_milli, per_core) - k.request_milli for k in here if claim.moves(k)
         )

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flowsched.cluster.machine_rows import HEADROOM, PRESSURE
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
-from flowsched.pricing.linear.policies.flow import HEADROOM, PRESSURE, FlowCostModel
+from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.pricing.linear.policy import CostModel
 from flowsched.scale.bulk_cluster import BulkCluster
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowsched.cluster.machine_rows import FIXED, UNLIMITED
+from flowsched.cluster.machine_rows import FIXED, HEADROOM, PRESSURE, UNLIMITED
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.errors import EventError
-from flowsched.pricing.linear.policies.flow import HEADROOM, PRESSURE, FlowCostModel
+from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.pricing.linear.policy import ClassPrices, Feature
 from flowsched.scale.bulk_cluster import PENDING, RUNNING, BulkCluster
 

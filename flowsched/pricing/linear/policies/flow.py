@@ -17,14 +17,11 @@ from typing import ClassVar
 import numpy as np
 
 from flowsched.cluster.knowledge import Knowledge
+from flowsched.cluster.machine_rows import HEADROOM, PRESSURE, SENSITIVITY
 from flowsched.cluster.task_class import MachineKind, TaskClass
 from flowsched.pricing.linear.policies.checks import number
 from flowsched.pricing.linear.policy import FORBIDDEN, ClassPrices, Feature
 from flowsched.support.arrays import FloatArray
-
-PRESSURE = "pressure"
-SENSITIVITY = "sensitivity"
-HEADROOM = "headroom"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.task_class import TaskClass
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.fleet_cluster import cluster_of_fleet, submit_classes
@@ -17,10 +17,10 @@ SIZES_MILLI = (4000, 8000, 16000)
 MIB = 2**20
 
 
-def cluster(machines: int, busy: float) -> Fleet:
+def cluster(machines: int, busy: float) -> BookedTasks:
     """Machines of three sizes in three zones; a share of their cores runs tasks of seven kinds."""
     rng = np.random.default_rng([machines, round(busy * 100)])
-    fleet = Fleet()
+    fleet = BookedTasks()
     for i in range(machines):
         cpu = SIZES_MILLI[i % len(SIZES_MILLI)]
         allocatable = {"cpu": cpu, "memory": cpu * 4 * MIB, "pods": 110}
@@ -40,15 +40,15 @@ def cluster(machines: int, busy: float) -> Fleet:
 class Workload:
     """A fleet, and the classes that wait, with where they may go by row of the fleet and the names of their tasks."""
 
-    fleet: Fleet
+    fleet: BookedTasks
     classes: Sequence[TaskClass]
     places: Sequence[Places]
     tasks: Sequence[Sequence[str]]
 
     def cluster(self) -> BulkCluster:
         """What a bulk round decides on."""
-        cluster = cluster_of_fleet(self.fleet, self.classes)
-        submit_classes(cluster, self.fleet.order(), self.classes, self.places, self.tasks)
+        cluster = cluster_of_fleet(self.fleet.machines, self.classes)
+        submit_classes(cluster, self.fleet.machines.order(), self.classes, self.places, self.tasks)
         return cluster
 
 
@@ -68,7 +68,7 @@ def many_classes(machines: int, tasks: int, classes: int) -> Workload:
                 pressure=float(rng.choice((0.012, 0.024, 0.1))) * width / 1000,
             )
         )
-    half = Places(np.arange(fleet.rows) % 2 == 0)
+    half = Places(np.arange(fleet.machines.rows) % 2 == 0)
     return Workload(
         fleet,
         found,

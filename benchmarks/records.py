@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.bulk_workload import MIB, SIZES_MILLI, Workload, cluster, many_classes
 from benchmarks.machine import describe_machine
-from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.settings import Settings
 from flowsched.records.record import Recipe
 from flowsched.records.record_file import pack_record
@@ -136,8 +136,8 @@ class Bench:
             there.append((time.perf_counter() - began) * 1e3)
         maker.close()
         return {
-            "machines": self.work.fleet.machine_count,
-            "running": self.work.fleet.task_count,
+            "machines": self.work.fleet.machines.machine_count,
+            "running": len(self.work.fleet),
             "tasks": sum(map(len, self.work.tasks)),
             "placed": len(outcome.placements),
             "groups": outcome.counts["groups"],
@@ -201,7 +201,7 @@ def round_recipe(work: Workload, solver: Solver, outcome: BulkOutcome, number: i
     """The record of a round as the Kubernetes side keeps it: with titles, and what filters said to every class."""
     assert outcome.record is not None
     fleet, tasks = work.fleet, [task for names in work.tasks for task in names]
-    everywhere = np.ones(fleet.rows, dtype=np.bool_)
+    everywhere = np.ones(fleet.machines.rows, dtype=np.bool_)
     masks = [everywhere if places.allowed is None else places.allowed for places in work.places]
     return KubernetesTrace(
         number=number,
@@ -215,8 +215,8 @@ def round_recipe(work: Workload, solver: Solver, outcome: BulkOutcome, number: i
             Filtered(tuple(names), ("", "node(s) didn't match"), (~mask).astype(np.int16), mask)
             for names, mask in zip(work.tasks, masks, strict=True)
         ),
-        names=fleet.names,
-        order=fleet.order(),
+        names=fleet.machines.names,
+        order=fleet.machines.order(),
         since_s=dict.fromkeys(tasks, 0.0),
         rounds_waited={},
         timings_ms=outcome.timings_ms,
@@ -228,7 +228,7 @@ def pack_here(recipe: Recipe) -> bytes:
     return pack_record(recipe())
 
 
-def full_cluster(machines: int) -> Fleet:
+def full_cluster(machines: int) -> BookedTasks:
     """The same machines with twelve small tasks of different kinds on each: a hundred and fifty thousand in all."""
     rng = np.random.default_rng(machines)
     fleet = cluster(machines, 0.0)

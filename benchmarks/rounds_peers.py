@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.lemon import LemonError, solve_by_lemon
 from benchmarks.rounds_course import Course
 from benchmarks.uncompacted import build_uncompacted
-from flowsched.cluster.machine_rows import FIXED, UNLIMITED
+from flowsched.cluster.machine_arrays import FIXED, UNLIMITED
 from flowsched.network.network import Network
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.round import RoundOutcome, Rounds

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.cluster.machine_rows import FIXED, UNLIMITED
+from flowsched.cluster.machine_arrays import FIXED, UNLIMITED
 from flowsched.network.network import Network
 from flowsched.pricing.linear.kernels import MANY
 from flowsched.scale.bulk_cluster import CPU, BulkCluster

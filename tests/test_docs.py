@@ -23,7 +23,7 @@ from builders import running, snapshot, task
 from engine.bulk_world import Kind, offered
 from flowsched import Settings, load_snapshot, solve
 from flowsched.cli import flowsched
-from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.snapshot_file import RunningForm, SnapshotForm
 from flowsched.node.settings import NodeSettings
 from flowsched.pricing.gpu_prices import GpuPrices
@@ -554,8 +554,8 @@ def test_every_key_of_a_record_is_listed() -> None:
 
 def test_every_key_of_a_bulk_part_is_listed() -> None:
     text = text_of(HOUSE / "docs" / "records.md")
-    fleet = Fleet()
-    fleet.declare(Relation("apart", RelationKind.APART))
+    fleet = BookedTasks()
+    fleet.machines.relation_store.declare(Relation("apart", RelationKind.APART))
     fleet.put_machine("m", {"cpu": 1000}, {})
     kind = Kind("c", 2, {"cpu": 1000}, holds=("apart",), joins=("apart",))
     outcome = decide(offered(fleet, [kind], [TaskGroup("g", 2)]), solver=make_solver("ortools"), keep_record=True)

@@ -1,84 +1,49 @@
-"""Arrays by machine row: how they grow, the units that they count in, and many machines given as arrays at once."""
+"""The machines of a cluster as arrays by row, kept from events in O(changes), and what is asked of them.
+
+Rows are reused, so their numbers say nothing but where to look. Nothing here depends on the order of the events that led to
+a state: sums are kept in integers, and rounds read machines in the order of their names.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flowsched.cluster.task_class import MachineKind, MachineSpec
+from flowsched.cluster.machine_arrays import (
+    FIXED,
+    HEADROOM,
+    PRESSURE,
+    UNLIMITED,
+    LoadedMachines,
+    limit_of,
+    longer,
+    wider,
+)
+from flowsched.cluster.task_class import MachineKind
+from flowsched.relations.entry_bounds import roles
+from flowsched.relations.relation import Relation
 from flowsched.relations.relation_store import RelationStore
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
-FIXED = 1 << 24
-"""Features are summed in units of 1/FIXED."""
-UNLIMITED = 1 << 60
-"""A limit that no reading reaches."""
-
-PRESSURE, SENSITIVITY, HEADROOM = "pressure", "sensitivity", "headroom"
-"""Names of what is read of machines where prices are those of ``flow``: sums over what is there, and the price of a unit of
-pressure."""
+_UNKNOWN = 5
+"""Resources that no machine has had, of one task, of which anything is said."""
 
 
-@dataclass(eq=False)
-class LoadedMachines:
-    """Machines as arrays, in the order of their rows."""
+@dataclass(frozen=True)
+class Refusal:
+    """What one relation says against one more task, machine by machine."""
 
-    names: Sequence[str | None]
-    """None in rows without a machine."""
-    resources: Sequence[str]
-    allocatable: IntArray
-    """By machine and resource."""
-    free: IntArray
-    kinds: Sequence[MachineKind]
-    kind: IntArray
-    """By machine: its position in ``kinds``."""
-    readings: IntArray
-    """By machine and feature, in units of 1/FIXED: with all that runs there."""
-    limits: IntArray
-    """In the same units; ``UNLIMITED`` where there is none."""
-    relations: RelationStore
-    """With the same machines."""
-
-    def over(self, rows: IntArray, resources: Sequence[str], relations: Iterable[str] = ()) -> LoadedMachines:
-        """The machines of some rows, in their order, which are all that there are, in arrays of their own; with these
-        resources, known or not, and these relations.
-
-        Raises ``KeyError`` for a relation that was not declared.
-        """
-        known = {resource: i for i, resource in enumerate(self.resources)}
-        columns = np.array([known.get(resource, -1) for resource in resources], dtype=np.int64)
-        allocatable, free = (values.take(rows, 0).take(columns, 1) for values in (self.allocatable, self.free))
-        for values in (allocatable, free):
-            values[:, columns < 0] = 0
-        return LoadedMachines(
-            [self.names[row] for row in rows.tolist()],
-            resources,
-            allocatable,
-            free,
-            self.kinds,
-            self.kind.take(rows),
-            self.readings.take(rows, 0),
-            self.limits.take(rows, 0),
-            self.relations.over(rows, relations),
-        )
-
-    def as_they_are(self) -> LoadedMachines:
-        """In arrays of their own, without relations."""
-        return LoadedMachines(
-            list(self.names),
-            list(self.resources),
-            self.allocatable.copy(),
-            self.free.copy(),
-            list(self.kinds),
-            self.kind.copy(),
-            self.readings.copy(),
-            self.limits.copy(),
-            RelationStore(),
-        )
+    relation: Relation
+    role: str
+    """``holds`` or ``joins``: as which of the two the task is refused."""
+    refused: BoolArray
+    """Alive machines that take no such task, by row."""
+    missing_label: BoolArray
+    """Those of them that have no label of the relation's key."""
 
 
 class MachineRows:
@@ -98,6 +63,8 @@ class MachineRows:
         """Rows that hold a machine."""
         self._row: dict[str, int] = {}
         self._empty_rows: list[int] = []
+        self._order: IntArray | None = None
+        self._ordered_names: tuple[str, ...] = ()
         self.resources = list(resources)
         """Resource of each column."""
         self.allocatable: IntArray = np.zeros((0, len(resources)), dtype=np.int64)
@@ -141,6 +108,177 @@ class MachineRows:
             self.relation_store,
         )
 
+    # Machines one by one
+
+    def put_machine(
+        self, name: str, kind: MachineKind, allocatable: Mapping[str, int], labels: Mapping[str, str]
+    ) -> int:
+        """Add or update a machine; what is counted there stays, services on it too. Its row."""
+        row = self._row.get(name)
+        if row is None:
+            row = self._take_row(name, labels)
+        else:
+            self.relation_store.put_machine(row, labels)
+        self._set_allocatable(row, allocatable)
+        self._intern_kinds((kind,))
+        self.kind[row] = self._kind[kind]
+        return row
+
+    def remove_machine(self, name: str) -> None:
+        """Take a machine away, with all that is counted there. An unknown machine is nothing to do."""
+        if name in self._row:
+            self._leave_row(name)
+
+    def set_service(self, machine: str, pressure_cap: float, headroom_slope: float) -> None:
+        """Latency services of a machine: the pressure they bear before a p95 goal breaks, and its price per unit.
+
+        The pressure is that of all that is there; ``(inf, 0)`` means none. Raises ``KeyError`` for an unknown machine.
+        """
+        row = self._row[machine]
+        self._set_reading(row, self._feature[PRESSURE], 0, limit_of(pressure_cap))
+        self._set_reading(row, self._feature[HEADROOM], round(headroom_slope * FIXED), UNLIMITED)
+
+    def use(self, row: int, needs: Mapping[str, int], sign: int) -> None:
+        """So much is taken on the machine of a row, or given back with ``sign`` -1; of resources that machines have had."""
+        for resource, amount in needs.items():
+            column = self.column(resource)
+            if column >= 0:
+                self.free[row, column] -= sign * amount
+
+    def copy(self) -> MachineRows:
+        """Independent machines in the same state."""
+        twin = MachineRows(tuple(self._feature), self.resources)
+        twin.names = self.names.copy()
+        for name in self._BARE:
+            setattr(twin, name, getattr(self, name).copy())
+        twin.kinds, twin._kind = self.kinds.copy(), self._kind.copy()
+        twin._row, twin._empty_rows = self._row.copy(), self._empty_rows.copy()
+        twin._order, twin._ordered_names = self._order, self._ordered_names
+        twin.relation_store = self.relation_store.copy()
+        return twin
+
+    # Questions
+
+    def column(self, resource: str) -> int:
+        """Column of a resource; -1 for one that no machine has had."""
+        return self.resources.index(resource) if resource in self.resources else -1
+
+    def row(self, name: str) -> int | None:
+        """Row of a machine, or None while it is not there."""
+        return self._row.get(name)
+
+    def labels(self, name: str) -> Mapping[str, str]:
+        """Labels of a machine; raises ``KeyError`` while it is not there."""
+        return self.relation_store.labels(self._row[name])
+
+    @property
+    def ordered_names(self) -> tuple[str, ...]:
+        """Names of all machines, sorted."""
+        self.order()
+        return self._ordered_names
+
+    def order(self) -> IntArray:
+        """Rows of all machines, in the order of their names."""
+        if self._order is None:
+            self._ordered_names = tuple(sorted(self._row))
+            self._order = np.array([self._row[name] for name in self._ordered_names], dtype=np.int64)
+        return self._order
+
+    def rows_of(self, names: Iterable[str]) -> IntArray:
+        """Rows of some machines; raises ``KeyError`` while one is not there."""
+        return np.array([self._row[name] for name in names], dtype=np.int64)
+
+    def service(self, machine: str) -> tuple[float, float]:
+        """What :meth:`set_service` said of a machine, in whole units of 1/FIXED; raises ``KeyError`` for an unknown one."""
+        row = self._row[machine]
+        most = int(self.limits[row, self._feature[PRESSURE]])
+        return most / FIXED if most < UNLIMITED else math.inf, int(
+            self.own_readings[row, self._feature[HEADROOM]]
+        ) / FIXED
+
+    def bandwidth(self, machine: str) -> float:
+        """Factor on what neighbours do to each other on a machine; raises ``KeyError`` for an unknown one."""
+        return self.kinds[int(self.kind[self._row[machine]])].bandwidth
+
+    def pressure(self) -> FloatArray:
+        """Sum of the pressures of what is on each machine."""
+        found: FloatArray = self.readings[:, self._feature[PRESSURE]] / FIXED
+        return found
+
+    def decisive(self, needs: Mapping[str, int]) -> Mapping[str, int]:
+        """Needs that fit exactly where all of these do: of resources that no machine has had, a few say that."""
+        unknown = sorted(r for r, amount in needs.items() if amount > 0 and r not in self.resources)
+        if len(unknown) <= _UNKNOWN:
+            return needs
+        left_out = set(unknown[_UNKNOWN:])
+        return {r: amount for r, amount in needs.items() if r not in left_out}
+
+    def fits(self, needs: Mapping[str, int]) -> BoolArray:
+        """Alive machines that have room for all needs; a need of 0 asks for nothing."""
+        fitting = self.alive.copy()
+        for resource, amount in needs.items():
+            if amount > 0:
+                fitting &= self._free_of(resource) >= amount
+        return fitting
+
+    def room_for(self, needs: Mapping[str, int], most: int) -> IntArray:
+        """[rows] how many tasks with such needs each alive machine has room for, at most ``most``."""
+        found = np.where(self.alive, most, 0)
+        for resource, amount in needs.items():
+            if amount > 0:
+                found = np.minimum(found, np.maximum(0, self._free_of(resource)) // amount)
+        return found
+
+    def fits_on(self, needs: Mapping[str, int], machine: str, freed: Mapping[str, int] | None = None) -> bool:
+        """Whether one machine is there and has room for all needs, were so much more free there."""
+        row = self._row.get(machine)
+        if row is None:
+            return False
+        free = self.free[row]
+        for resource, amount in needs.items():
+            if amount <= 0:
+                continue
+            column = self.column(resource)
+            if column < 0 or free[column] + (freed or {}).get(resource, 0) < amount:
+                return False
+        return True
+
+    def lacking(self, needs: Mapping[str, int]) -> dict[str, BoolArray]:
+        """By resource, the alive machines that have too little of it."""
+        return {
+            resource: self.alive & (self._free_of(resource) < amount)
+            for resource, amount in needs.items()
+            if amount > 0
+        }
+
+    def refusals(self, holds: Sequence[str], joins: Sequence[str], eligible: BoolArray | None = None) -> list[Refusal]:
+        """What each relation of a task says against one more such task; in the order of ``holds``, then ``joins``.
+
+        Relations that refuse no machine are left out. Raises ``KeyError`` for a relation that was not declared.
+        """
+        answers = []
+        held_names, joined_names = set(holds), set(joins)
+        for name in dict.fromkeys((*holds, *joins)):
+            relation = self.relation_store.relation(name)
+            if relation is None:
+                raise KeyError(f"relation {name} was not declared")
+            for role, held, joined in roles(relation, name in held_names, name in joined_names):
+                open_, labelled = self.relation_store.open_rows(name, held, joined, eligible)
+                here = self.alive & ~open_
+                if here.any():
+                    answers.append(Refusal(relation, role, here, here & ~labelled))
+        return answers
+
+    def permits(self, holds: Sequence[str], joins: Sequence[str], eligible: BoolArray | None = None) -> BoolArray:
+        """Alive machines that no relation refuses to one more such task."""
+        open_ = self.alive.copy()
+        held, joined = set(holds), set(joins)
+        for name in dict.fromkeys((*holds, *joins)):
+            open_ &= self.relation_store.open_rows(name, name in held, name in joined, eligible)[0]
+        return open_
+
+    # Insides
+
     def _set_allocatable(self, row: int, allocatable: Mapping[str, int]) -> None:
         """What a machine has changes; what is used of it stays."""
         for resource in sorted(allocatable.keys() - set(self.resources)):
@@ -172,6 +310,7 @@ class MachineRows:
             self._grow(max(16, self.rows))
         row = self._empty_rows.pop()
         self._row[name] = row
+        self._order = None
         self.names[row] = name
         self.alive[row] = True
         self.relation_store.put_machine(row, labels)
@@ -179,6 +318,7 @@ class MachineRows:
 
     def _leave_row(self, name: str) -> int:
         row = self._row.pop(name)
+        self._order = None
         self.names[row] = None
         for array, bare in self._BARE.items():
             getattr(self, array)[row] = bare
@@ -194,55 +334,6 @@ class MachineRows:
         self._empty_rows += range(before + more - 1, before - 1, -1)
         self.relation_store.grow(self.rows)
 
-
-def ties(allocatable: IntArray, spread: bool) -> FloatArray:
-    """By machine: a constant, and weights of free CPU and memory, whose sum ranks machines with the same price."""
-    ties = np.zeros((len(allocatable), 3))
-    if not spread:
-        ties[:, 1] = 1.0
-        return ties
-    ties[:, 1:] = np.where(allocatable > 0, -0.5 / np.maximum(1, allocatable), 0.0)
-    # The share in use: nothing of what a machine does not have.
-    ties[:, 0] = 0.5 * (allocatable > 0).sum(axis=1)
-    return ties
-
-
-def amounts(specs: Sequence[MachineSpec], resources: Sequence[str]) -> IntArray:
-    """What machines have, by machine and resource."""
-    found = [[spec.allocatable.get(resource, 0) for resource in resources] for spec in specs]
-    return np.array(found, dtype=np.int64).reshape(len(specs), len(resources))
-
-
-def own_readings(specs: Sequence[MachineSpec], features: Sequence[str]) -> tuple[IntArray, IntArray]:
-    """What machines read by themselves, and what they may read at most, by machine and feature."""
-    position = {feature: f for f, feature in enumerate(features)}
-    readings = np.zeros((len(specs), len(position)), dtype=np.int64)
-    limits = np.full(readings.shape, UNLIMITED, dtype=np.int64)
-    for i, spec in enumerate(specs):
-        for feature, value in spec.readings.items():
-            readings[i, position[feature]] = fixed(value)
-        for feature, value in spec.limits.items():
-            if value < UNLIMITED / FIXED:
-                limits[i, position[feature]] = fixed(value)
-    return readings, limits
-
-
-def fixed(value: float) -> int:
-    """A reading in units of 1/FIXED."""
-    return round(value * FIXED)
-
-
-def limit_of(most: float) -> int:
-    """The most that a reading may be, in units of 1/FIXED, rounded down; ``UNLIMITED`` for an infinite one."""
-    scaled = np.floor(most * FIXED)
-    return int(max(scaled, -float(UNLIMITED))) if scaled < UNLIMITED else UNLIMITED
-
-
-def longer(array: NDArray[np.generic], more: int, bare: float = 0):  # type: ignore[no-untyped-def]
-    """An array by row with so many rows more, all of one value."""
-    return np.concatenate([array, np.full((more, *array.shape[1:]), bare, dtype=array.dtype)])
-
-
-def wider(array: IntArray) -> IntArray:
-    """An array by resource with one column more, all 0."""
-    return np.hstack([array, np.zeros((len(array), 1), dtype=np.int64)])
+    def _free_of(self, resource: str) -> IntArray:
+        column = self.column(resource)
+        return np.zeros(self.rows, dtype=np.int64) if column < 0 else self.free[:, column]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from flowsched.cluster.fleet import fixed
-from flowsched.cluster.machine_rows import UNLIMITED
+from flowsched.cluster.booked_tasks import fixed
+from flowsched.cluster.machine_arrays import UNLIMITED
 from flowsched.cluster.snapshot import MILLI, Snapshot, Task
 from flowsched.cluster.task_class import MachineSpec
 from flowsched.inspector.change import Changes, NewMachine, NewWidth, to_copy

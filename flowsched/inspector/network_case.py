@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.cluster.machine_rows import ties
+from flowsched.cluster.machine_arrays import ties
 from flowsched.inspector import pod_facts, refusals
 from flowsched.inspector.class_facts import class_facts, dual_price, group_facts
 from flowsched.inspector.comparison import other_row, plain_terms

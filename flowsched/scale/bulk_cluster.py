@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.machine_rows import (
+from flowsched.cluster.machine_arrays import (
     FIXED,
     UNLIMITED,
     LoadedMachines,
-    MachineRows,
     amounts,
     fixed,
     longer,
@@ -24,6 +23,7 @@ from flowsched.cluster.machine_rows import (
     ties,
     wider,
 )
+from flowsched.cluster.machine_rows import MachineRows
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.errors import EventError
 from flowsched.pricing.linear import kernels

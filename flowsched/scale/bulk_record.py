@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.cluster.machine_rows import FIXED
+from flowsched.cluster.machine_arrays import FIXED
 from flowsched.pricing.linear.policy import CostModel
 from flowsched.records.record import plain_timings
 from flowsched.relations.relation import TaskGroup

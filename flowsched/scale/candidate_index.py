@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.cluster.machine_rows import FIXED
+from flowsched.cluster.machine_arrays import FIXED
 from flowsched.pricing.linear import kernels
 from flowsched.scale.compaction import Compaction
 from flowsched.support.arrays import FloatArray, IntArray

@@ -24,7 +24,7 @@ from functools import cached_property
 import numpy as np
 
 from flowsched.cluster.decision import Certificate
-from flowsched.cluster.machine_rows import FIXED
+from flowsched.cluster.machine_arrays import FIXED
 from flowsched.network.network import potentials
 from flowsched.pricing.linear import kernels
 from flowsched.scale import bound_kernels

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from flowsched.cluster.machine_rows import FIXED, UNLIMITED
+from flowsched.cluster.machine_arrays import FIXED, UNLIMITED
 from flowsched.pricing.linear import kernels
 from flowsched.pricing.linear.policy import Feature
 from flowsched.scale.bulk_cluster import CPU, BulkCluster

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowsched.cluster.machine_rows import UNLIMITED
+from flowsched.cluster.machine_arrays import UNLIMITED
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.pairs import pair_costs
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray

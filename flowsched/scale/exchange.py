@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.cluster.machine_rows import UNLIMITED
+from flowsched.cluster.machine_arrays import UNLIMITED
 from flowsched.scale import exchange_kernels as kernels
 from flowsched.scale.candidate_index import CandidateIndex
 from flowsched.scale.certificate import Evidence

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from flowsched.cluster.fleet import Fleet
-from flowsched.cluster.machine_rows import UNLIMITED, LoadedMachines
+from flowsched.cluster.machine_arrays import UNLIMITED, LoadedMachines
+from flowsched.cluster.machine_rows import MachineRows
 from flowsched.cluster.task_class import TaskClass
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.bulk_prices import BulkPrices
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def cluster_of_fleet(
-    fleet: Fleet, classes: Sequence[TaskClass], waiting: Mapping[str, float] | None = None
+    fleet: MachineRows, classes: Sequence[TaskClass], waiting: Mapping[str, float] | None = None
 ) -> BulkCluster:
     """A fleet's machines, in rows by name, with the resources and the relations that ``classes`` ask for; no task of theirs
     is there yet. ``waiting``: costs, by class, as :class:`BulkPrices` takes them. The fleet is only read.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowsched.cluster.machine_rows import FIXED
+from flowsched.cluster.machine_arrays import FIXED
 from flowsched.scale.compiled import borrowing, compiled
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 

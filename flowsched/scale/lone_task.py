@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from flowsched.cluster.decision import Certificate
-from flowsched.cluster.fleet import Fleet
-from flowsched.cluster.machine_rows import FIXED, LoadedMachines
+from flowsched.cluster.machine_arrays import FIXED, LoadedMachines
+from flowsched.cluster.machine_rows import MachineRows
 from flowsched.cluster.task_class import TaskClass
 from flowsched.scale.bulk_outcome import BulkOutcome, BulkPlacement
 from flowsched.scale.bulk_prices import BulkPrices
@@ -71,7 +71,7 @@ class LoneRecord:
 
 
 def decide_lone(
-    fleet: Fleet,
+    fleet: MachineRows,
     task_class: TaskClass,
     places: Places,
     task: str,
@@ -110,7 +110,7 @@ def _is_plain(task_class: TaskClass, settings: RoundSettings) -> bool:
 
 
 def _placement(
-    fleet: Fleet, task_class: TaskClass, places: Places, task: str, settings: RoundSettings
+    fleet: MachineRows, task_class: TaskClass, places: Places, task: str, settings: RoundSettings
 ) -> BulkPlacement | None:
     """The machine that the task gets; None where there is none, or where a network may break the tie in another way.
 

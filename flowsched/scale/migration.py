@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.cluster.machine_rows import UNLIMITED
+from flowsched.cluster.machine_arrays import UNLIMITED
 from flowsched.cluster.settings import HYSTERESIS, QUIET_S, Settings
 from flowsched.pricing.linear import kernels
 from flowsched.scale.bulk_cluster import BulkCluster

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.cluster.machine_rows import FIXED
+from flowsched.cluster.machine_arrays import FIXED
 from flowsched.network.network import Network
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import RUNGS, Compaction, tier_of

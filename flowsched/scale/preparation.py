@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.task_class import TaskClass
 from flowsched.relations.relation import Relation, RelationKind
@@ -22,12 +22,13 @@ from flowsched.solvers import make_solver
 @cache
 def prepare() -> None:
     """Load the compiled code of bulk rounds, or compile it (up to a minute, once), before a round has to wait for it."""
-    fleet = Fleet()
+    booked = BookedTasks()
+    fleet = booked.machines
     relations = Relation("apart", RelationKind.APART), Relation("even", RelationKind.SPREAD)
     for relation in relations:
-        fleet.declare(relation)
+        fleet.relation_store.declare(relation)
     for name in ("a", "b"):
-        fleet.put_machine(name, {"cpu": 2, "memory": 2}, {})
+        booked.put_machine(name, {"cpu": 2, "memory": 2}, {})
     fleet.set_service("a", 2.0, 1.0)
     anywhere, alike = Places(), Places(slowness=np.zeros(fleet.rows))
     one = TaskClass("one", 1, sensitivity=1.0, pressure=1.0)

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from flowsched.cluster.machine_rows import FIXED, UNLIMITED
+from flowsched.cluster.machine_arrays import FIXED, UNLIMITED
 from flowsched.cluster.snapshot import MILLI
 from flowsched.pricing.linear import kernels
 from flowsched.scale.bulk_cluster import PENDING, BulkCluster

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from flowsched.cluster.decision import Certificate
-from flowsched.cluster.machine_rows import FIXED, UNLIMITED
+from flowsched.cluster.machine_arrays import FIXED, UNLIMITED
 from flowsched.cluster.task_class import TaskClass
 from flowsched.pricing.linear import kernels
 from flowsched.pricing.linear.policy import Feature

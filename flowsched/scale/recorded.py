@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.cluster.machine_rows import FIXED, UNLIMITED, LoadedMachines
+from flowsched.cluster.machine_arrays import FIXED, UNLIMITED, LoadedMachines
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS
 from flowsched.cluster.task_class import MachineKind, TaskClass

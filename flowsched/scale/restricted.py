@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.machine_rows import FIXED
+from flowsched.cluster.machine_arrays import FIXED
 from flowsched.pricing.linear import kernels
 from flowsched.scale.bulk_cluster import PENDING, BulkCluster
 from flowsched.scale.compaction import Compaction

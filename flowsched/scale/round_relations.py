@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.cluster.machine_rows import UNLIMITED
+from flowsched.cluster.machine_arrays import UNLIMITED
 from flowsched.pricing.linear.kernels import Model
 from flowsched.relations.relation import RelationKind
 from flowsched.relations.topology_counts import TopologyCounts

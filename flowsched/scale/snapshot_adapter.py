@@ -15,7 +15,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from flowsched.cluster.machine_rows import HEADROOM, PRESSURE
+from flowsched.cluster.machine_arrays import HEADROOM, PRESSURE
 from flowsched.cluster.snapshot import MILLI, Machine, Service, Snapshot, Task
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.pricing.linear.headroom import headroom, job_behaviour, service_pressure

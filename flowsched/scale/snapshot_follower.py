@@ -13,7 +13,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from flowsched.cluster.machine_rows import FIXED
+from flowsched.cluster.machine_arrays import FIXED
 from flowsched.cluster.snapshot import Machine, RelationCount, Running, Service, Snapshot, Task, by_machine
 from flowsched.cluster.task_class import MachineSpec, TaskClass
 from flowsched.pricing.linear.policy import CostModel

@@ -1,7 +1,7 @@
 """The cluster as the API server last told it, plus what is assumed of bindings that it has not confirmed yet.
 
-Machines and their bookings live in an engine :class:`~flowsched.cluster.fleet.Fleet`: every event changes a few numbers of
-it, and a round works on a copy.
+Machines and what is booked on them are an engine's :class:`~flowsched.cluster.booked_tasks.BookedTasks`: every event changes
+a few numbers there, and a round works on a copy.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.learnt_run_times import NOTHING_LEARNT, LearntRunTimes
+from flowsched.cluster.machine_rows import MachineRows
 from flowsched.cluster.snapshot import MILLI
 from flowsched.relations.relation import Relation, RelationKind
 from flowsched_k8s.configuration.configuration import Configuration
@@ -85,7 +86,7 @@ class Cache:
 
     configuration: Configuration
     catalogue: Catalogue
-    fleet: Fleet = field(default_factory=Fleet)
+    booked: BookedTasks = field(default_factory=BookedTasks)
     nodes: dict[str, NodeEntry] = field(default_factory=dict)
     """Nodes of the pool."""
     others: dict[str, Node] = field(default_factory=dict)
@@ -106,7 +107,7 @@ class Cache:
         self.relations = RelationIndex(
             namespace_selector=features.namespace_selector, pool=bool(self.configuration.node_selector)
         )
-        self.outside = OutsidePods(self.fleet, self._touch, self._met_elsewhere)
+        self.outside = OutsidePods(self.booked, self._touch, self._met_elsewhere)
         self.groups = PodGroupIndex(features.pod_groups)
         self.learnt: LearntRunTimes = NOTHING_LEARNT
         """What completions taught."""
@@ -134,7 +135,7 @@ class Cache:
         self.services = Services(
             self.nodes,
             self.pods,
-            self.fleet,
+            self.booked,
             self.configuration.engine,
             self.configuration.load_source.ceiling,
             self.catalogue,
@@ -153,6 +154,11 @@ class Cache:
         """By node, that which changed last at the end."""
         self.last_revision = 0
         """Of the node that changed last."""
+
+    @property
+    def fleet(self) -> MachineRows:
+        """The nodes of the pool with what is left of them."""
+        return self.booked.machines
 
     # Nodes
 
@@ -273,7 +279,7 @@ class Cache:
     def _put_machine(self, name: str) -> None:
         entry = self.nodes[name]
         labels = self._labels(entry.node)
-        row = self.fleet.put_machine(name, entry.allocatable, labels, bandwidth=entry.type.bandwidth)
+        row = self.booked.put_machine(name, entry.allocatable, labels, bandwidth=entry.type.bandwidth)
         self.outside.put_pool_node(name, labels)
         if row >= len(self.versions):
             more = max(64, 2 * row) - len(self.versions)
@@ -474,20 +480,20 @@ class Cache:
         Their room is free, and they count nowhere but where those that come would join them: a controller replaces a pod
         while it is still being deleted.
         """
-        fleet, self.fleet = self.fleet, self.fleet.copy()
+        booked, self.booked = self.booked, self.booked.copy()
         self._away = frozenset(entry.key.uid for entry in entries)
         try:
             for entry in entries:
                 sought = {term.relation for term in self.wants(entry).soft if term.weight > 0}
                 joins = [n for n in self.relations.joins(entry.pod) if n in sought or self.attracts(n)]
-                self.fleet.book(entry.key.uid, entry.place, {}, joins=joins)
+                self.booked.book(entry.key.uid, entry.place, {}, joins=joins)
             yield
         finally:
-            self.fleet, self._away = fleet, frozenset()
+            self.booked, self._away = booked, frozenset()
 
     def attracts(self, relation: str) -> bool:
         """Whether pods have to be where others are that join a relation."""
-        found = self.fleet.relation(relation)
+        found = self.fleet.relation_store.relation(relation)
         return found is not None and found.kind is RelationKind.TOGETHER
 
     def rows_of_workload(self, workload: str) -> list[int]:
@@ -581,7 +587,7 @@ class Cache:
             needs |= self.volumes.counted_for(uid)
         sensitivity, pressure = self.services.behaviour(entry)
         holds, joins = self._bound_relations(entry)
-        self.fleet.book(uid, name, needs, sensitivity=sensitivity, pressure=pressure, holds=holds, joins=joins)
+        self.booked.book(uid, name, needs, sensitivity=sensitivity, pressure=pressure, holds=holds, joins=joins)
         if name in self.others:
             self.outside.put_pod(uid)
         self.services.came(entry, name)
@@ -607,7 +613,7 @@ class Cache:
             # Names of nodes come and go; an empty set for each would stay forever.
             self._on_missing_node.pop(name, None)
         self.outside.remove_pod(entry.key.uid)
-        self.fleet.release(entry.key.uid)
+        self.booked.release(entry.key.uid)
         heirs = self.volumes.unuse(entry.pod)
         self.services.left(entry, name)
         self._recount_attached(entry, name)
@@ -819,7 +825,7 @@ class Cache:
         name = relation.name
         self._declared.add(name)
         self._wants_version += 1
-        self.fleet.declare(relation)
+        self.fleet.relation_store.declare(relation)
         label = self.relations.own_label(name)
         if label is not None and label not in self._own_labels:
             self._own_labels.add(label)
@@ -828,7 +834,7 @@ class Cache:
             for node in self.others:
                 self._put_outside(node)
         counted = sorted((self.pods[uid] for uid in members), key=lambda entry: entry.number)
-        self.fleet.enrol(name, [entry.key.uid for entry in counted if entry.place])
+        self.booked.enrol(name, [entry.key.uid for entry in counted if entry.place])
         for entry in counted:
             if not entry.place:
                 entry.wants = None
@@ -874,7 +880,7 @@ class Cache:
         self.relations.retain(named)
         self._own_labels &= self.relations.own_labels()
         for name in gone:
-            self.fleet.retire(name)
+            self.fleet.relation_store.retire(name)
         self.outside.recount()
         self._declared -= gone
         self.invalidate_wants(lambda e: not gone.isdisjoint(e.wants.joins if e.wants is not None else ()))

@@ -98,7 +98,7 @@ class Departures:
         deleted: dict[int, dict[str, int]] = {}
         leaving = []
         for uid in self._cache.nodes[node].pods:
-            entry, needs = self._cache.pods[uid], self._cache.fleet.needs_of(uid)
+            entry, needs = self._cache.pods[uid], self._cache.booked.needs_of(uid)
             how = departure(entry)
             if entry.is_leaving:
                 leaving.append((entry.leaves_s, needs))

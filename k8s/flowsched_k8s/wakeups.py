@@ -101,7 +101,7 @@ class Wakeups:
             for uid in there.pods:
                 pod = cache.pods[uid]
                 if pod.is_leaving or (is_movable(pod.pod) and self._gangs.breaks_apart(pod)):
-                    frees = fleet.needs_of(uid)
+                    frees = cache.booked.needs_of(uid)
                     if pod.pod.spec.volumes:
                         frees = {**frees, **cache.volumes.freed_by(pod.pod)}
                     leavers.append((pod.priority, frees))

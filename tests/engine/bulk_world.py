@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from builders import any_of, some_of
-from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.task_class import TaskClass
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.scale.bulk_cluster import BulkCluster
@@ -74,28 +74,28 @@ class World:
     groups: tuple[TaskGroup, ...] = ()
     running_members: Mapping[str, int] = field(default_factory=dict)
 
-    def fleet(self, order: Iterable[int] | None = None) -> Fleet:
+    def fleet(self, order: Iterable[int] | None = None) -> BookedTasks:
         """As the engine sees it, machines added in some order."""
-        fleet = Fleet()
+        fleet = BookedTasks()
         for relation in self.relations:
-            fleet.declare(relation)
+            fleet.machines.relation_store.declare(relation)
         for i in range(len(self.boxes)) if order is None else order:
             put(fleet, self.boxes[i])
         for i, (kind, machine) in enumerate(self.running):
             book(fleet, f"running-{i}", kind, machine)
         return fleet
 
-    def cluster(self, fleet: Fleet | None = None) -> BulkCluster:
+    def cluster(self, fleet: BookedTasks | None = None) -> BulkCluster:
         """What a bulk round decides on."""
         return offered(fleet or self.fleet(), self.kinds, self.groups, self.running_members)
 
 
-def put(fleet: Fleet, box: Box) -> None:
+def put(fleet: BookedTasks, box: Box) -> None:
     fleet.put_machine(box.name, box.allocatable, box.labels, bandwidth=box.bandwidth)
-    fleet.set_service(box.name, box.pressure_cap, box.headroom_slope)
+    fleet.machines.set_service(box.name, box.pressure_cap, box.headroom_slope)
 
 
-def book(fleet: Fleet, task: str, kind: Kind, machine: str) -> None:
+def book(fleet: BookedTasks, task: str, kind: Kind, machine: str) -> None:
     fleet.book(
         task,
         machine,
@@ -108,7 +108,7 @@ def book(fleet: Fleet, task: str, kind: Kind, machine: str) -> None:
 
 
 def offered(
-    fleet: Fleet,
+    fleet: BookedTasks,
     kinds: Sequence[Kind],
     groups: Iterable[TaskGroup] = (),
     running_members: Mapping[str, int] | None = None,
@@ -116,11 +116,13 @@ def offered(
     """A fleet's cluster, where the tasks of some kinds wait."""
     classes = [task_class(kind) for kind in kinds]
     waiting = {kind.name: kind.waiting_cost for kind in kinds if kind.waiting_cost < float("inf")}
-    cluster = cluster_of_fleet(fleet, classes, waiting)
+    cluster = cluster_of_fleet(fleet.machines, classes, waiting)
     for group in groups:
         cluster.declare_group(group.name, group.minimum)
     cluster.members_elsewhere = dict(running_members or {})
-    submit_classes(cluster, fleet.order(), classes, [places(k, fleet) for k in kinds], [k.tasks for k in kinds])
+    submit_classes(
+        cluster, fleet.machines.order(), classes, [places(k, fleet) for k in kinds], [k.tasks for k in kinds]
+    )
     return cluster
 
 
@@ -139,12 +141,12 @@ def task_class(kind: Kind) -> TaskClass:
     )
 
 
-def places(kind: Kind, fleet: Fleet) -> Places:
+def places(kind: Kind, fleet: BookedTasks) -> Places:
     def by_row(values: Mapping[str, float]) -> np.ndarray:
-        return np.array([0.0 if name is None else values.get(name, 0.0) for name in fleet.names])
+        return np.array([0.0 if name is None else values.get(name, 0.0) for name in fleet.machines.names])
 
     def without(names: frozenset[str]) -> np.ndarray | None:
-        return np.array([name not in names for name in fleet.names], dtype=np.bool_) if names else None
+        return np.array([name not in names for name in fleet.machines.names], dtype=np.bool_) if names else None
 
     return Places(
         allowed=without(kind.forbidden),

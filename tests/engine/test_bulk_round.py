@@ -134,12 +134,12 @@ def test_the_order_of_events_decides_nothing(world: World, data: st.DataObject) 
     if world.boxes:
         box = data.draw(st.sampled_from(world.boxes))
         fleet.put_machine("zz-passing", {"cpu": 64}, {"zone": "passing"})
-        fleet.remove_machine(box.name)
+        fleet.machines.remove_machine(box.name)
         fleet.put_machine("zz-other", {"cpu": 1}, {"zone": "other"})
         fleet.put_machine(box.name, box.allocatable, box.labels, bandwidth=box.bandwidth)
-        fleet.set_service(box.name, box.pressure_cap, box.headroom_slope)
-        fleet.remove_machine("zz-passing")
-        fleet.remove_machine("zz-other")
+        fleet.machines.set_service(box.name, box.pressure_cap, box.headroom_slope)
+        fleet.machines.remove_machine("zz-passing")
+        fleet.machines.remove_machine("zz-other")
     again = decide(world.cluster(fleet), solver=SOLVER)
 
     assert again.placements == straight.placements
@@ -631,7 +631,7 @@ def rounds(world):
     bulk_round.decide(world.cluster(fleet), solver=make_solver("ortools"))
     for kind in world.kinds:
         where, how = places(kind, fleet), bulk_settings(Settings())
-        decide_lone(fleet, task_class(kind), where, "one", how, solver=make_solver("ortools"))
+        decide_lone(fleet.machines, task_class(kind), where, "one", how, solver=make_solver("ortools"))
 
 preparation.prepare()
 before = compiled()

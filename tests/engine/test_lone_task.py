@@ -12,7 +12,7 @@ from bulk_world import NAMES, Box, Kind, World, places, task_class, worlds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.settings import PACK, SPREAD, Settings
 from flowsched.records.record_file import record_json
 from flowsched.scale.bulk_outcome import BulkOutcome
@@ -33,10 +33,12 @@ def both(world: World, scoring: str = SPREAD, keep_record: bool = False) -> tupl
     return alone(fleet, world.kinds[0], how, keep_record), whole
 
 
-def alone(fleet: Fleet, kind: Kind, how: RoundSettings, keep_record: bool) -> BulkOutcome | None:
+def alone(fleet: BookedTasks, kind: Kind, how: RoundSettings, keep_record: bool) -> BulkOutcome | None:
     """What is decided of one task of a kind."""
     where = places(kind, fleet)
-    return decide_lone(fleet, task_class(kind), where, kind.tasks[0], how, solver=SOLVER, keep_record=keep_record)
+    return decide_lone(
+        fleet.machines, task_class(kind), where, kind.tasks[0], how, solver=SOLVER, keep_record=keep_record
+    )
 
 
 def willing(kind: Kind) -> Kind:
@@ -118,9 +120,9 @@ def test_its_record_is_of_the_machines_as_they_were() -> None:
     lone = alone(fleet, world.kinds[0], bulk_settings(Settings()), keep_record=True)
     assert lone is not None and lone.record is not None
     before = record_json(lone.record(0))
-    for name in list(fleet.ordered_names):
+    for name in list(fleet.machines.ordered_names):
         fleet.book(f"later on {name}", name, {"cpu": 300, "other": 1}, sensitivity=0.5, pressure=0.5)
-    fleet.remove_machine("n000")
+    fleet.machines.remove_machine("n000")
     fleet.put_machine("another", {"cpu": 8000}, {})
     assert record_json(lone.record(0)) == before
 

@@ -11,7 +11,7 @@ from bulk_world import NAMES, RELATION_NAMES, RELATIONS, Box, Kind, Naive, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched.relations.topology_filter import TopologyFilter
 
@@ -22,7 +22,7 @@ TASKS = 6
 class Branch:
     """A fleet, and in plain dictionaries what should be in it."""
 
-    fleet: Fleet
+    fleet: BookedTasks
     there: dict[str, Box] = field(default_factory=dict)
     booked: dict[str, tuple[Kind, str]] = field(default_factory=dict)
 
@@ -34,7 +34,7 @@ class Branch:
         return Naive(World(tuple(self.there.values()), relations, running))
 
     def eligible(self, kind: Kind) -> np.ndarray:
-        return np.array([name not in kind.ineligible for name in self.fleet.names], dtype=np.bool_)
+        return np.array([name not in kind.ineligible for name in self.fleet.machines.names], dtype=np.bool_)
 
 
 TASK = st.integers(0, TASKS - 1)
@@ -78,9 +78,9 @@ def play(
     machines: tuple[Box, ...], relations: tuple[Relation, ...], tasks: list[Kind], events: list[tuple]
 ) -> list[Branch]:
     """The branches that a history ends in; it begins with all machines."""
-    branches = [Branch(Fleet(), {box.name: box for box in machines})]
+    branches = [Branch(BookedTasks(), {box.name: box for box in machines})]
     for relation in relations:
-        branches[0].fleet.declare(relation)
+        branches[0].fleet.machines.relation_store.declare(relation)
     for box in machines:
         put(branches[0].fleet, box)
     for which, event in events:
@@ -96,7 +96,7 @@ def play(
                 branch.there[name] = replace(box, labels=labels if zone is None else labels | {"zone": zone})
                 put(fleet, branch.there[name])
             case ("remove", name):
-                fleet.remove_machine(name)
+                fleet.machines.remove_machine(name)
                 branch.there.pop(name, None)
             case ("book", i, name):
                 book(fleet, tasks[i].name, tasks[i], name)
@@ -106,8 +106,8 @@ def play(
                 branch.booked.pop(tasks[i].name, None)
             case ("forget", i):
                 gone = relations[i].name
-                fleet.retire(gone)
-                fleet.declare(relations[i])
+                fleet.machines.relation_store.retire(gone)
+                fleet.machines.relation_store.declare(relations[i])
                 branch.booked = {task: (without(kind, gone), at) for task, (kind, at) in branch.booked.items()}
             case ("enrol", i, t):
                 name, task = relations[i].name, tasks[t].name
@@ -151,18 +151,22 @@ def test_counts_after_any_history_are_what_a_recount_finds(
     for branch in play(machines, relations, tasks, events):
         fleet = branch.fleet
         for relation in relations:
-            counts = fleet.topology_counts(relation.name)
+            counts = fleet.machines.relation_store.topology_counts(relation.name)
             for name, members, holders in recounted(branch, relation):
-                assert counts.members[fleet.row(name)] == members
-                assert relation.kind is not RelationKind.APART or counts.holders[fleet.row(name)] == holders
+                assert counts.members[fleet.machines.row(name)] == members
+                assert relation.kind is not RelationKind.APART or counts.holders[fleet.machines.row(name)] == holders
             around = counts.members_around()
-            assert all(fleet.members(relation.name)[fleet.row(n)] == around[fleet.row(n)] for n in branch.there)
+            assert all(
+                fleet.machines.relation_store.members_around(relation.name)[fleet.machines.row(n)]
+                == around[fleet.machines.row(n)]
+                for n in branch.there
+            )
             for kind in (asked, *tasks[:3]):
                 # The filter counts by domain anew; the fleet reads the counts that it has kept.
                 holds, joins, eligible = relation.name in kind.holds, relation.name in kind.joins, branch.eligible(kind)
                 open_ = TopologyFilter(counts, holds, joins, eligible).open_machines()
-                kept = fleet.permits([relation.name] * holds, [relation.name] * joins, eligible)
-                rows = [fleet.row(name) for name in branch.there] if holds or joins else []
+                kept = fleet.machines.permits([relation.name] * holds, [relation.name] * joins, eligible)
+                rows = [fleet.machines.row(name) for name in branch.there] if holds or joins else []
                 assert kept[rows].tolist() == open_[rows].tolist()
 
 
@@ -182,39 +186,39 @@ def test_the_question_about_one_machine_is_the_vector_s_answer_and_the_definitio
         fleet = branch.fleet
         eligible = branch.eligible(asked)
         naive, left = branch.naive(relations), branch.naive(relations, gone)
-        answers = fleet.permits(asked.holds, asked.joins, eligible)
+        answers = fleet.machines.permits(asked.holds, asked.joins, eligible)
         for name in branch.there:
             answer = fleet.permits_on(asked.holds, asked.joins, name, eligible)
-            assert answer == bool(answers[fleet.row(name)]) == (not naive.refusals(asked, name))
+            assert answer == bool(answers[fleet.machines.row(name)]) == (not naive.refusals(asked, name))
             assert fleet.permits_on(asked.holds, asked.joins, name, eligible, gone) == (not left.refusals(asked, name))
         assert not fleet.permits_on(asked.holds, asked.joins, "nowhere", eligible)
 
 
 def test_a_spread_over_eligible_machines_is_counted_once_for_each_set_and_kept() -> None:
-    fleet = Fleet()
+    fleet = BookedTasks()
     for i in range(40):
         fleet.put_machine(f"n{i:02d}", {}, {"zone": f"z{i % 4}"})
-    fleet.declare(Relation("even", RelationKind.SPREAD, "zone"))
+    fleet.machines.relation_store.declare(Relation("even", RelationKind.SPREAD, "zone"))
     # More sets of eligible machines than are kept, each asked about again after tasks came.
-    masks = [np.arange(fleet.rows) % 12 != k for k in range(12)]
+    masks = [np.arange(fleet.machines.rows) % 12 != k for k in range(12)]
     for turn in range(3):
         for k, mask in enumerate(masks):
-            rows = fleet.permits(["even"], ["even"], mask)
+            rows = fleet.machines.permits(["even"], ["even"], mask)
             for name in ("n00", "n01", "n05", "n39"):
-                assert fleet.permits_on(["even"], ["even"], name, mask) == rows[fleet.row(name)]
-            counts = fleet.topology_counts("even")
+                assert fleet.permits_on(["even"], ["even"], name, mask) == rows[fleet.machines.row(name)]
+            counts = fleet.machines.relation_store.topology_counts("even")
             again = TopologyFilter(counts, True, True, mask).open_machines()
-            assert (rows == (again & fleet.alive)).all()
+            assert (rows == (again & fleet.machines.alive)).all()
             fleet.book(f"t{turn}-{k}", f"n{3 * k + turn:02d}", {}, joins=["even"])
 
 
 def test_a_copy_and_its_original_count_apart() -> None:
-    fleet = Fleet()
+    fleet = BookedTasks()
     for name, zone in (("n1", "a"), ("n2", "a"), ("n3", "b")):
         fleet.put_machine(name, {}, {"zone": zone})
-    fleet.declare(Relation("even", RelationKind.SPREAD, "zone"))
-    fleet.declare(Relation("one", RelationKind.LIMIT))
-    mask = np.ones(fleet.rows, dtype=np.bool_)
+    fleet.machines.relation_store.declare(Relation("even", RelationKind.SPREAD, "zone"))
+    fleet.machines.relation_store.declare(Relation("one", RelationKind.LIMIT))
+    mask = np.ones(fleet.machines.rows, dtype=np.bool_)
     assert fleet.permits_on(["even"], ["even"], "n1", mask)
     twin = fleet.copy()
     fleet.book("t", "n1", {}, joins=["even", "one"])
@@ -225,14 +229,14 @@ def test_a_copy_and_its_original_count_apart() -> None:
     assert not fleet.permits_on(["one"], ["one"], "n1") and fleet.permits_on(["one"], ["one"], "n1", without=["t"])
     twin.book("t", "n3", {}, joins=["even"])
     assert not twin.permits_on(["even"], ["even"], "n3", mask) and fleet.permits_on(["even"], ["even"], "n3", mask)
-    assert fleet.labels("n2") == {"zone": "c"} and twin.labels("n2") == {"zone": "a"}
+    assert fleet.machines.labels("n2") == {"zone": "c"} and twin.machines.labels("n2") == {"zone": "a"}
 
 
 def test_victims_of_a_spread_lower_the_domain_that_all_others_are_compared_with() -> None:
-    fleet = Fleet()
+    fleet = BookedTasks()
     for name, zone in (("n1", "a"), ("n2", "b")):
         fleet.put_machine(name, {}, {"zone": zone})
-        fleet.declare(Relation("even", RelationKind.SPREAD, "zone"))
+        fleet.machines.relation_store.declare(Relation("even", RelationKind.SPREAD, "zone"))
         fleet.book(f"t-{name}", name, {}, joins=["even"])
     assert fleet.permits_on(["even"], ["even"], "n1")
     assert not fleet.permits_on(["even"], ["even"], "n1", without=["t-n2"])
@@ -240,10 +244,10 @@ def test_victims_of_a_spread_lower_the_domain_that_all_others_are_compared_with(
 
 
 def test_the_last_member_that_leaves_lets_a_first_one_in_anywhere() -> None:
-    fleet = Fleet()
+    fleet = BookedTasks()
     for name in ("n1", "n2"):
         fleet.put_machine(name, {}, {})
-    fleet.declare(Relation("near", RelationKind.TOGETHER))
+    fleet.machines.relation_store.declare(Relation("near", RelationKind.TOGETHER))
     fleet.book("t", "n1", {}, joins=["near"])
     assert not fleet.permits_on(["near"], ["near"], "n2")
     assert fleet.permits_on(["near"], ["near"], "n2", without=["t"])
@@ -251,30 +255,30 @@ def test_the_last_member_that_leaves_lets_a_first_one_in_anywhere() -> None:
 
 
 def test_an_undeclared_relation_is_named_by_every_question() -> None:
-    fleet = Fleet()
+    fleet = BookedTasks()
     fleet.put_machine("n1", {}, {})
     with pytest.raises(KeyError, match="relation lost was not declared"):
         fleet.permits_on(["lost"], [], "n1")
     with pytest.raises(KeyError, match="relation lost was not declared"):
-        fleet.permits(["lost"], [])
+        fleet.machines.permits(["lost"], [])
     with pytest.raises(KeyError, match="relation lost was not declared"):
-        fleet.refusals([], ["lost"])
+        fleet.machines.refusals([], ["lost"])
     with pytest.raises(KeyError, match="relation lost was not declared"):
-        fleet.members("lost")
+        fleet.machines.relation_store.members_around("lost")
     with pytest.raises(KeyError, match="relation lost was not declared"):
-        fleet.topology_counts("lost")
+        fleet.machines.relation_store.topology_counts("lost")
 
 
 def test_a_machine_is_its_own_domain_with_no_label() -> None:
-    fleet = Fleet()
-    fleet.declare(Relation("alone", RelationKind.APART, MACHINE))
+    fleet = BookedTasks()
+    fleet.machines.relation_store.declare(Relation("alone", RelationKind.APART, MACHINE))
     fleet.book("first", "n1", {}, holds=["alone"], joins=["alone"])
     # The task was booked before its machine was there.
     fleet.put_machine("n1", {}, {})
     fleet.put_machine("n2", {}, {})
     assert not fleet.permits_on(["alone"], ["alone"], "n1") and fleet.permits_on(["alone"], ["alone"], "n2")
-    fleet.remove_machine("n1")
+    fleet.machines.remove_machine("n1")
     fleet.put_machine("n3", {}, {})
-    assert fleet.row("n1") is None and fleet.permits_on(["alone"], ["alone"], "n3")
+    assert fleet.machines.row("n1") is None and fleet.permits_on(["alone"], ["alone"], "n3")
     fleet.put_machine("n1", {}, {})
     assert not fleet.permits_on(["alone"], [], "n1") and not fleet.permits_on([], ["alone"], "n1")

@@ -14,7 +14,7 @@ import pytest
 import flowsched.cli
 from engine.bulk_world import Kind, offered
 from flowsched import Settings, load_snapshot, solve
-from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.records.record import record_head
 from flowsched.relations.relation import Relation, RelationKind
 from flowsched.scale.bulk_round import decide
@@ -41,9 +41,9 @@ def searched(objective: str = "completion") -> dict[str, Any]:
 def bulk(machines: int = 24, classes: int = 4, each: int = 12) -> dict[str, Any]:
     """Machines of three sizes in three zones, classes of which some spread and some keep apart, and two tasks too wide."""
     rng = np.random.default_rng(7)
-    fleet = Fleet()
-    fleet.declare(Relation("spread", RelationKind.SPREAD, "zone"))
-    fleet.declare(Relation("one", RelationKind.APART))
+    fleet = BookedTasks()
+    fleet.machines.relation_store.declare(Relation("spread", RelationKind.SPREAD, "zone"))
+    fleet.machines.relation_store.declare(Relation("one", RelationKind.APART))
     for i in range(machines):
         cpu = int(rng.choice([4000, 8000, 16000]))
         resources = {"cpu": cpu, "memory": cpu * 2**22, "pods": 110}

@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 from builders import HUNGRY, LARGE, SCALING, SERIAL, bound_rounds, machine, running, service, snapshot, task
 from engine.bulk_world import Kind, Naive, World, offered, worlds
 from flowsched import load_snapshot
+from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.compaction import compact
-from flowsched.cluster.fleet import FIXED, Fleet
+from flowsched.cluster.machine_arrays import FIXED
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Snapshot, Task
 from flowsched.commands.explain import explain as explain_command
@@ -65,7 +66,7 @@ def example(objective: str) -> RecordView:
     return searched(load_snapshot(EXAMPLE), objective=objective)
 
 
-def bulk(fleet: Fleet, kinds: Sequence[Kind], groups: Iterable[TaskGroup] = (), **further: Any) -> RecordView:
+def bulk(fleet: BookedTasks, kinds: Sequence[Kind], groups: Iterable[TaskGroup] = (), **further: Any) -> RecordView:
     """A bulk round."""
     outcome = decide(offered(fleet, kinds, groups), solver=make_solver("ortools"), keep_record=True)
     assert outcome.record is not None
@@ -73,11 +74,11 @@ def bulk(fleet: Fleet, kinds: Sequence[Kind], groups: Iterable[TaskGroup] = (), 
     return opened({**head, "parts": [outcome.record(0)], **further})
 
 
-def fleet_of(*sizes: int, relations: Iterable[Relation] = (), zones: Iterable[str | None] = ()) -> Fleet:
+def fleet_of(*sizes: int, relations: Iterable[Relation] = (), zones: Iterable[str | None] = ()) -> BookedTasks:
     """Machines ``m0``, ``m1``, ... with so many cores."""
-    fleet = Fleet()
+    fleet = BookedTasks()
     for relation in relations:
-        fleet.declare(relation)
+        fleet.machines.relation_store.declare(relation)
     labels = list(zones) or [None] * len(sizes)
     for i, (cores, zone) in enumerate(zip(sizes, labels, strict=True)):
         found = {} if zone is None else {"zone": zone}
@@ -922,7 +923,7 @@ def test_a_bulk_task_that_is_not_worth_any_place_hears_the_price_and_the_limit()
 def test_a_bulk_service_and_a_relation_in_the_way() -> None:
     apart = Relation("apart", RelationKind.APART)
     fleet = fleet_of(4, 4, relations=[apart])
-    fleet.set_service("m0", 0.25, 0.5)
+    fleet.machines.set_service("m0", 0.25, 0.5)
     both: dict[str, Any] = {"holds": ("apart",), "joins": ("apart",)}
     recorded = bulk(fleet, [Kind("loud", 3, needs(1), pressure=0.2, **both)])
     found = check_bulk(recorded)

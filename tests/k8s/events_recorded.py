@@ -107,7 +107,9 @@ def told(given: RoundInput) -> dict[str, Any]:
         "sums": fleet.readings[order, :2].T.tolist(),
         "services": [fleet.service(name) for name in names],
         "bandwidth": [fleet.bandwidth(name) for name in names],
-        "relations": {r.name: counts(given, r.name) for r in sorted(fleet.relations(), key=lambda r: r.name)},
+        "relations": {
+            r.name: counts(given, r.name) for r in sorted(fleet.relation_store.relations(), key=lambda r: r.name)
+        },
         "classes": [told_class(c, order) for c in given.classes],
         "groups": given.groups,
         "group_members": dict(given.group_members),
@@ -117,7 +119,7 @@ def told(given: RoundInput) -> dict[str, Any]:
             cluster.machines,
             cluster.services,
             cluster.running,
-            told_needs({r.task.name: fleet.needs_of(r.task.name) for r in cluster.running}),
+            told_needs({r.task.name: given.booked.needs_of(r.task.name) for r in cluster.running}),
             cluster.plan,
             cluster.reservations,
         ),
@@ -174,7 +176,7 @@ def told_class(c: ClassInput, order: Any) -> dict[str, Any]:
 
 def counts(given: RoundInput, name: str) -> tuple[list[int], list[int], list[int]]:
     """Domains, members and holders of a relation; domains by the first machine that is in them."""
-    found = given.fleet.topology_counts(name, given.fleet.order())
+    found = given.fleet.relation_store.topology_counts(name, given.fleet.order())
     return numbered(found.domain.tolist()), found.members.tolist(), found.holders.tolist()
 
 

@@ -89,7 +89,7 @@ class ModelScheduler:
         self.given, out = self.state.begin_round(self.now)
         if self.given is not None and self.given.only_reads:
             # A process decides such a round before anything else happens, and tests let things happen in between.
-            self.given = replace(self.given, fleet=self.given.fleet.copy())
+            self.given = replace(self.given, booked=self.given.booked.copy())
         self._carry_out(out)
         return self.given is not None
 

@@ -19,7 +19,7 @@ from model_server import ModelServer
 from test_snapshot_decisions import APART, SITUATIONS, gang, job, nodes, read_back
 
 from builders import any_of, read_anew
-from flowsched.cluster.machine_rows import FIXED
+from flowsched.cluster.machine_arrays import FIXED
 from flowsched.cluster.settings import Settings
 from flowsched.inspector.change import parse_changes
 from flowsched.inspector.explanation import explain
@@ -479,7 +479,7 @@ def test_what_cannot_be_planned_harms_no_other_and_is_replayed() -> None:
     classes = tuple(replace(c, holds=("unknown",)) if c is poison else c for c in running.given.classes)
     broken = replace(running.given, classes=classes)
     with pytest.raises(KeyError):
-        plan_round(replace(broken, fleet=broken.fleet.copy()), SOLVER)
+        plan_round(replace(broken, booked=broken.booked.copy()), SOLVER)
     result = plan_apart(broken, SOLVER)
     assert [held.uids for held in result.held if held.fate is Fate.ERROR] == [poison.uids]
     assert len(result.chosen) == 3

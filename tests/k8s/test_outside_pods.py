@@ -229,7 +229,7 @@ def test_each_node_of_the_pool_is_open_as_for_one_who_counts_all(data: st.DataOb
     for name, node in by_name.items():
         if name not in known.outside and wants.filter.verdict(node) is None:
             refused = known.related(pod, name)
-            assert cache.fleet.permits_on(wants.holds, wants.joins, name, eligible) == (refused is None), refused
+            assert cache.booked.permits_on(wants.holds, wants.joins, name, eligible) == (refused is None), refused
     running.settle()
     chosen = running.where().get("p")
     if chosen is None:

@@ -37,7 +37,7 @@ def test_all_else_is_decided_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> Non
     plain = given_of(b.pod("p", cpu="1"))
     monkeypatch.setattr(round_input, "QUICK_NODES", 1)
     assert not replace(plain).is_quick
-    assert replace(plain, fleet=type(plain.fleet)()).is_quick
+    assert replace(plain, booked=type(plain.booked)()).is_quick
 
 
 def test_a_fault_in_a_round_of_one_pod_leaves_the_cluster_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,7 @@ def test_a_fault_in_a_round_of_one_pod_leaves_the_cluster_as_it_was(monkeypatch:
     solver = make_solver("ortools")
     result = plan_any_round(given, solver, make_engine(given.settings, solver))
     assert [c.node for c in result.chosen] == ["n1"] and result.fallbacks == ("fault",)
-    assert running.state.cache.fleet.task_count == 0
+    assert len(running.state.cache.booked) == 0
 
 
 def test_the_record_of_a_pod_that_was_alone_is_of_its_round_whatever_comes_later() -> None:

@@ -226,7 +226,7 @@ def test_a_class_that_cannot_be_planned_harms_no_other() -> None:
     poison = next(c for c in given.classes if c.name == "default/plain")
     given = replace(given, classes=tuple(replace(c, holds=("unknown",)) if c is poison else c for c in given.classes))
     with pytest.raises(KeyError):
-        plan_round(replace(given, fleet=given.fleet.copy()), make_solver("ortools"))
+        plan_round(replace(given, booked=given.booked.copy()), make_solver("ortools"))
     result = plan_apart(given, make_solver("ortools"))
     all_uids = {uid for c in given.classes for uid in c.uids}
     failed = [held for held in result.held if held.fate is Fate.ERROR]

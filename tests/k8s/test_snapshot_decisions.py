@@ -223,7 +223,7 @@ def test_the_engine_is_kept_and_decides_the_same_as_a_new_one() -> None:
     given, _ = running.state.begin_round(running.now)
     assert given is not None
     kept = make_engine(given.settings, SOLVER)
-    first, again = (plan_round(replace(given, fleet=given.fleet.copy()), SOLVER, kept) for _ in range(2))
+    first, again = (plan_round(replace(given, booked=given.booked.copy()), SOLVER, kept) for _ in range(2))
     fresh = plan_round(given, SOLVER)
     assert first.chosen == again.chosen == fresh.chosen
     assert first.plan == again.plan == fresh.plan

@@ -355,8 +355,8 @@ def test_what_was_learnt_is_in_records_and_snapshots_and_decides_nothing() -> No
     assert given is not None
     learnt = StartErrors(((-3, 2), (4, 50)), ((1, 3),))
 
-    plain = plan_round(replace(given, fleet=given.fleet.copy()), SOLVER, clock=lambda: 0.0)
-    other = plan_round(replace(given, fleet=given.fleet.copy(), start_errors=learnt), SOLVER, clock=lambda: 0.0)
+    plain = plan_round(replace(given, booked=given.booked.copy()), SOLVER, clock=lambda: 0.0)
+    other = plan_round(replace(given, booked=given.booked.copy(), start_errors=learnt), SOLVER, clock=lambda: 0.0)
 
     assert (plain.chosen, plain.held, plain.plan) == (other.chosen, other.held, other.plan)
     assert other.trace is not None

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowsched.cluster.machine_rows import UNLIMITED
+from flowsched.cluster.machine_arrays import UNLIMITED
 from flowsched.pricing.linear.compiled import borrowing, compiled
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 

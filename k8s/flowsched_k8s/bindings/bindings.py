@@ -186,11 +186,11 @@ class Bindings:
 
         Only the node is looked at: every binding passes here.
         """
-        fleet, uid = self._cache.fleet, entry.key.uid
-        reasons = [names.insufficient(resource) for resource in fleet.overbooked(uid)]
+        booked, uid = self._cache.booked, entry.key.uid
+        reasons = [names.insufficient(resource) for resource in booked.overbooked(uid)]
         alone = exclusions(entry.pod)
         holds, joins = ([name for name in of if name.startswith(PORT)] for of in (alone.holds, alone.joins))
-        if joins and not fleet.permits_on(holds, joins, entry.place, without=(uid,)):
+        if joins and not booked.permits_on(holds, joins, entry.place, without=(uid,)):
             reasons.append(names.PORTS)
         return f"{entry.place} would refuse it by now: {', '.join(sorted(set(reasons)))}" if reasons else None
 

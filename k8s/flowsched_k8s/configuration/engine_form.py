@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
-from flowsched.cluster.machine_rows import PRESSURE
+from flowsched.cluster.machine_arrays import PRESSURE
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS, KUBERNETES_SETTINGS, WORDS, apply_settings
 from flowsched.pricing.linear.policy import Feature

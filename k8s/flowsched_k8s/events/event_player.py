@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.class_runs import ClassRuns
 from flowsched.cluster.decision import Scheduler
-from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.learnt_run_times import LearntRunTimes
 from flowsched.cluster.occupied_machines import OccupiedMachines
 from flowsched.cluster.played_events import OtherDecision, OtherPolicy, PlayedEvents, SchedulersOf
@@ -60,13 +60,14 @@ class PlayedCluster(live.RecordedState):
         self._catalogue = _catalogue(header.catalogue)
         self._kept = KeptBetween(HostFactory(self._catalogue))
         self._occupied = self._none(0.0)
-        self._fleet = Fleet()
+        self._booked = BookedTasks()
         self._changed: set[str] = set()
         """Machines that have changed since they were looked at."""
 
     def play(self, event: live.LiveEvent, t: float) -> None:
         """Take note of an event. Raises :class:`LineError` for one that contradicts those before it."""
-        fleet = self._fleet
+        booked = self._booked
+        machines, store = booked.machines, booked.machines.relation_store
         match event:
             case live.ProfilesChanged(catalogue):
                 self._catalogue = _catalogue(catalogue)
@@ -76,18 +77,18 @@ class PlayedCluster(live.RecordedState):
             case live.MachineAdded(name):
                 if event.type not in self._catalogue.machine_types:
                     raise LineError(f"there is no machine type {event.type} among the profiles")
-                fleet.put_machine(name, event.allocatable, event.labels, bandwidth=event.bandwidth)
-                fleet.set_service(name, event.pressure_cap, event.headroom_slope)
+                booked.put_machine(name, event.allocatable, event.labels, bandwidth=event.bandwidth)
+                machines.set_service(name, event.pressure_cap, event.headroom_slope)
                 self._changed.add(name)
             case live.RelationAdded(_, relation):
-                fleet.declare(relation)
-            case live.TaskBound(number, booked):
-                if booked.machine not in self.machines:
-                    raise LineError(f"there is no machine {booked.machine} at this moment")
-                fleet.book(self.task(number).uid, **vars(booked))
+                store.declare(relation)
+            case live.TaskBound(number, bound):
+                if bound.machine not in self.machines:
+                    raise LineError(f"there is no machine {bound.machine} at this moment")
+                booked.book(self.task(number).uid, **vars(bound))
                 if number in self.bound:
                     self._changed.add(self.bound[number].booked.machine)
-                self._changed.add(booked.machine)
+                self._changed.add(bound.machine)
             case live.ProgressEstimated(name, progress):
                 self._look(t)
                 self._occupied.resume(name, progress)
@@ -99,12 +100,12 @@ class PlayedCluster(live.RecordedState):
                         self._changed.discard(name)
                         if name in self._occupied:
                             self._occupied.remove(name)
-                        fleet.remove_machine(name)
+                        machines.remove_machine(name)
                     case live.RelationAdded(name):
-                        fleet.retire(name)
-                    case live.TaskBound(number, booked):
-                        fleet.release(self.task(number).uid)
-                        self._changed.add(booked.machine)
+                        store.retire(name)
+                    case live.TaskBound(number, bound):
+                        booked.release(self.task(number).uid)
+                        self._changed.add(bound.machine)
         if isinstance(event, live.Statement):
             self.put(event)
 
@@ -125,7 +126,7 @@ class PlayedCluster(live.RecordedState):
         return RoundInput(
             number=event.round,
             now_s=t,
-            fleet=self._fleet.copy(),
+            booked=self._booked.copy(),
             classes=classes,
             group_members={group.name: members[group.name] for group in event.groups},
             catalogue=self._catalogue,
@@ -206,8 +207,8 @@ class PlayedCluster(live.RecordedState):
             raise LineError(f"kind {number} has no values for {what}")
         values = _spread(found.runs, len(self.machines), f"values {found.values}")
         texts = ["", *dict.fromkeys(value for value in values if value)]
-        array = np.zeros(self._fleet.rows, dtype)
-        array[self._fleet.order()] = [texts.index(value) for value in values] if what == "verdict" else values
+        array = np.zeros(self._booked.machines.rows, dtype)
+        array[self._booked.machines.order()] = [texts.index(value) for value in values] if what == "verdict" else values
         return array, texts
 
 

@@ -217,12 +217,12 @@ class EventRecorder:
     def _relations(self, state: _FileState) -> None:
         fleet = self._cache.fleet
         known = dict(state.relations)
-        now = [live.RelationAdded(r.name, r) for r in fleet.relations()]
+        now = [live.RelationAdded(r.name, r) for r in fleet.relation_store.relations()]
         self._update(state, {added.key for added in known.values()}, now)
         for added in now:
             if known.get(added.name) != added:
                 # Tasks that are bound and joined it as it was declared are on nodes that have not changed for that.
-                for row in np.flatnonzero(fleet.topology_counts(added.name).members).tolist():
+                for row in np.flatnonzero(fleet.relation_store.topology_counts(added.name).members).tolist():
                     state.looked_at.pop(str(fleet.names[row]), None)
 
     def _machines(self, state: _FileState, seen: bool) -> None:
@@ -239,7 +239,7 @@ class EventRecorder:
                 there.add((live.TaskBound.__name__, number))
                 uid = state.tasks[number].uid
                 # Another pod took its name before that was seen, or it stood for a pod outside of the pool.
-                if uid not in cache.pods and cache.fleet.booking(uid) is None:
+                if uid not in cache.pods and cache.booked.booking(uid) is None:
                     self.task_gone(uid, self._now_s)
             now += self._machine(state, name, seen)
         self._update(state, there, now)
@@ -259,7 +259,7 @@ class EventRecorder:
         keepers = self._cache.services.keepers.get(name, ())
         yield live.MachineAdded(name, *what, dict(fleet.labels(name)), *limits, services, gpus, keepers)
         for uid in (*sorted(node.pods), *self._cache.outside.counted_on(name)):
-            number, booked = self._task(state, uid), fleet.booking(uid)
+            number, booked = self._task(state, uid), self._cache.booked.booking(uid)
             assert booked is not None, "every pod on a node is booked"
             before = state.bound.get(number)
             if uid in running:

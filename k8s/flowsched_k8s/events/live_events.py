@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
-from flowsched.cluster.fleet import BookedTask
+from flowsched.cluster.booked_tasks import BookedTask
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import PlannedStart, Reservation, Running, Service
 from flowsched.relations.relation import Relation, TaskGroup

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.machine_rows import MachineRows
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 from flowsched_k8s.groups.pod_groups import MOST_MEMBERS
 from flowsched_k8s.names import GROUP_DOMAIN
@@ -41,7 +41,7 @@ class _Choice:
 class GroupDomains:
     """Domains for the groups of one round: two groups do not count on the same room."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: MachineRows) -> None:
         """No group has a domain yet."""
         self._fleet = fleet
         self._domains: dict[str, tuple[IntArray, int]] = {}
@@ -53,7 +53,7 @@ class GroupDomains:
         Of the domains with room for all pods the one that they fill most; where none has, one with room for the minimum,
         else the one that misses least. Room is that of each class by itself, added up as shares of it.
         """
-        rooms = [np.where(c.allowed, self._fleet.places(c.needs, MOST_MEMBERS), 0) for c in classes]
+        rooms = [np.where(c.allowed, self._fleet.room_for(c.needs, MOST_MEMBERS), 0) for c in classes]
         counts = [len(c.uids) for c in classes]
         best: _Choice | None = None
         for key in topology.keys:
@@ -116,7 +116,7 @@ class GroupDomains:
 
 
 def within_domains(
-    fleet: Fleet, classes: Iterable[ClassInput], topologies: Mapping[str, GroupTopology]
+    fleet: MachineRows, classes: Iterable[ClassInput], topologies: Mapping[str, GroupTopology]
 ) -> list[ClassInput]:
     """All classes in their order, those of the groups with a topology each in one domain. Higher priorities choose first."""
     found = list(classes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.relations.relation import MACHINE, RelationKind
 
 Domain = tuple[str, str]
@@ -20,11 +20,11 @@ _Roles = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class OutsidePods:
-    """See the module. The fleet knows what a pod holds and joins, also where it has no row for the node."""
+    """See the module. What is booked says what a pod holds and joins, also where it has no row for the node."""
 
-    def __init__(self, fleet: Fleet, touch: Callable[[str], None], met: Callable[[], None]) -> None:
+    def __init__(self, booked: BookedTasks, touch: Callable[[str], None], met: Callable[[], None]) -> None:
         """``touch`` hears of nodes of the pool on which something else counts now, ``met`` of changes of :meth:`met`."""
-        self._fleet = fleet
+        self._booked = booked
         self._touch = touch
         self._met = met
         self._labels: dict[str, Mapping[str, str]] = {}
@@ -109,15 +109,14 @@ class OutsidePods:
 
     def _roles(self, uid: str) -> dict[Domain, _Roles]:
         """What a pod is to be counted for, by domain."""
-        fleet = self._fleet
-        booked = fleet.booking(uid)
+        booked, store = self._booked.booking(uid), self._booked.machines.relation_store
         labels = self._labels.get(booked.machine) if booked is not None else None
         if booked is None or labels is None:
             return {}
         found: dict[Domain, tuple[list[str], list[str]]] = {}
         for role, names in enumerate((booked.holds, booked.joins)):
             for name in names:
-                relation = fleet.relation(name)
+                relation = store.relation(name)
                 if relation is not None and relation.key != MACHINE and relation.key in labels:
                     found.setdefault((relation.key, labels[relation.key]), ([], []))[role].append(name)
         return {domain: (tuple(holds), tuple(joins)) for domain, (holds, joins) in found.items()}
@@ -158,13 +157,13 @@ class OutsidePods:
                 self._count_elsewhere(name, sign)
             return
         if sign > 0:
-            self._fleet.book(_booking(uid, domain), host, {}, holds=holds, joins=joins)
+            self._booked.book(_booking(uid, domain), host, {}, holds=holds, joins=joins)
         else:
-            self._fleet.release(_booking(uid, domain))
+            self._booked.release(_booking(uid, domain))
         self._touch(host)
 
     def _count_elsewhere(self, name: str, sign: int) -> None:
-        relation = self._fleet.relation(name)
+        relation = self._booked.machines.relation_store.relation(name)
         if sign > 0 and (relation is None or relation.kind is not RelationKind.TOGETHER):
             return
         before = self._elsewhere[name]
@@ -180,9 +179,9 @@ class OutsidePods:
         key, value = domain
         if key not in self._nodes:
             self._nodes[key], self._value[key] = {}, {}
-            for row in self._fleet.order().tolist():
-                name = str(self._fleet.names[row])
-                there = self._fleet.labels(name).get(key)
+            for row in self._booked.machines.order().tolist():
+                name = str(self._booked.machines.names[row])
+                there = self._booked.machines.labels(name).get(key)
                 if there is not None:
                     self._value[key][name] = there
                     self._nodes[key].setdefault(there, set()).add(name)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.support.arrays import BoolArray
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.groups.gangs import Gangs
@@ -65,7 +65,7 @@ class Victims:
     """By node, when the first of its pods that are being deleted should be gone."""
     _now: float = 0.0
     """Of the last look."""
-    _fleet: Fleet | None = None
+    _booked: BookedTasks | None = None
     """A copy, in which the room of nominated pods is taken."""
     _nominees: dict[str, Nominee] = field(default_factory=dict)
     """Those that it is taken for, by uid."""
@@ -77,7 +77,7 @@ class Victims:
     def refresh(self, now: float) -> None:
         """Take note of the cluster as it is, as far as :meth:`would_fit` asks for it."""
         self._now = now
-        self._fleet = None
+        self._booked = None
         self._nominees.clear()
 
     def look(self, now: float) -> None:
@@ -118,7 +118,8 @@ class Victims:
         Room that is held for other pods of no lower priority is not free.
         """
         self.work += _ASKED
-        cache, fleet = self._cache, self._copy_for(entry)
+        cache, booked = self._cache, self._copy_for(entry)
+        fleet = booked.machines
         there, row = cache.nodes.get(node), fleet.row(node)
         wants = cache.wants(entry)
         if there is None or row is None or wants.problem is not None or wants.filter.verdict(there.node) is not None:
@@ -131,7 +132,7 @@ class Victims:
         return (
             cache.claim_users(entry) <= gone
             and fleet.fits_on(entry.needs, node, freed)
-            and fleet.permits_on(
+            and booked.permits_on(
                 wants.holds, wants.joins, node, self._inputs.verdicts(wants).eligible[: fleet.rows], gone
             )
         )
@@ -143,7 +144,8 @@ class Victims:
         """
         if self._budgets.unreadable:
             return f"no pod is evicted while PodDisruptionBudgets cannot be read: {self._budgets.unreadable}"
-        cache, fleet = self._cache, self._copy_for(entry)
+        cache, booked = self._cache, self._copy_for(entry)
+        fleet = booked.machines
         wants = cache.wants(entry)
         verdicts = self._inputs.verdicts(wants)
         eligible = verdicts.eligible[: fleet.rows]
@@ -171,7 +173,7 @@ class Victims:
             """Whether ports, affinities, spreads and claims would let the pod in, were these pods gone."""
             self.work += often * _ASKED
             gone = {pod.uid for pod in without}
-            return users <= gone and fleet.permits_on(wants.holds, wants.joins, node, eligible, gone)
+            return users <= gone and booked.permits_on(wants.holds, wants.joins, node, eligible, gone)
 
         return plan_preemption(
             Preemptor(fleet.decisive(entry.needs), entry.priority, entry.pod.spec.preemption_policy or ""),
@@ -247,18 +249,18 @@ class Victims:
             return plans, ""
         return {}, f"room can be made for {len(plans)} of {needed} pods only: {why}"
 
-    def _copy_for(self, entry: PodEntry) -> Fleet:
-        """The fleet, with the room taken that other pods of no lower priority wait for: what leaves is theirs first."""
-        if self._fleet is None:
-            self._fleet = self._cache.fleet.copy()
+    def _copy_for(self, entry: PodEntry) -> BookedTasks:
+        """What is booked, with the room taken that other pods of no lower priority wait for: what leaves is theirs first."""
+        if self._booked is None:
+            self._booked = self._cache.booked.copy()
         wanted = {n.uid: n for n in self._inputs.nominees() if n.priority >= entry.priority and n.uid != entry.key.uid}
         for uid in self._nominees.keys() - wanted.keys():
-            self._nominees.pop(uid).leave_room(self._fleet)
+            self._nominees.pop(uid).leave_room(self._booked)
         for uid, nominee in wanted.items():
             if self._nominees.get(uid) != nominee:
-                nominee.take_room(self._fleet)
+                nominee.take_room(self._booked)
                 self._nominees[uid] = nominee
-        return self._fleet
+        return self._booked
 
     def _occupant(self, entry: PodEntry) -> Occupant:
         pod, late = entry.pod, entry.is_late(self._now)
@@ -276,7 +278,7 @@ class Victims:
     def _frees(self, entry: PodEntry) -> Mapping[str, int]:
         """What is free on its node once a pod is gone, of resources that some node has had."""
         fleet = self._cache.fleet
-        requests: Mapping[str, int] = fleet.needs_of(entry.key.uid)
+        requests: Mapping[str, int] = self._cache.booked.needs_of(entry.key.uid)
         if any(fleet.column(resource) < 0 for resource in requests):
             requests = {resource: n for resource, n in requests.items() if fleet.column(resource) >= 0}
         if entry.pod.spec.volumes:

@@ -152,7 +152,7 @@ def confirmed(
 
 
 def _round(question: MoveQuestion, solver: Solver, engine: FlowScheduler) -> RoundResult:
-    return plan_round(replace(question.given, fleet=question.given.fleet.copy()), solver, engine)
+    return plan_round(replace(question.given, booked=question.given.booked.copy()), solver, engine)
 
 
 def _place_again(question: MoveQuestion, solver: Solver, engine: FlowScheduler) -> MovePlan | str:
@@ -189,11 +189,11 @@ def _taken(question: MoveQuestion, result: RoundResult) -> str | None:
             if c.node in sources:
                 return f"the next round would place {given.titles.get(c.uid, c.uid)} there"
         return None
-    fleet, kinds = given.fleet.copy(), {uid: c for c in given.classes for uid in c.uids}
+    booked, kinds = given.booked.copy(), {uid: c for c in given.classes for uid in c.uids}
     for c in result.chosen:
-        book(fleet, kinds[c.uid], c.uid, c.node, c.width_milli or 0)
+        book(booked, kinds[c.uid], c.uid, c.node, c.width_milli or 0)
     for nominee in given.nominated:
-        if nominee.uid in question.room_for and not fleet.fits_on(nominee.needs, nominee.node):
+        if nominee.uid in question.room_for and not booked.machines.fits_on(nominee.needs, nominee.node):
             return f"pods of higher priority would take the room on {nominee.node}"
-        nominee.take_room(fleet)
+        nominee.take_room(booked)
     return None

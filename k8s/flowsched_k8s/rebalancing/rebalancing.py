@@ -417,7 +417,7 @@ class Rebalancing:
             left = given.running.beside(cluster.machines, {}, without=[r for r, _ in leaving])
             cluster = replace(cluster, running=left)
         for uid in uids:
-            given.fleet.release(uid)
+            given.booked.release(uid)
         return MoveQuestion(
             purpose,
             what,

@@ -100,7 +100,7 @@ class Bookings:
         if key not in eligible:
             eligible[key] = self._inputs.verdicts(wants).eligible[: cache.fleet.rows]
         name = node.node.metadata.name
-        if cache.fleet.permits_on(wants.holds, wants.joins, name, eligible[key], without):
+        if cache.booked.permits_on(wants.holds, wants.joins, name, eligible[key], without):
             return None
         return "pods that are there by now keep it out"
 

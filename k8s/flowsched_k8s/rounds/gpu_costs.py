@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.machine_rows import MachineRows
 from flowsched.gpu.devices import WHOLE_MILLI, MachineGpus
 from flowsched.pricing.gpu_prices import MachineWorth, as_devices, worth_of
 from flowsched.scale.restricted import PRICE_BUCKET
@@ -26,7 +26,7 @@ LAST = PRICE_BUCKET
 """What a node with GPUs costs pods that ask for none: the least that puts it into another group than one without."""
 
 
-def gpu_costs(given: RoundInput, fleet: Fleet, classes: Sequence[ClassInput]) -> list[FloatArray | None]:
+def gpu_costs(given: RoundInput, fleet: MachineRows, classes: Sequence[ClassInput]) -> list[FloatArray | None]:
     """For each class what each row of the fleet costs for its GPUs; None where nothing does.
 
     For pods that ask for GPUs that is what a node costs more than the cheapest one: they have to go to some.
@@ -43,7 +43,7 @@ def gpu_costs(given: RoundInput, fleet: Fleet, classes: Sequence[ClassInput]) ->
     return found
 
 
-def _lost_values(given: RoundInput, fleet: Fleet, classes: Sequence[ClassInput]) -> list[FloatArray | None]:
+def _lost_values(given: RoundInput, fleet: MachineRows, classes: Sequence[ClassInput]) -> list[FloatArray | None]:
     """The same for the value that nodes lose for the demand."""
     concerned = [c for c in classes if given.gpus_matter(c)]
     if not concerned:

@@ -321,7 +321,9 @@ class HeldNode:
         # A pod that leaves may be one that keeps it out, or one that lets it in.
         eligible = self._inputs.verdicts(wants).eligible[: fleet.rows]
         going = self._departures.going(node, priority, now, deletions)
-        return any(fleet.permits_on(wants.holds, wants.joins, node, eligible, gone) for gone in ((), going))
+        return any(
+            self._cache.booked.permits_on(wants.holds, wants.joins, node, eligible, gone) for gone in ((), going)
+        )
 
     def _missing(self, entry: PodEntry, node: str) -> float:
         """What a node misses now of what a pod needs, summed over resources as shares of the need."""

@@ -94,7 +94,7 @@ class InputBuilder:
 
         ``passed_over``: by uid, nodes without room for a pod that are not to be reserved for it.
         ``everything``: what runs is there even if no measured pod waits. ``at_once``: a quick round is decided before
-        anything changes, so it needs no copy of the fleet.
+        anything changes, so it needs no copy of what is booked.
         """
         cache = self._cache
         nominees = self.nominees()
@@ -158,7 +158,7 @@ class InputBuilder:
         given = RoundInput(
             number=number,
             now_s=now,
-            fleet=cache.fleet,
+            booked=cache.booked,
             classes=tuple(classes),
             groups=tuple(self._gangs.task_group(ref) for ref in refs),
             group_members={name: len(uids) for name, uids in placed.items()},
@@ -182,7 +182,7 @@ class InputBuilder:
             learnt=cache.learnt if cache.learnt.applied else NOTHING_LEARNT,
             keep_record=keep_record,
         )
-        return given if at_once and given.only_reads else replace(given, fleet=cache.fleet.copy())
+        return given if at_once and given.only_reads else replace(given, booked=cache.booked.copy())
 
     def _roles(self, wanted: Sequence[Wants], kinds: Sequence[Wants], nominees: Sequence[Nominee]) -> list[Roles]:
         """What pods hold and join in a round, by kind. ``wanted`` by pod.
@@ -199,7 +199,9 @@ class InputBuilder:
             named.update({*holds, *joins})
 
         def left(names: Sequence[str], wished: Collection[str]) -> tuple[str, ...]:
-            return tuple(name for name in names if named[name] > 1 or name in wished or fleet.refuses(name))
+            return tuple(
+                name for name in names if named[name] > 1 or name in wished or fleet.relation_store.refuses(name)
+            )
 
         wishes = [{term.relation for term in w.soft} for w in kinds]
         return [(left(w.holds, own), left(w.joins, own)) for w, own in zip(kinds, wishes, strict=True)]
@@ -358,7 +360,7 @@ class InputBuilder:
         cost = np.zeros(fleet.rows)
         for term in wants.soft:
             if term.weight > 0:
-                cost += term.weight / 100.0 * (fleet.members(term.relation) == 0)
+                cost += term.weight / 100.0 * (fleet.relation_store.members_around(term.relation) == 0)
         return cost
 
     def _alike(self, members: Sequence[PodEntry]) -> list[_Alike]:
@@ -398,7 +400,7 @@ class InputBuilder:
             for relation in dict.fromkeys(term.relation for term in wants.soft if term.weight < 0):
                 if relation in wants.joins:
                     if relation not in per_node:
-                        per_node[relation] = cache.fleet.topology_counts(relation).per_machine
+                        per_node[relation] = cache.fleet.relation_store.topology_counts(relation).per_machine
                     waiting[measured][relation] += len(whole.uids) if per_node[relation] else 0
 
         # Two on a node are no more than the default allows, and only one more than if each had one to itself.
@@ -418,7 +420,7 @@ class InputBuilder:
         if len(alike) == 1 and plain and not any(term.weight < 0 for term in first.wants.soft):
             return [whole]
         paid: dict[object, tuple[NDArray[np.float64], tuple[tuple[int, float], ...], list[int]]] = {}
-        room = np.where(whole.allowed, self._cache.fleet.places(whole.needs, len(whole.uids)), 0)
+        room = np.where(whole.allowed, self._cache.fleet.room_for(whole.needs, len(whole.uids)), 0)
         # What pods themselves prefer, and what is forecast for them, is worth more than what is guessed of neighbours.
         prefers = whole.preference[whole.allowed]
         gentle = whole.task is not None or bool((prefers != prefers[:1]).any())
@@ -449,7 +451,7 @@ class InputBuilder:
         found = []
         for term in wants.soft:
             if term.weight < 0:
-                topology = fleet.topology_counts(term.relation)
+                topology = fleet.relation_store.topology_counts(term.relation)
                 weight = -term.weight / 100.0
                 by_domain = topology.by_domain(topology.members)
                 own = term.relation in wants.joins

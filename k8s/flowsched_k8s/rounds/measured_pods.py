@@ -15,8 +15,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.decision import Decisions, Postponement
-from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.machine_rows import MachineRows
 from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.snapshot import Machine, RelationCount, Running, Snapshot, Task, devices_beside
 from flowsched.gpu.devices import MachineGpus, TaskGpus
@@ -177,8 +178,8 @@ class MeasuredPods:
         the same.
         """
         given, kept, uid = self.given, self._kept.running, r.task.name
-        holds, joins = given.fleet.relations_of(uid, relations)
-        amounts = given.fleet.needs_of(uid) if scarce else {}
+        holds, joins = given.booked.relations_of(uid, relations)
+        amounts = given.booked.needs_of(uid) if scarce else {}
         resources = tuple([(name, amounts[name]) for name in scarce if amounts.get(name)])
         asked = resources, holds, joins, given.group_of.get(uid)
         if asked == (r.task.resources, r.task.holds, r.task.joins, r.task.group):
@@ -194,7 +195,7 @@ class MeasuredPods:
         given, found = self.given, dict[str, Running]()
         here = [r for r in running if r.machine in given.gpus.nodes]
         for r in sorted(here, key=lambda r: (r.machine, r.task.name)):
-            count = given.fleet.needs_of(r.task.name).get(given.gpus.nodes[r.machine].resource, 0)
+            count = given.booked.needs_of(r.task.name).get(given.gpus.nodes[r.machine].resource, 0)
             found[r.task.name] = _on_devices(r, TaskGpus(count) if count else r.task.gpus, given_out)
         return found
 
@@ -207,7 +208,7 @@ class MeasuredPods:
         found = []
         for relation in relations:
             name = relation.name
-            counts = fleet.topology_counts(name, order)
+            counts = fleet.relation_store.topology_counts(name, order)
             members, holders = counts.members, counts.holders
             for r in there:
                 members[at[r.machine]] -= name in r.task.joins
@@ -308,7 +309,7 @@ class MeasuredPods:
         chosen = []
         for p in decisions.placements:
             c = by_uid[p.task]
-            book(self.given.fleet, c, p.task, p.machine, p.width_milli)
+            book(self.given.booked, c, p.task, p.machine, p.width_milli)
             place = p.machine, p.width_milli, p.threads, p.cores
             self.joined.append(Running(tasks[p.task], *place, snapshot.now_s, snapshot.now_s, devices=p.devices))
             found = Chosen(p.task, p.machine, p.cost, p.terms, holds=c.holds, joins=c.joins)
@@ -397,18 +398,18 @@ def _on_devices(r: Running, wanted: TaskGpus | None, given_out: dict[str, int]) 
     return replace(r, task=replace(r.task, gpus=wanted), devices=tuple(range(first, first + wanted.count)))
 
 
-def _relations(classes: Sequence[ClassInput], fleet: Fleet) -> list[Relation]:
+def _relations(classes: Sequence[ClassInput], fleet: MachineRows) -> list[Relation]:
     """Relations that bind or count pods of some classes. Raises ``KeyError`` for one that was not declared."""
     found = []
     for name in sorted({name for c in classes for name in (*c.holds, *c.joins)}):
-        relation = fleet.relation(name)
+        relation = fleet.relation_store.relation(name)
         if relation is None:
             raise KeyError(f"relation {name} was not declared")
         found.append(relation)
     return found
 
 
-def book(fleet: Fleet, c: ClassInput, uid: str, node: str, width_milli: int = 0) -> None:
+def book(booked: BookedTasks, c: ClassInput, uid: str, node: str, width_milli: int = 0) -> None:
     """Count a pod of a class where the round has put it, at its width if that is more than its request."""
     needs = {**c.needs, "cpu": max(width_milli, c.needs.get("cpu", 0))}
-    fleet.book(uid, node, needs, sensitivity=c.sensitivity, pressure=c.pressure, holds=c.holds, joins=c.joins)
+    booked.book(uid, node, needs, sensitivity=c.sensitivity, pressure=c.pressure, holds=c.holds, joins=c.joins)

@@ -40,7 +40,7 @@ from flowsched_k8s.rounds.gpu_costs import gpu_costs
 from flowsched_k8s.rounds.measured_pods import MeasuredPods, book
 from flowsched_k8s.rounds.round_input import Chosen, ClassInput, Fate, Held, RoundInput, RoundResult
 from flowsched_k8s.rounds.why_not import group_waits, held_node, kept_off, no_room, room
-from flowsched_k8s.services.keepers import KeptRows, PrecedenceClaim, yielded_cluster, yielded_fleet
+from flowsched_k8s.services.keepers import KeptRows, PrecedenceClaim, yielded_bookings, yielded_cluster
 
 LOG = logging.getLogger(__name__)
 
@@ -77,12 +77,12 @@ def plan_apart(given: RoundInput, solver: Solver, engine: FlowScheduler | None =
     for c in sorted(given.classes, key=lambda c: -c.priority):
         sets.setdefault(c.name if c.group is None else f"group {c.group}", []).append(c)
     engine = engine or make_engine(given.settings, solver)
-    fleet = given.fleet.copy()
+    booked = given.booked.copy()
     results: list[RoundResult] = []
     faults: list[Held] = []
     for classes in sets.values():
         try:
-            part = plan_round(replace(given, classes=tuple(classes), fleet=fleet.copy()), solver, engine)
+            part = plan_round(replace(given, classes=tuple(classes), booked=booked.copy()), solver, engine)
         except Exception as fault:
             uids = tuple(uid for c in classes for uid in c.uids)
             text = f"it could not be planned: {type(fault).__name__}: {fault}"
@@ -91,7 +91,7 @@ def plan_apart(given: RoundInput, solver: Solver, engine: FlowScheduler | None =
         results.append(part)
         by_uid = {uid: c for c in classes for uid in c.uids}
         for chosen in part.chosen:
-            book(fleet, by_uid[chosen.uid], chosen.uid, chosen.node, chosen.width_milli or 0)
+            book(booked, by_uid[chosen.uid], chosen.uid, chosen.node, chosen.width_milli or 0)
     held = (*(held for r in results for held in r.held), *faults)
     traces = [r.trace for r in results if r.trace is not None]
     stages = dict.fromkeys(stage for r in results for stage in r.timings_ms)
@@ -113,9 +113,9 @@ def plan_apart(given: RoundInput, solver: Solver, engine: FlowScheduler | None =
 
 def plan_any_round(given: RoundInput, solver: Solver, engine: FlowScheduler) -> RoundResult:
     """:func:`plan_round`, and where that raises :func:`plan_apart`."""
-    # A round that is planned apart needs the fleet as it was.
+    # A round that is planned apart needs what was booked before it.
     try:
-        return plan_round(given if given.only_reads else replace(given, fleet=given.fleet.copy()), solver, engine)
+        return plan_round(given if given.only_reads else replace(given, booked=given.booked.copy()), solver, engine)
     except Exception:  # A fault of ours must not stop the scheduling of other pods.
         LOG.exception("a round failed, its pods are planned apart", extra={"round": given.number})
         return plan_apart(given, solver, engine)
@@ -123,7 +123,7 @@ def plan_any_round(given: RoundInput, solver: Solver, engine: FlowScheduler) -> 
 
 def trace_of_moves(given: RoundInput, solver: Solver, recipe: Recipe) -> KubernetesTrace:
     """Of a round in which no pod waits, and what runs may move."""
-    needs = {r.task.name: given.fleet.needs_of(r.task.name) for r in given.running.entries}
+    needs = {r.task.name: given.booked.needs_of(r.task.name) for r in given.running.entries}
     return _trace(given, solver, [partial(_search_part, recipe, 0, needs)], (), {}, 0)
 
 
@@ -184,13 +184,13 @@ class _Round:
         given = self.given
         nominated = {n.uid: n for n in given.nominated}
         for nominee in given.nominated:
-            nominee.take_room(self.fleet)
+            nominee.take_room(given.booked)
         for level in self._levels():
             priority, told = level[0].priority, len(self.held)
             here = {uid for c in level for uid in c.uids}
             open_ = [n for n in nominated.values() if n.priority < priority or n.uid in here]
             for nominee in open_:
-                nominee.leave_room(self.fleet)
+                nominee.leave_room(given.booked)
             self._level(level, priority)
             self._past_services(level, told)
             placed = {c.uid for c in self.chosen} if open_ else set()
@@ -199,7 +199,7 @@ class _Round:
                     del nominated[nominee.uid]
                 else:
                     # The victims have not all gone yet: what is free already is not for lower priorities.
-                    nominee.take_room(self.fleet)
+                    nominee.take_room(given.booked)
         cost = sum(c.cost for c in self.chosen)
         return RoundResult(
             given.number,
@@ -297,14 +297,14 @@ class _Round:
     def _past(self, claim: PrecedenceClaim, classes: list[ClassInput]) -> None:
         """Place pods with a claim in what services yield to them."""
         given, per_core = self.given, self.given.settings.kept_per_core
-        fleet = yielded_fleet(given.keepers, self.fleet, claim, per_core)
-        classes = [c for c in classes if c.group is not None or (c.allowed & fleet.fits(c.needs)).any()]
+        booked = yielded_bookings(given.keepers, given.booked, claim, per_core)
+        classes = [c for c in classes if c.group is not None or (c.allowed & booked.machines.fits(c.needs)).any()]
         if not classes:
             return
         yielded = replace(
             given,
             classes=tuple(classes),
-            fleet=fleet,
+            booked=booked,
             cluster=yielded_cluster(given.keepers, given.cluster, claim, per_core),
             keepers={},
             nominated=(),
@@ -325,7 +325,7 @@ class _Round:
         if not given.only_reads:
             by_uid = {uid: c for c in classes for uid in c.uids}
             for chosen in past.chosen:
-                book(self.fleet, by_uid[chosen.uid], chosen.uid, chosen.node, chosen.width_milli or 0)
+                book(given.booked, by_uid[chosen.uid], chosen.uid, chosen.node, chosen.width_milli or 0)
         self.held = [h for held in self.held if (h := _without(held, placed)).uids]
         self.plan = tuple(p for p in self.plan if p.task not in placed)
         self.reservations = tuple(r for r in self.reservations if r.task not in placed)
@@ -420,7 +420,7 @@ class _Round:
         for p in outcome.placements:
             c = by_uid[p.task]
             if asked_again:
-                book(self.fleet, c, p.task, p.machine)
+                book(given.booked, c, p.task, p.machine)
             self.chosen.append(
                 Chosen(
                     p.task,

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.learnt_run_times import NOTHING_LEARNT, LearntRunTimes
+from flowsched.cluster.machine_rows import MachineRows
 from flowsched.cluster.running_tasks import RunningTasks
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, PlannedStart, Reservation, Running, Snapshot, Task
@@ -101,13 +102,13 @@ class Nominee:
     holds: tuple[str, ...] = ()
     joins: tuple[str, ...] = ()
 
-    def take_room(self, fleet: Fleet) -> None:
+    def take_room(self, booked: BookedTasks) -> None:
         """Book its room beside what is booked for the pod itself."""
-        fleet.book(self._booking, self.node, self.needs, holds=self.holds, joins=self.joins)
+        booked.book(self._booking, self.node, self.needs, holds=self.holds, joins=self.joins)
 
-    def leave_room(self, fleet: Fleet) -> None:
+    def leave_room(self, booked: BookedTasks) -> None:
         """Take that back; nothing to do where nothing is booked."""
-        fleet.release(self._booking)
+        booked.release(self._booking)
 
     @property
     def _booking(self) -> str:
@@ -181,8 +182,9 @@ class RoundInput:
 
     number: int
     now_s: float
-    fleet: Fleet
-    """A copy that the round uses up; the cluster's own where the round is quick and only reads it."""
+    booked: BookedTasks
+    """What is booked on the nodes of the pool: a copy that the round uses up; the cluster's own where the round is quick and
+    only reads it."""
     classes: tuple[ClassInput, ...]
     groups: tuple[TaskGroup, ...]
     group_members: Mapping[str, int]
@@ -234,8 +236,13 @@ class RoundInput:
         return found
 
     @property
+    def fleet(self) -> MachineRows:
+        """The nodes of the pool with what is left of them."""
+        return self.booked.machines
+
+    @property
     def only_reads(self) -> bool:
-        """Whether the round is quick and leaves its fleet as it is, which may then be the cluster's own."""
+        """Whether the round is quick and leaves what is booked as it is, which may then be the cluster's own."""
         return self.is_quick and not self.nominated
 
     def gpus_matter(self, c: ClassInput) -> bool:

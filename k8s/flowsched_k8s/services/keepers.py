@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.booked_tasks import BookedTasks
+from flowsched.cluster.machine_rows import MachineRows
 from flowsched.cluster.snapshot import MILLI, Service, Snapshot
 from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_k8s.rounds.round_input import Keeper
@@ -57,7 +58,7 @@ class KeptRows:
     _order: IntArray
 
     @classmethod
-    def of(cls, keepers: Keepers, fleet: Fleet) -> KeptRows:
+    def of(cls, keepers: Keepers, fleet: MachineRows) -> KeptRows:
         """Where they are."""
         count, least = np.zeros(fleet.rows, np.int64), np.full(fleet.rows, np.iinfo(np.int64).max)
         for name, here in keepers.items():
@@ -78,9 +79,9 @@ class KeptRows:
         return f"service {self._keepers[name][0].title} on {name}" + (f" and {more} more" if more else "")
 
 
-def yielded_fleet(keepers: Keepers, fleet: Fleet, claim: PrecedenceClaim, per_core: float) -> Fleet:
-    """A copy of the fleet as pods with a claim find it: without the goals that yield, and without the CPU that is kept."""
-    found = fleet.copy()
+def yielded_bookings(keepers: Keepers, booked: BookedTasks, claim: PrecedenceClaim, per_core: float) -> BookedTasks:
+    """A copy of what is booked, as pods with a claim find it: without goals that yield, and without the CPU that is kept."""
+    found, fleet = booked.copy(), booked.machines
     column = fleet.column("cpu")
     free = fleet.free
     for name, here in keepers.items():
@@ -88,7 +89,7 @@ def yielded_fleet(keepers: Keepers, fleet: Fleet, claim: PrecedenceClaim, per_co
         if row is None or not any(map(claim.moves, here)):
             continue
         cap = min((k.pressure_cap for k in here if not claim.moves(k)), default=math.inf)
-        found.set_service(name, cap, fleet.service(name)[1])
+        found.machines.set_service(name, cap, fleet.service(name)[1])
         beyond = sum(
             claim.paid_milli(k.priority, k.request_milli, per_core) - k.request_milli for k in here if claim.moves(k)
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import MILLI
 from flowsched.pricing.linear.headroom import Headroom, headroom, job_behaviour, service_pressure
@@ -31,7 +31,7 @@ class Services:
 
     _nodes: Mapping[str, NodeEntry]
     _pods: Mapping[str, PodEntry]
-    _fleet: Fleet
+    _booked: BookedTasks
     _settings: Settings
     _ceilings: Mapping[str, float]
     """By namespace, how many times the load of its goal a service may count with; 1 where none is named."""
@@ -199,7 +199,7 @@ class Services:
             if left is not None:
                 # The fleet compares with all pressure on the node, the service's own included, as it is booked: what the
                 # load has become since does not count there.
-                own = booked.pressure if (booked := self._fleet.booking(pod.key.uid)) is not None else 0.0
+                own = booked.pressure if (booked := self._booked.booking(pod.key.uid)) is not None else 0.0
                 bears = max(left.pressure_cap + own, _BELOW_ALL)
                 if bears < float("inf"):
                     keepers.append(Keeper(pod.key.uid, str(pod.key), pod.priority, pod.request_milli, bears))
@@ -208,4 +208,4 @@ class Services:
             self.keepers[name] = tuple(keepers)
         else:
             self.keepers.pop(name, None)
-        self._fleet.set_service(name, cap, slope)
+        self._booked.machines.set_service(name, cap, slope)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flowsched.cluster.machine_rows import FIXED, UNLIMITED
+from flowsched.cluster.machine_arrays import FIXED, UNLIMITED
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.pricing.linear.policies.flow import FlowCostModel

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flowsched.cluster.machine_rows import HEADROOM, PRESSURE
+from flowsched.cluster.machine_arrays import HEADROOM, PRESSURE
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.pricing.linear.policy import CostModel

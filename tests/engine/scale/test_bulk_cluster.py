@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowsched.cluster.machine_rows import FIXED, HEADROOM, PRESSURE, UNLIMITED
+from flowsched.cluster.machine_arrays import FIXED, HEADROOM, PRESSURE, UNLIMITED
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.errors import EventError
 from flowsched.pricing.linear.policies.flow import FlowCostModel

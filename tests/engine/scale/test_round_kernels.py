@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from flowsched.cluster.machine_rows import UNLIMITED
+from flowsched.cluster.machine_arrays import UNLIMITED
 from flowsched.pricing.linear import kernels
 from flowsched.scale import trade_kernels
 from flowsched.support.arrays import FloatArray, IntArray

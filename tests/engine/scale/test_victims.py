@@ -13,7 +13,7 @@ from moving_world import a_class, cluster_of, overcommitted, run, spec, wait
 from scale_world import Draw, World, draw_world, worlds
 from test_migration_random import crowd
 
-from flowsched.cluster.machine_rows import FIXED, UNLIMITED
+from flowsched.cluster.machine_arrays import FIXED, UNLIMITED
 from flowsched.cluster.settings import Settings
 from flowsched.scale.bulk_cluster import PENDING, RUNNING, BulkCluster
 from flowsched.scale.preemption import PreemptionPlanner, Preemptions, carry_out

@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from flowsched.cluster.knowledge import Knowledge
-from flowsched.cluster.machine_rows import HEADROOM, PRESSURE, SENSITIVITY
+from flowsched.cluster.machine_arrays import HEADROOM, PRESSURE, SENSITIVITY
 from flowsched.cluster.task_class import MachineKind, TaskClass
 from flowsched.pricing.linear.policies.checks import number
 from flowsched.pricing.linear.policy import FORBIDDEN, ClassPrices, Feature

@@ -10,25 +10,27 @@ from bulk_world import NAMES, RELATIONS, Box, Kind, Naive, World, boxes, kinds, 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
 
 
-def by_name(fleet: Fleet, values: np.ndarray) -> dict[str, object]:
-    return {name: values[row].tolist() for row, name in enumerate(fleet.names) if name is not None}
+def by_name(fleet: BookedTasks, values: np.ndarray) -> dict[str, object]:
+    return {name: values[row].tolist() for row, name in enumerate(fleet.machines.names) if name is not None}
 
 
-def view(fleet: Fleet) -> dict[str, object]:
+def view(fleet: BookedTasks) -> dict[str, object]:
     """All that a fleet says, with no word about rows."""
-    state: dict[str, object] = {name: (fleet.bandwidth(name), *fleet.service(name)) for name in fleet.ordered_names}
-    state["sums"] = by_name(fleet, fleet.readings)
-    columns = sorted((r, k) for k, r in enumerate(fleet.resources))
+    state: dict[str, object] = {
+        name: (fleet.machines.bandwidth(name), *fleet.machines.service(name)) for name in fleet.machines.ordered_names
+    }
+    state["sums"] = by_name(fleet, fleet.machines.readings)
+    columns = sorted((r, k) for k, r in enumerate(fleet.machines.resources))
     state["free"] = {
-        name: {r: int(fleet.free[row, k]) for r, k in columns if fleet.free[row, k]}
-        for row, name in enumerate(fleet.names)
+        name: {r: int(fleet.machines.free[row, k]) for r, k in columns if fleet.machines.free[row, k]}
+        for row, name in enumerate(fleet.machines.names)
         if name is not None
     }
-    state["order"] = [fleet.names[row] for row in fleet.order().tolist()]
+    state["order"] = [fleet.machines.names[row] for row in fleet.machines.order().tolist()]
     return state
 
 
@@ -38,16 +40,16 @@ def test_fits_and_refusals_are_what_the_definitions_say(world: World, data: st.D
     fleet = world.fleet()
     naive = Naive(world)
     kind = data.draw(kinds("new", tuple(r.name for r in world.relations), ()))
-    eligible = np.array([name not in kind.ineligible for name in fleet.names], dtype=np.bool_)
+    eligible = np.array([name not in kind.ineligible for name in fleet.machines.names], dtype=np.bool_)
 
-    fits = fleet.fits(kind.needs)
-    lacking = fleet.lacking(kind.needs)
-    permits = fleet.permits(kind.holds, kind.joins, eligible)
-    refusals = fleet.refusals(kind.holds, kind.joins, eligible)
+    fits = fleet.machines.fits(kind.needs)
+    lacking = fleet.machines.lacking(kind.needs)
+    permits = fleet.machines.permits(kind.holds, kind.joins, eligible)
+    refusals = fleet.machines.refusals(kind.holds, kind.joins, eligible)
 
-    assert fits[~fleet.alive].any() is np.False_ and permits[~fleet.alive].any() is np.False_
+    assert fits[~fleet.machines.alive].any() is np.False_ and permits[~fleet.machines.alive].any() is np.False_
     for name in naive.on:
-        row = fleet.row(name)
+        row = fleet.machines.row(name)
         assert fits[row] == naive.fits(kind, name) == (not any(lacks[row] for lacks in lacking.values()))
         said = {r.relation.name for r in refusals if r.refused[row]}
         assert said == set(naive.refusals(kind, name))
@@ -58,11 +60,11 @@ def test_fits_and_refusals_are_what_the_definitions_say(world: World, data: st.D
                 bool(refusal.refused[row]) and label != MACHINE and label not in naive.boxes[name].labels
             )
     for relation in world.relations:
-        around = fleet.members(relation.name)
+        around = fleet.machines.relation_store.members_around(relation.name)
         for name in naive.on:
             domain = naive._domain(relation, name)
             same = [m for m in naive.on if domain is not None and naive._domain(relation, m) == domain]
-            assert around[fleet.row(name)] == sum(relation.name in k.joins for m in same for k in naive.on[m])
+            assert around[fleet.machines.row(name)] == sum(relation.name in k.joins for m in same for k in naive.on[m])
 
 
 EVENTS = st.lists(
@@ -84,9 +86,9 @@ def test_any_history_ends_in_the_same_state_as_the_straight_way(
 ) -> None:
     names = tuple(r.name for r in relations)
     tasks = [replace(data.draw(kinds(f"t{i}", names, ())), count=1) for i in range(6)]
-    fleet = Fleet()
+    fleet = BookedTasks()
     for relation in relations:
-        fleet.declare(relation)
+        fleet.machines.relation_store.declare(relation)
     there: dict[str, Box] = {}
     booked: dict[int, str] = {}
     for event in events:
@@ -95,7 +97,7 @@ def test_any_history_ends_in_the_same_state_as_the_straight_way(
                 put(fleet, machines[i])
                 there[machines[i].name] = machines[i]
             case ("remove", name):
-                fleet.remove_machine(name)
+                fleet.machines.remove_machine(name)
                 there.pop(name, None)
             case ("book", i, name):
                 kind = tasks[i]
@@ -123,85 +125,87 @@ def test_any_history_ends_in_the_same_state_as_the_straight_way(
     ).fleet()
     assert view(fleet) == view(straight)
     for relation in relations:
-        assert by_name(fleet, fleet.members(relation.name)) == by_name(straight, straight.members(relation.name))
+        assert by_name(fleet, fleet.machines.relation_store.members_around(relation.name)) == by_name(
+            straight, straight.machines.relation_store.members_around(relation.name)
+        )
         kind = Kind("x", 1, {}, holds=(relation.name,), joins=(relation.name,))
-        assert by_name(fleet, fleet.permits(kind.holds, kind.joins)) == by_name(
-            straight, straight.permits(kind.holds, kind.joins)
+        assert by_name(fleet, fleet.machines.permits(kind.holds, kind.joins)) == by_name(
+            straight, straight.machines.permits(kind.holds, kind.joins)
         )
 
 
 def test_bookings_wait_for_a_machine_that_is_not_there() -> None:
-    fleet = Fleet()
+    fleet = BookedTasks()
     fleet.book("t", "n1", {"cpu": 300}, pressure=0.5)
     assert (booked := fleet.booking("t")) is not None and booked.machine == "n1"
 
     row = fleet.put_machine("n1", {"cpu": 1000}, {})
-    assert fleet.fits({"cpu": 700})[row] and not fleet.fits({"cpu": 701})[row]
-    fleet.remove_machine("n1")
-    assert fleet.row("n1") is None and not fleet.fits({}).any()
+    assert fleet.machines.fits({"cpu": 700})[row] and not fleet.machines.fits({"cpu": 701})[row]
+    fleet.machines.remove_machine("n1")
+    assert fleet.machines.row("n1") is None and not fleet.machines.fits({}).any()
     row = fleet.put_machine("n1", {"cpu": 1000}, {})
-    assert fleet.pressure()[row] == 0.5 and not fleet.fits({"cpu": 701})[row]
+    assert fleet.machines.pressure()[row] == 0.5 and not fleet.machines.fits({"cpu": 701})[row]
 
 
 def test_an_update_keeps_bookings_and_services() -> None:
-    fleet = Fleet()
+    fleet = BookedTasks()
     row = fleet.put_machine("n1", {"cpu": 1000, "gpu": 2}, {"zone": "a"})
-    fleet.set_service("n1", 0.5, 2.0)
+    fleet.machines.set_service("n1", 0.5, 2.0)
     fleet.book("t", "n1", {"cpu": 300})
 
     assert fleet.put_machine("n1", {"cpu": 500}, {"zone": "b"}) == row
-    assert fleet.fits({"cpu": 200})[row] and not fleet.fits({"cpu": 201})[row]
-    assert not fleet.fits({"gpu": 1})[row]
-    assert fleet.service("n1") == (0.5, 2.0)
+    assert fleet.machines.fits({"cpu": 200})[row] and not fleet.machines.fits({"cpu": 201})[row]
+    assert not fleet.machines.fits({"gpu": 1})[row]
+    assert fleet.machines.service("n1") == (0.5, 2.0)
 
 
 def test_a_need_of_nothing_fits_even_where_too_much_is_booked() -> None:
-    fleet = Fleet()
+    fleet = BookedTasks()
     row = fleet.put_machine("n1", {"cpu": 100}, {})
     fleet.book("t", "n1", {"cpu": 300})
 
-    assert fleet.free[row, 0] == -200
-    assert fleet.fits({"cpu": 0, "gpu": 0})[row] and not fleet.fits({"cpu": 1})[row]
-    assert fleet.lacking({"cpu": 1, "gpu": 0})["cpu"][row]
+    assert fleet.machines.free[row, 0] == -200
+    assert fleet.machines.fits({"cpu": 0, "gpu": 0})[row] and not fleet.machines.fits({"cpu": 1})[row]
+    assert fleet.machines.lacking({"cpu": 1, "gpu": 0})["cpu"][row]
 
 
 def test_tasks_may_join_a_relation_that_is_declared_after_them() -> None:
-    fleet = Fleet()
+    fleet = BookedTasks()
     for name, zone in (("n1", "a"), ("n2", "a"), ("n3", "b")):
         fleet.put_machine(name, {}, {"zone": zone})
     fleet.book("t", "n1", {})
     apart = Relation("apart", RelationKind.APART, "zone")
-    fleet.declare(apart)
-    fleet.declare(apart)
+    fleet.machines.relation_store.declare(apart)
+    fleet.machines.relation_store.declare(apart)
     fleet.enrol("apart", ["t", "missing"])
 
-    assert by_name(fleet, fleet.members("apart")) == {"n1": 1, "n2": 1, "n3": 0}
-    assert by_name(fleet, fleet.permits(["apart"], [])) == {"n1": False, "n2": False, "n3": True}
+    assert by_name(fleet, fleet.machines.relation_store.members_around("apart")) == {"n1": 1, "n2": 1, "n3": 0}
+    assert by_name(fleet, fleet.machines.permits(["apart"], [])) == {"n1": False, "n2": False, "n3": True}
     fleet.book("t", "n3", {})
     fleet.enrol("apart", ["t"])
     fleet.release("t")
-    assert not fleet.members("apart").any()
+    assert not fleet.machines.relation_store.members_around("apart").any()
 
 
 def test_a_retired_relation_is_forgotten_even_by_those_who_joined() -> None:
-    fleet = Fleet()
+    fleet = BookedTasks()
     fleet.put_machine("n1", {}, {})
-    fleet.declare(Relation("one", RelationKind.LIMIT))
+    fleet.machines.relation_store.declare(Relation("one", RelationKind.LIMIT))
     fleet.book("t", "n1", {}, holds=["one"], joins=["one"])
-    fleet.retire("one")
-    fleet.retire("one")
-    assert fleet.relation("one") is None
+    fleet.machines.relation_store.retire("one")
+    fleet.machines.relation_store.retire("one")
+    assert fleet.machines.relation_store.relation("one") is None
 
-    fleet.declare(Relation("one", RelationKind.LIMIT))
-    assert not fleet.members("one").any()
+    fleet.machines.relation_store.declare(Relation("one", RelationKind.LIMIT))
+    assert not fleet.machines.relation_store.members_around("one").any()
     fleet.enrol("one", ["t"])
-    assert fleet.members("one").sum() == 1
+    assert fleet.machines.relation_store.members_around("one").sum() == 1
     fleet.release("t")
-    assert fleet.permits(["one"], ["one"]).sum() == 1
+    assert fleet.machines.permits(["one"], ["one"]).sum() == 1
 
 
 def test_what_was_not_declared_is_an_error_and_changes_nothing() -> None:
-    fleet = Fleet()
+    fleet = BookedTasks()
     fleet.put_machine("n1", {"cpu": 1}, {})
     fleet.book("t", "n1", {"cpu": 1})
 
@@ -209,22 +213,22 @@ def test_what_was_not_declared_is_an_error_and_changes_nothing() -> None:
         fleet.book("t", "n1", {"cpu": 0}, holds=["missing"])
     with pytest.raises(ValueError, match="at least 0"):
         fleet.book("t", "n1", {"cpu": 0}, pressure=float("nan"))
-    assert not fleet.fits({"cpu": 1}).any()
+    assert not fleet.machines.fits({"cpu": 1}).any()
     with pytest.raises(KeyError):
-        fleet.permits(["missing"], [])
+        fleet.machines.permits(["missing"], [])
     with pytest.raises(KeyError):
-        fleet.set_service("n2", 1.0, 0.0)
+        fleet.machines.set_service("n2", 1.0, 0.0)
 
 
 def test_both_sides_of_apart_are_told_apart() -> None:
-    fleet = Fleet()
+    fleet = BookedTasks()
     fleet.put_machine("n1", {}, {})
     fleet.put_machine("n2", {}, {})
-    fleet.declare(Relation("no-db", RelationKind.APART))
+    fleet.machines.relation_store.declare(Relation("no-db", RelationKind.APART))
     fleet.book("db", "n1", {}, joins=["no-db"])
     fleet.book("web", "n2", {}, holds=["no-db"])
 
-    refusals = fleet.refusals(["no-db"], ["no-db"])
+    refusals = fleet.machines.refusals(["no-db"], ["no-db"])
 
     assert [(r.role, by_name(fleet, r.refused)) for r in refusals] == [
         ("holds", {"n1": True, "n2": False}),
@@ -233,14 +237,14 @@ def test_both_sides_of_apart_are_told_apart() -> None:
 
 
 def test_labels_that_come_and_go_leave_nothing_behind() -> None:
-    fleet = Fleet()
-    fleet.declare(Relation("r", RelationKind.LIMIT, "host"))
+    fleet = BookedTasks()
+    fleet.machines.relation_store.declare(Relation("r", RelationKind.LIMIT, "host"))
     for i in range(1000):
         fleet.put_machine(f"n{i}", {"cpu": 1}, {"host": f"n{i}"})
         fleet.book("t", f"n{i}", {}, joins=["r"])
         if i >= 3:
-            fleet.remove_machine(f"n{i - 3}")
+            fleet.machines.remove_machine(f"n{i - 3}")
 
-    assert fleet.machine_count == 3 and fleet.rows == 16
-    assert fleet.topology_counts("r").domains < 100
-    assert by_name(fleet, fleet.members("r")) == {"n997": 0, "n998": 0, "n999": 1}
+    assert fleet.machines.machine_count == 3 and fleet.machines.rows == 16
+    assert fleet.machines.relation_store.topology_counts("r").domains < 100
+    assert by_name(fleet, fleet.machines.relation_store.members_around("r")) == {"n997": 0, "n998": 0, "n999": 1}

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -157,8 +156,7 @@ def timed_round(state: SchedulerState, now_s: float) -> tuple[dict[str, float], 
     given, _ = timed("begin_round", lambda: state.begin_round(now_s))
     if given is None:
         raise RuntimeError("no pod takes part in the round")
-    own = replace(given, fleet=given.fleet.copy())
-    result = timed("plan", lambda: plan_round(own, solver, engine))
+    result = timed("plan", lambda: plan_round(given, solver, engine))
     out = timed("end_round", lambda: state.end_round(result, now_s))
     return taken, out
 

@@ -170,7 +170,7 @@ def each_alone(things: Sequence[Thing], waiting: Sequence[Json]) -> dict[str, st
         given, _ = state.begin_round(now_s)
         if given is None:
             continue
-        result = plan_round(replace(given, fleet=given.fleet.copy()), solver, engine)
+        result = plan_round(given, solver, engine)
         state.end_round(result, now_s)
         for chosen in result.chosen:
             placed[chosen.uid] = chosen.node

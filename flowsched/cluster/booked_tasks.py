@@ -17,6 +17,8 @@ from flowsched.support.arrays import BoolArray
 
 _LARGEST = 1e4
 """Largest sensitivity or pressure of one task: sums stay far inside 64 bits."""
+_MOST_CHANGED = 1024
+"""Names of so many tasks more than there are may have changed before they are no longer told apart: nobody may ask."""
 _PRESSURE, _SENSITIVITY = range(2)
 
 
@@ -52,6 +54,8 @@ class BookedTasks:
         self.machines = machines or MachineRows((PRESSURE, SENSITIVITY, HEADROOM))
         self._bookings: dict[str, _Booking] = {}
         self._booked_on: dict[str, dict[str, None]] | None = {}
+        self._changed: set[str] | None = set()
+        """Tasks that were booked or released since somebody caught up; None where they are too many to tell."""
 
     def __len__(self) -> int:
         """Tasks that are booked, on machines known or not."""
@@ -73,6 +77,7 @@ class BookedTasks:
                 there = machines.row(booking.machine) if resource in booking.needs else None
                 if there is not None and not (new and there == row):
                     machines.free[there, column] -= booking.needs[resource]
+                    machines.note_change(there)
         return row
 
     def book(
@@ -95,6 +100,7 @@ class BookedTasks:
         booking = _Booking(
             machine, dict(needs), fixed(sensitivity), fixed(pressure), store.binding_ids(holds), store.ids(joins)
         )
+        self._note(task)
         old = self._bookings.get(task)
         if old is not None and old.machine == machine:
             self._bookings[task] = booking
@@ -113,6 +119,7 @@ class BookedTasks:
         booking = self._bookings.pop(task, None)
         if booking is None:
             return
+        self._note(task)
         if self._booked_on is not None:
             here = self._booked_on[booking.machine]
             del here[task]
@@ -146,6 +153,7 @@ class BookedTasks:
             booking = self._bookings.get(task)
             if booking is None or joined[0] in booking.joins:
                 continue
+            self._note(task)
             self._bookings[task] = replace(booking, joins=(*booking.joins, *joined))
             row = self.machines.row(booking.machine)
             if row is not None:
@@ -197,6 +205,28 @@ class BookedTasks:
         twin._booked_on = None
         return twin
 
+    def catch_up(self, other: BookedTasks) -> None:
+        """Become the same as the tasks that this was copied from, with which nobody else catches up: what has happened to
+        either is looked at, and nothing else; so with machines, see :meth:`MachineRows.catch_up`.
+        """
+        self.machines.catch_up(other.machines)
+        if self._changed is None or other._changed is None:
+            self._bookings = other._bookings.copy()
+        else:
+            for task in self._changed | other._changed:
+                booking = other._bookings.get(task)
+                if booking is None:
+                    self._bookings.pop(task, None)
+                else:
+                    self._bookings[task] = booking
+        self._booked_on, self._changed, other._changed = None, set(), set()
+
+    def _note(self, task: str) -> None:
+        if self._changed is not None:
+            self._changed.add(task)
+            if len(self._changed) > _MOST_CHANGED + len(self._bookings):
+                self._changed = None
+
     def _footprints(self, tasks: Iterable[str]) -> list[Footprint]:
         booked = (self._bookings[task] for task in dict.fromkeys(tasks) if task in self._bookings)
         rows = ((b, self.machines.row(b.machine)) for b in booked)
@@ -227,6 +257,7 @@ class BookedTasks:
             machines.use(row, new.needs, 1)
         machines.readings[row, _PRESSURE] += new.pressure - old.pressure
         machines.readings[row, _SENSITIVITY] += new.sensitivity - old.sensitivity
+        machines.note_change(row)
         if (old.holds, old.joins) != (new.holds, new.joins):
             machines.relation_store.count((row, old.holds, old.joins), -1)
             machines.relation_store.count((row, new.holds, new.joins), 1)

@@ -65,6 +65,11 @@ class MachineRows:
         self._empty_rows: list[int] = []
         self._order: IntArray | None = None
         self._ordered_names: tuple[str, ...] = ()
+        self._layout = object()
+        """Another one after each change of which machines, resources and kinds there are."""
+        self._changed: BoolArray = np.zeros(0, dtype=np.bool_)
+        self._changes: IntArray = np.zeros(0, dtype=np.int64)
+        self._change_count = np.zeros(1, dtype=np.int64)
         self.resources = list(resources)
         """Resource of each column."""
         self.allocatable: IntArray = np.zeros((0, len(resources)), dtype=np.int64)
@@ -144,18 +149,47 @@ class MachineRows:
             column = self.column(resource)
             if column >= 0:
                 self.free[row, column] -= sign * amount
+        self.note_change(row)
+
+    # Changes and copies
+
+    def note_change(self, row: int) -> None:
+        """Count the machine of a row as changed."""
+        if not self._changed[row]:
+            self._changed[row] = True
+            self._changes[self._change_count[0]] = row
+            self._change_count[0] += 1
+
+    def changed_rows(self) -> IntArray:
+        """Rows of machines that have changed since this was asked last, in the order in which they did."""
+        changed = self._changes[: int(self._change_count[0])].copy()
+        self._changed[changed] = False
+        self._change_count[0] = 0
+        return changed
 
     def copy(self) -> MachineRows:
         """Independent machines in the same state."""
-        twin = MachineRows(tuple(self._feature), self.resources)
-        twin.names = self.names.copy()
-        for name in self._BARE:
-            setattr(twin, name, getattr(self, name).copy())
-        twin.kinds, twin._kind = self.kinds.copy(), self._kind.copy()
-        twin._row, twin._empty_rows = self._row.copy(), self._empty_rows.copy()
-        twin._order, twin._ordered_names = self._order, self._ordered_names
-        twin.relation_store = self.relation_store.copy()
+        twin = MachineRows(tuple(self._feature))
+        twin._take_over(self)
         return twin
+
+    def catch_up(self, other: MachineRows) -> None:
+        """Become the same as the machines that this was copied from, whose changed rows nobody else asks for: whatever has
+        happened to either is looked at, and nothing else, unless machines, resources or kinds came or went.
+        """
+        rows = np.concatenate([self.changed_rows(), other.changed_rows()])
+        if self._layout is not other._layout:
+            self._take_over(other)
+            return
+        for name in self._BARE:
+            getattr(self, name)[rows] = getattr(other, name)[rows]
+        self.relation_store = other.relation_store.copy()
+
+    def _take_over(self, other: MachineRows) -> None:
+        for name in (*self._BARE, "names", "resources", "kinds", "_kind", "_row", "_empty_rows", "relation_store"):
+            setattr(self, name, getattr(other, name).copy())
+        self._changed, self._changes = np.zeros_like(other._changed), np.zeros_like(other._changes)
+        self._order, self._ordered_names, self._layout = other._order, other._ordered_names, other._layout
 
     # Questions
 
@@ -287,20 +321,25 @@ class MachineRows:
         change -= self.allocatable[row]
         self.allocatable[row] += change
         self.free[row] += change
+        self.note_change(row)
 
     def _set_reading(self, row: int, feature: int, own: int, limit: int) -> None:
         """What a machine reads by itself, and what it may reach, in units of 1/FIXED."""
         self.readings[row, feature] += own - self.own_readings[row, feature]
         self.own_readings[row, feature] = own
         self.limits[row, feature] = limit
+        self.note_change(row)
 
     def _intern_kinds(self, kinds: Iterable[MachineKind]) -> None:
         """Number the kinds that are new."""
         new = [kind for kind in dict.fromkeys(kinds) if kind not in self._kind]
+        if new:
+            self._layout = object()
         self._kind.update(zip(new, range(len(self.kinds), len(self.kinds) + len(new)), strict=True))
         self.kinds += new
 
     def _add_resource(self, resource: str) -> None:
+        self._layout = object()
         self.resources.append(resource)
         self.allocatable = wider(self.allocatable)
         self.free = wider(self.free)
@@ -310,7 +349,7 @@ class MachineRows:
             self._grow(max(16, self.rows))
         row = self._empty_rows.pop()
         self._row[name] = row
-        self._order = None
+        self._order, self._layout = None, object()
         self.names[row] = name
         self.alive[row] = True
         self.relation_store.put_machine(row, labels)
@@ -318,7 +357,7 @@ class MachineRows:
 
     def _leave_row(self, name: str) -> int:
         row = self._row.pop(name)
-        self._order = None
+        self._order, self._layout = None, object()
         self.names[row] = None
         for array, bare in self._BARE.items():
             getattr(self, array)[row] = bare
@@ -331,6 +370,7 @@ class MachineRows:
         self.names += [None] * more
         for array, bare in self._BARE.items():
             setattr(self, array, longer(getattr(self, array), more, bare))
+        self._changed, self._changes = longer(self._changed, more), longer(self._changes, more)
         self._empty_rows += range(before + more - 1, before - 1, -1)
         self.relation_store.grow(self.rows)
 

@@ -62,9 +62,6 @@ class BulkCluster(MachineRows):
         self.memory_unit = 1
         """How many units of ``memory`` are one MiB, for messages."""
         width = len(self.features)
-        self._changed: BoolArray = np.zeros(0, dtype=np.bool_)
-        self._changes: IntArray = np.zeros(0, dtype=np.int64)
-        self._change_count = np.zeros(1, dtype=np.int64)
 
         self.factors: FloatArray = np.zeros((0, width))
 
@@ -203,7 +200,6 @@ class BulkCluster(MachineRows):
         row, f = self.row(machine), self._number_of(machine, feature)
         cluster_checks.check_reading(machine, feature, value, limit)
         self._set_reading(row, f, fixed(value), fixed(limit) if limit < UNLIMITED / FIXED else UNLIMITED)
-        self._mark(row)
 
     def resize(self, machine: str, allocatable: dict[str, int]) -> None:
         """A machine's allocatable resources change; what runs there stays, even where that is more than there is.
@@ -213,7 +209,6 @@ class BulkCluster(MachineRows):
         row = self.row(machine)
         cluster_checks.check_amounts(f"machine {machine}", allocatable)
         self._set_allocatable(row, allocatable)
-        self._mark(row)
 
     # Tasks
 
@@ -401,10 +396,7 @@ class BulkCluster(MachineRows):
 
     def view(self) -> ClusterView:
         """What a round reads; machines count as changed from here on anew."""
-        count = int(self._change_count[0])
-        changed = self._changes[:count].copy()
-        self._changed[changed] = False
-        self._change_count[0] = 0
+        changed = self.changed_rows()
         pending = self._pending[: int(self._pending_count[0])]
         pending = pending[np.argsort(self.sequence[pending], kind="stable")]
         return ClusterView(pending, changed)
@@ -531,13 +523,6 @@ class BulkCluster(MachineRows):
     def _check_machines(self, machines: IntArray) -> None:
         if len(machines) and not self.alive[machines].all():
             raise EventError(f"machine row {int(machines[~self.alive[machines]][0])} is empty")
-
-    def _mark(self, row: int) -> None:
-        self.touch(np.array([row], dtype=np.int64))
-
-    def _grow(self, more: int) -> None:
-        super()._grow(more)
-        self._changed, self._changes = longer(self._changed, more), longer(self._changes, more)
 
     def _grow_tasks(self, least: int) -> None:
         before = len(self.state)

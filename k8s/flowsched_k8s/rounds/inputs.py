@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.learnt_run_times import NOTHING_LEARNT
 from flowsched.cluster.snapshot import PlannedStart, Reservation, Snapshot
 from flowsched.cluster.start_errors import NO_START_ERRORS, StartErrors
@@ -71,6 +72,8 @@ class InputBuilder:
         self.occupied = OccupiedNodes(cache)
         self._model = make_model(cache.configuration.cost_model)
         self._kept: KeptBetween | None = None
+        self._mirror: BookedTasks | None = None
+        """What was booked when the last round began, and whatever the round made of it."""
         self._careful: set[GroupRef] = set()
         """Gangs of which placements did not hold, until their next round."""
 
@@ -93,8 +96,9 @@ class InputBuilder:
         """A round's input. ``entries`` in the order in which they are served; ``rounds_waited`` by uid, for the record.
 
         ``passed_over``: by uid, nodes without room for a pod that are not to be reserved for it.
-        ``everything``: what runs is there even if no measured pod waits. ``at_once``: a quick round is decided before
-        anything changes, so it needs no copy of what is booked.
+        ``everything``: what runs is there even if no measured pod waits. ``at_once``: for the round that comes next, which
+        is over before there is another one; what is booked is its own no longer. A quick one is decided before anything
+        changes, and needs no copy.
         """
         cache = self._cache
         nominees = self.nominees()
@@ -182,7 +186,17 @@ class InputBuilder:
             learnt=cache.learnt if cache.learnt.applied else NOTHING_LEARNT,
             keep_record=keep_record,
         )
-        return given if at_once and given.only_reads else replace(given, booked=cache.booked.copy())
+        if not at_once:
+            return replace(given, booked=cache.booked.copy())
+        return given if given.only_reads else replace(given, booked=self._mirrored())
+
+    def _mirrored(self) -> BookedTasks:
+        """What is booked now, for the one round that runs: only what has changed since the last one is looked at."""
+        if self._mirror is None:
+            self._mirror = self._cache.booked.copy()
+        else:
+            self._mirror.catch_up(self._cache.booked)
+        return self._mirror
 
     def _roles(self, wanted: Sequence[Wants], kinds: Sequence[Wants], nominees: Sequence[Nominee]) -> list[Roles]:
         """What pods hold and join in a round, by kind. ``wanted`` by pod.

@@ -18,7 +18,7 @@ from flowsched.support.arrays import BoolArray
 _LARGEST = 1e4
 """Largest sensitivity or pressure of one task: sums stay far inside 64 bits."""
 _MOST_CHANGED = 1024
-"""Names of so many tasks more than there are may have changed before they are no longer told apart: nobody may ask."""
+"""So many more tasks than there are may have changed before they are no longer told apart: maybe no copy asks."""
 _PRESSURE, _SENSITIVITY = range(2)
 
 
@@ -55,7 +55,7 @@ class BookedTasks:
         self._bookings: dict[str, _Booking] = {}
         self._booked_on: dict[str, dict[str, None]] | None = {}
         self._changed: set[str] | None = set()
-        """Tasks that were booked or released since somebody caught up; None where they are too many to tell."""
+        """Tasks that were booked or released since a copy caught up; None where they are too many to tell."""
 
     def __len__(self) -> int:
         """Tasks that are booked, on machines known or not."""
@@ -206,7 +206,7 @@ class BookedTasks:
         return twin
 
     def catch_up(self, other: BookedTasks) -> None:
-        """Become the same as the tasks that this was copied from, with which nobody else catches up: what has happened to
+        """Become the same as the tasks that this was copied from, whose only copy to catch up this is: what has happened to
         either is looked at, and nothing else; so with machines, see :meth:`MachineRows.catch_up`.
         """
         self.machines.catch_up(other.machines)

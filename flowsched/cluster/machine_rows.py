@@ -174,7 +174,7 @@ class MachineRows:
         return twin
 
     def catch_up(self, other: MachineRows) -> None:
-        """Become the same as the machines that this was copied from, whose changed rows nobody else asks for: whatever has
+        """Become the same as the machines that this was copied from, whose changed rows are asked for here alone: what has
         happened to either is looked at, and nothing else, unless machines, resources or kinds came or went.
         """
         rows = np.concatenate([self.changed_rows(), other.changed_rows()])

@@ -10,7 +10,7 @@ import numpy as np
 from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.task_class import TaskClass
 from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.fleet_cluster import cluster_of_fleet, submit_classes
+from flowsched.scale.loaded_cluster import load_cluster
 from flowsched.scale.places import Places
 
 SIZES_MILLI = (4000, 8000, 16000)
@@ -47,9 +47,8 @@ class Workload:
 
     def cluster(self) -> BulkCluster:
         """What a bulk round decides on."""
-        cluster = cluster_of_fleet(self.fleet.machines, self.classes)
-        submit_classes(cluster, self.fleet.machines.order(), self.classes, self.places, self.tasks)
-        return cluster
+        machines = self.fleet.machines
+        return load_cluster(machines.loaded(), machines.order(), self.classes, self.places, self.tasks)
 
 
 def many_classes(machines: int, tasks: int, classes: int) -> Workload:

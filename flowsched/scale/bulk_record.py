@@ -15,7 +15,7 @@ from flowsched.relations.relation import TaskGroup
 from flowsched.scale.bulk_cluster import PENDING, BulkCluster
 from flowsched.scale.bulk_prices import BulkPrices
 from flowsched.scale.certificate import Evidence
-from flowsched.scale.fleet_cluster import MIB
+from flowsched.scale.loaded_cluster import MIB
 from flowsched.scale.network_trace import NetworkTrace, PlacedCosts, RoundHead
 from flowsched.scale.reasons import Closing, Reason
 from flowsched.scale.record import class_numbers, network_part, plain_demand

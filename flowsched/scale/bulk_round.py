@@ -1,7 +1,7 @@
 """A bulk round: thousands of tasks on thousands of machines through one min-cost flow network of classes and groups.
 
-It decides on a cluster that was loaded for it: from a fleet, where what runs is known as sums only, and relations as counts;
-from a snapshot; or from the record of a round.
+It decides on a cluster that was loaded for it: from machines of Kubernetes, where what runs is known as sums only, and
+relations as counts; from a snapshot; or from the record of a round.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The place of a single task that no relation or task group concerns, without a network: rounds of one task are frequent.
 
 A bulk round puts it on the cheapest machine with room, and of equal ones on the first by rank. That takes two looks at the
-fleet's own arrays; a round's cluster, groups and network take two milliseconds however small it is. Whatever is not that
+machines' arrays; a round's cluster, groups and network take two milliseconds however small it is. Whatever is not that
 plain is left to the round, and so is the record: it is made by that round when it is asked for.
 """
 
@@ -24,7 +24,7 @@ from flowsched.cluster.task_class import TaskClass
 from flowsched.scale.bulk_outcome import BulkOutcome, BulkPlacement
 from flowsched.scale.bulk_prices import BulkPrices
 from flowsched.scale.bulk_round import decide
-from flowsched.scale.fleet_cluster import cluster_of_machines, submit_classes
+from flowsched.scale.loaded_cluster import load_cluster
 from flowsched.scale.lone_kernels import lone_place
 from flowsched.scale.places import Places
 from flowsched.scale.round import RoundSettings
@@ -40,12 +40,12 @@ class LoneRecord:
     """The record of a lone task's round: that of the ordinary round on the same input, with what this one measured."""
 
     machines: LoadedMachines
-    """Those of the fleet as they were then."""
+    """As they were then."""
     order: IntArray
     """Their rows, in the order of their names."""
     task_class: TaskClass
     places: Places
-    """By row of the fleet."""
+    """By row of the machines."""
     task: str
     settings: RoundSettings
     solver: str
@@ -65,13 +65,12 @@ class LoneRecord:
         return self._outcome(keep_record=False).certificate
 
     def _outcome(self, keep_record: bool) -> BulkOutcome:
-        cluster = cluster_of_machines(self.machines, self.order, [self.task_class])
-        submit_classes(cluster, self.order, [self.task_class], [self.places], [[self.task]])
+        cluster = load_cluster(self.machines, self.order, [self.task_class], [self.places], [[self.task]])
         return decide(cluster, self.settings, solver=make_solver(self.solver), keep_record=keep_record)
 
 
 def decide_lone(
-    fleet: MachineRows,
+    machines: MachineRows,
     task_class: TaskClass,
     places: Places,
     task: str,
@@ -84,17 +83,17 @@ def decide_lone(
     """What :func:`~flowsched.scale.bulk_round.decide` decides, for a lone task that takes any place rather than wait; None
     if that has to be asked.
 
-    Arrays of ``places`` are by row of the fleet, which is only read.
+    Arrays of ``places`` are by row of the machines, which are only read.
     """
     began = clock()
     if not _is_plain(task_class, settings):
         return None
-    placement = _placement(fleet, task_class, places, task, settings)
+    placement = _placement(machines, task_class, places, task, settings)
     if placement is None:
         return None
     timings = {"decide": (clock() - began) * 1e3}
-    machines, order = fleet.loaded().as_they_are(), fleet.order()
-    record = LoneRecord(machines, order, task_class, places, task, settings, solver.name, placement, timings)
+    then, order = machines.loaded().as_they_are(), machines.order()
+    record = LoneRecord(then, order, task_class, places, task, settings, solver.name, placement, timings)
     return BulkOutcome((placement,), (), {}, record.part if keep_record else None, timings, record.certify)
 
 
@@ -110,26 +109,26 @@ def _is_plain(task_class: TaskClass, settings: RoundSettings) -> bool:
 
 
 def _placement(
-    fleet: MachineRows, task_class: TaskClass, places: Places, task: str, settings: RoundSettings
+    machines: MachineRows, task_class: TaskClass, places: Places, task: str, settings: RoundSettings
 ) -> BulkPlacement | None:
     """The machine that the task gets; None where there is none, or where a network may break the tie in another way.
 
     Machines of one group are ranked by a round as they are here; those of different ones maybe in another way.
     """
-    column, demand = fleet.column, task_class.demand()
-    bandwidth = np.array([kind.bandwidth for kind in fleet.kinds])
+    column, demand = machines.column, task_class.demand()
+    bandwidth = np.array([kind.bandwidth for kind in machines.kinds])
     row, rival, rival_cost = lone_place(
         settings.spreads((False,)),
         column("cpu"),
         column("memory"),
-        fleet.order(),
+        machines.order(),
         np.array([column(resource) for resource in demand], dtype=np.int64),
         np.array(list(demand.values()), dtype=np.int64),
-        fleet.allocatable,
-        fleet.free,
-        fleet.readings,
-        fleet.limits,
-        fleet.kind,
+        machines.allocatable,
+        machines.free,
+        machines.readings,
+        machines.limits,
+        machines.kind,
         bandwidth,
         float(task_class.sensitivity),
         float(task_class.pressure),
@@ -140,8 +139,8 @@ def _placement(
     if row < 0:
         return None
     terms = {name: value.item() for name, value in places.terms(np.array([row])).items()}
-    factor = bandwidth[fleet.kind[row]].item()
-    pressure, sensitivity, slope = (fleet.readings[row] / FIXED).tolist()
+    factor = bandwidth[machines.kind[row]].item()
+    pressure, sensitivity, slope = (machines.readings[row] / FIXED).tolist()
     paid = (
         task_class.sensitivity * (pressure * factor),
         task_class.pressure * (sensitivity * factor),
@@ -151,9 +150,9 @@ def _placement(
     there = rival_cost < math.inf
     return BulkPlacement(
         task,
-        fleet.names[row] or "",
+        machines.names[row] or "",
         reduce(add, terms.values(), 0.0),
         terms,
-        fleet.names[rival] if there else None,
+        machines.names[rival] if there else None,
         rival_cost if there else None,
     )

@@ -13,7 +13,7 @@ from flowsched.cluster.task_class import TaskClass
 from flowsched.relations.relation import Relation, RelationKind
 from flowsched.scale.bulk_round import decide
 from flowsched.scale.bulk_settings import bulk_settings
-from flowsched.scale.fleet_cluster import cluster_of_fleet, submit_classes
+from flowsched.scale.loaded_cluster import load_cluster
 from flowsched.scale.lone_task import decide_lone
 from flowsched.scale.places import Places
 from flowsched.solvers import make_solver
@@ -23,27 +23,27 @@ from flowsched.solvers import make_solver
 def prepare() -> None:
     """Load the compiled code of bulk rounds, or compile it (up to a minute, once), before a round has to wait for it."""
     booked = BookedTasks()
-    fleet = booked.machines
+    machines = booked.machines
     relations = Relation("apart", RelationKind.APART), Relation("even", RelationKind.SPREAD)
     for relation in relations:
-        fleet.relation_store.declare(relation)
+        machines.relation_store.declare(relation)
     for name in ("a", "b"):
         booked.put_machine(name, {"cpu": 2, "memory": 2}, {})
-    fleet.set_service("a", 2.0, 1.0)
-    anywhere, alike = Places(), Places(slowness=np.zeros(fleet.rows))
+    machines.set_service("a", 2.0, 1.0)
+    anywhere, alike = Places(), Places(slowness=np.zeros(machines.rows))
     one = TaskClass("one", 1, sensitivity=1.0, pressure=1.0)
     gang = TaskClass("gang", 2, group="gang")
     apart, even = (TaskClass(r.name, 1, holds=(r.name,), joins=(r.name,)) for r in relations)
     counted, other = replace(one, counted=((0, 1.0),)), replace(one, name="other")
     where = {one: alike, counted: alike, other: alike}
     many = {one: 2, counted: 2, other: 1, gang: 3, apart: 2, even: 2}
-    solver, order = make_solver("ortools"), fleet.order()
+    solver = make_solver("ortools")
     for classes in ([one, other], [one, apart], [one, even], [gang], [counted, other]):
-        cluster = cluster_of_fleet(fleet, classes)
-        cluster.declare_group("gang", 3)
         tasks = [[f"{c.name}-{i}" for i in range(many[c])] for c in classes]
-        submit_classes(cluster, order, classes, [where.get(c, anywhere) for c in classes], tasks)
+        places = [where.get(c, anywhere) for c in classes]
+        cluster = load_cluster(machines.loaded(), machines.order(), classes, places, tasks)
+        cluster.declare_group("gang", 3)
         outcome = decide(cluster, solver=solver, keep_record=True)
         assert outcome.record is not None, "the round was asked for its record"
         outcome.record(None)
-    decide_lone(fleet, one, alike, "one-1", bulk_settings(Settings()), solver=solver)
+    decide_lone(machines, one, alike, "one-1", bulk_settings(Settings()), solver=solver)

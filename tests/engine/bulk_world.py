@@ -16,7 +16,7 @@ from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.task_class import TaskClass
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.fleet_cluster import cluster_of_fleet, submit_classes
+from flowsched.scale.loaded_cluster import load_cluster
 from flowsched.scale.places import Places
 
 RESOURCES = ("cpu", "memory", "gpu")
@@ -116,13 +116,11 @@ def offered(
     """A fleet's cluster, where the tasks of some kinds wait."""
     classes = [task_class(kind) for kind in kinds]
     waiting = {kind.name: kind.waiting_cost for kind in kinds if kind.waiting_cost < float("inf")}
-    cluster = cluster_of_fleet(fleet.machines, classes, waiting)
+    machines, where, names = fleet.machines, [places(k, fleet) for k in kinds], [k.tasks for k in kinds]
+    cluster = load_cluster(machines.loaded(), machines.order(), classes, where, names, waiting)
     for group in groups:
         cluster.declare_group(group.name, group.minimum)
     cluster.members_elsewhere = dict(running_members or {})
-    submit_classes(
-        cluster, fleet.machines.order(), classes, [places(k, fleet) for k in kinds], [k.tasks for k in kinds]
-    )
     return cluster
 
 

@@ -13,7 +13,8 @@ from flowsched.cluster.snapshot import Snapshot
 from flowsched.cluster.start_errors import NO_START_ERRORS
 from flowsched.cluster.task_class import TaskClass
 from flowsched.pricing.linear.policy import labels_of
-from flowsched.scale.fleet_cluster import cluster_of_fleet
+from flowsched.scale.loaded_cluster import load_cluster
+from flowsched.scale.places import ANYWHERE
 from flowsched_k8s.configuration.cost_model import plain_cost_model
 from flowsched_k8s.events.event_file import EventFile, EventReader
 from flowsched_k8s.events.event_player import PlayedCluster
@@ -188,7 +189,7 @@ def numbered(domains: Sequence[int]) -> list[int]:
 def told_bulk(given: RoundInput, classes: Sequence[ClassInput]) -> dict[str, Any]:
     """The machines that a bulk round on these classes reads, were it the first part of the round."""
     asked = [TaskClass(c.name, 0, tuple(c.needs.items()), holds=c.holds, joins=c.joins) for c in classes]
-    found = cluster_of_fleet(given.fleet, asked)
+    found = load_cluster(given.fleet.loaded(), given.fleet.order(), asked, [ANYWHERE] * len(asked), [()] * len(asked))
     arrays = {key: getattr(found, key).tolist() for key in ("allocatable", "free", "readings", "limits")}
     relations = {}
     for name in [r.name for r in found.relation_store.relations()]:

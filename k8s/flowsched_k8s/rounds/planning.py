@@ -26,7 +26,7 @@ from flowsched.scale.bulk_outcome import BulkOutcome
 from flowsched.scale.bulk_round import decide
 from flowsched.scale.bulk_settings import bulk_settings, model_settings
 from flowsched.scale.cluster_checks import MOST_MILLI
-from flowsched.scale.fleet_cluster import cluster_of_fleet, submit_classes
+from flowsched.scale.loaded_cluster import load_cluster
 from flowsched.scale.lone_task import decide_lone
 from flowsched.scale.places import Places
 from flowsched.scale.preparation import prepare
@@ -399,13 +399,13 @@ class _Round:
         if len(classes) == 1 and len(classes[0].uids) == 1:
             outcome = decide_lone(self.fleet, task_classes[0], places[0], classes[0].uids[0], settings, **how)
         if outcome is None:
-            cluster = cluster_of_fleet(self.fleet, task_classes)
+            uids = [c.uids for c in classes]
+            cluster = load_cluster(self.fleet.loaded(), self.fleet.order(), task_classes, places, uids)
             groups = {c.group for c in classes if c.group is not None}
             for group in self.given.groups:
                 if group.name in groups:
                     cluster.declare_group(group.name, group.minimum)
             cluster.members_elsewhere = dict(self.given.group_members)
-            submit_classes(cluster, self.fleet.order(), task_classes, places, [c.uids for c in classes])
             outcome = decide(cluster, settings, **how)
         self.timings["wide"] += (self.clock() - began) * 1e3
         if outcome.record is not None:

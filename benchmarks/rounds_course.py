@@ -9,7 +9,8 @@ import numpy as np
 
 from benchmarks.rounds_presets import CLASSES, Preset
 from benchmarks.scale_workload import CORE, Mix, draw_mix, filled
-from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
+from flowsched.cluster.task_rows import RUNNING
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.support.arrays import IntArray
 
 NOBODY = np.zeros(0, dtype=np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -39,7 +40,7 @@ class LoadedMachines:
     """By machine and feature, in units of 1/FIXED: with all that runs there."""
     limits: IntArray
     """In the same units; ``UNLIMITED`` where there is none."""
-    relations: RelationStore
+    relation_store: RelationStore
     """With the same machines."""
 
     def over(self, rows: IntArray, resources: Sequence[str], relations: Iterable[str] = ()) -> LoadedMachines:
@@ -54,7 +55,7 @@ class LoadedMachines:
         for values in (allocatable, free):
             values[:, columns < 0] = 0
         return LoadedMachines(
-            [self.names[row] for row in rows.tolist()],
+            list(map(self.names.__getitem__, rows.tolist())),
             resources,
             allocatable,
             free,
@@ -62,22 +63,13 @@ class LoadedMachines:
             self.kind.take(rows),
             self.readings.take(rows, 0),
             self.limits.take(rows, 0),
-            self.relations.over(rows, relations),
+            self.relation_store.over(rows, relations),
         )
 
     def as_they_are(self) -> LoadedMachines:
         """In arrays of their own, without relations."""
-        return LoadedMachines(
-            list(self.names),
-            list(self.resources),
-            self.allocatable.copy(),
-            self.free.copy(),
-            list(self.kinds),
-            self.kind.copy(),
-            self.readings.copy(),
-            self.limits.copy(),
-            RelationStore(),
-        )
+        own = {name: copy.copy(value) for name, value in vars(self).items() if name != "relation_store"}
+        return LoadedMachines(**own, relation_store=RelationStore())
 
 
 def ties(allocatable: IntArray, spread: bool) -> FloatArray:

@@ -101,17 +101,7 @@ class MachineRows:
 
     def loaded(self) -> LoadedMachines:
         """All of it as values; the arrays are its own."""
-        return LoadedMachines(
-            self.names,
-            self.resources,
-            self.allocatable,
-            self.free,
-            self.kinds,
-            self.kind,
-            self.readings,
-            self.limits,
-            self.relation_store,
-        )
+        return LoadedMachines(**{name: getattr(self, name) for name in LoadedMachines.__dataclass_fields__})
 
     # Machines one by one
 

@@ -12,10 +12,11 @@ from flowsched.cluster.booked_tasks import fixed
 from flowsched.cluster.machine_arrays import UNLIMITED
 from flowsched.cluster.snapshot import MILLI, Snapshot, Task
 from flowsched.cluster.task_class import MachineSpec
+from flowsched.cluster.task_rows import PENDING
 from flowsched.inspector.change import Changes, NewMachine, NewWidth, to_copy
 from flowsched.inspector.record_view import Part
 from flowsched.relations.relation import MACHINE
-from flowsched.scale.bulk_cluster import PENDING, BulkCluster
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.bulk_prices import BulkPrices
 from flowsched.scale.cluster_copy import loaded_anew
 from flowsched.support.arrays import IntArray

@@ -284,15 +284,13 @@ class RelationStore:
 
     def over(self, rows: IntArray, names: Iterable[str]) -> RelationStore:
         """An independent store of some relations, with the machines of some rows, in their order, which are all that there
-        are. Without relations, labels stay behind.
+        are. Their labels stay behind, so that no further relation can be declared for them.
 
         Raises ``KeyError`` for a relation that was not declared.
         """
         twin = RelationStore()
         twin._rows = len(rows)
         ids = self.ids(tuple(names))
-        if ids:
-            twin._labels = dict(enumerate(map(self._labels.__getitem__, rows.tolist())))
         for new, old in enumerate(ids):
             relation = self._counts[old].relation
             twin._ids[relation.name] = new

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flowsched.cluster.machine_arrays import (
     FIXED,
@@ -18,13 +17,13 @@ from flowsched.cluster.machine_arrays import (
     LoadedMachines,
     amounts,
     fixed,
-    longer,
     own_readings,
     ties,
     wider,
 )
 from flowsched.cluster.machine_rows import MachineRows
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
+from flowsched.cluster.task_rows import FREE, PENDING, RUNNING, TaskRows
 from flowsched.errors import EventError
 from flowsched.pricing.linear import kernels
 from flowsched.pricing.linear.policy import FORBIDDEN, ClassPrices, CostModel
@@ -34,11 +33,8 @@ from flowsched.scale.places import PlacesTable
 from flowsched.scale.price_table import PriceTable, checked_prices
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
-FREE, PENDING, RUNNING = 0, 1, 2
 CPU = 0
 """The column of ``cpu`` in every array by resource."""
-_BY_TASK = ("state", "task_class", "machine", "created_s", "end_s", "sequence", "_pending", "_position", "_scratch")
-"""Arrays by task, which grow together."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +47,15 @@ class ClusterView:
     """Machine rows that changed since the last view."""
 
 
-class BulkCluster(MachineRows):
+class BulkCluster(MachineRows, TaskRows):
     """Machines by row, tasks by row, classes and kinds by number."""
 
     def __init__(self, policy: CostModel, resources: Sequence[str] = ("cpu", "memory")) -> None:
         """No machines yet. ``resources``: those that machines have; more may turn up with machines."""
         self.features = tuple(policy.features)
-        super().__init__([feature.name for feature in self.features], ["cpu", *(r for r in resources if r != "cpu")])
+        names = [feature.name for feature in self.features]
+        MachineRows.__init__(self, names, ["cpu", *(r for r in resources if r != "cpu")])
+        TaskRows.__init__(self)
         self.policy = policy
         self.memory_unit = 1
         """How many units of ``memory`` are one MiB, for messages."""
@@ -82,26 +80,6 @@ class BulkCluster(MachineRows):
         self._related: BoolArray = np.zeros(0, dtype=np.bool_)
         self.structure = 0
         """Goes up when classes, kinds or resources turn up: what depends on their number grows then."""
-
-        self.state: NDArray[np.int8] = np.zeros(0, dtype=np.int8)
-        self.task_class: IntArray = np.zeros(0, dtype=np.int64)
-        self.machine: IntArray = np.zeros(0, dtype=np.int64)
-        """Row of the machine that a running task is on, else -1."""
-        self.created_s: FloatArray = np.zeros(0)
-        self.end_s: FloatArray = np.zeros(0)
-        """When a running task is predicted to end; infinite where that is unknown."""
-        self.sequence: IntArray = np.zeros(0, dtype=np.int64)
-        """Order of arrival."""
-        self._task_names: dict[int, str] = {}
-        self._task_row: dict[str, int] = {}
-        self._empty_tasks: IntArray = np.zeros(0, dtype=np.int64)
-        self._empty_count = 0
-        self._pending: IntArray = np.zeros(0, dtype=np.int64)
-        self._position: IntArray = np.zeros(0, dtype=np.int64)
-        self._scratch: IntArray = np.zeros(0, dtype=np.int64)
-        self._pending_count = np.zeros(1, dtype=np.int64)
-        self._arrivals = 0
-        self.task_count = 0
 
     # Machines
 
@@ -161,7 +139,7 @@ class BulkCluster(MachineRows):
         self.names = list(machines.names)
         self._row = {name: row for row, name in enumerate(machines.names) if name is not None}
         self.alive[:] = True
-        self.relation_store = machines.relations
+        self.relation_store = machines.relation_store
         self.kind[:] = np.array([self._kind[machines.kinds[k]] for k in found.tolist()], dtype=np.int64)[
             kind.reshape(-1)
         ]
@@ -276,30 +254,7 @@ class BulkCluster(MachineRows):
             raise EventError(
                 f"created_s must be finite numbers of seconds, got {created_s[~np.isfinite(created_s)][0]}"
             )
-        if names is not None:
-            different = set(names)
-            if len(different) < len(names):
-                raise EventError("task names repeat")
-            if not different.isdisjoint(self._task_row):
-                raise EventError(f"task {next(n for n in names if n in self._task_row)} is there already")
-        count = len(classes)
-        if self._empty_count < count:
-            self._grow_tasks(count - self._empty_count)
-        self._empty_count -= count
-        rows = self._empty_tasks[self._empty_count : self._empty_count + count][::-1].copy()
-        self.task_class[rows] = classes
-        self.created_s[rows] = created_s
-        self.end_s[rows] = np.inf
-        self.machine[rows] = -1
-        self.sequence[rows] = np.arange(self._arrivals, self._arrivals + count)
-        self._arrivals += count
-        self.state[rows] = PENDING
-        kernels.enlist(rows, self._pending, self._position, self._pending_count)
-        self.task_count += count
-        if names is not None:
-            self._task_names.update(zip(rows.tolist(), names, strict=True))
-            self._task_row.update(zip(names, rows.tolist(), strict=True))
-        return rows
+        return self._add_tasks(classes, created_s, names)
 
     def change_class(self, tasks: IntArray, task_class: int) -> None:
         """Waiting tasks are of another class from now on, as old as they are. Raises ``EventError`` if one does not wait."""
@@ -310,20 +265,14 @@ class BulkCluster(MachineRows):
         """Waiting tasks start on machines. Raises ``EventError`` if one does not wait or a machine is not there."""
         self._check(tasks, PENDING)
         self._check_machines(machines)
-        kernels.delist(tasks, self._pending, self._position, self._pending_count)
-        self.state[tasks] = RUNNING
-        self.machine[tasks] = machines
-        self.end_s[tasks] = np.inf if end_s is None else end_s
+        self._start(tasks, machines, end_s)
         self._book(tasks, 1)
 
     def unbind(self, tasks: IntArray) -> None:
         """Running tasks wait again, as old as they were."""
         self._check(tasks, RUNNING)
         self._book(tasks, -1)
-        self.state[tasks] = PENDING
-        self.machine[tasks] = -1
-        self.end_s[tasks] = np.inf
-        kernels.enlist(tasks, self._pending, self._position, self._pending_count)
+        self._stop(tasks)
 
     def move(self, tasks: IntArray, machines: IntArray, end_s: FloatArray | None = None) -> None:
         """Running tasks go on elsewhere. Raises ``EventError`` if one does not run or a machine is not there."""
@@ -341,19 +290,8 @@ class BulkCluster(MachineRows):
         if not state.all():
             raise EventError(f"task row {int(tasks[state == FREE][0])} is empty")
         self._check_once(tasks)
-        running = tasks[state == RUNNING]
-        self._book(running, -1)
-        kernels.delist(tasks[state == PENDING], self._pending, self._position, self._pending_count)
-        self.state[tasks] = FREE
-        self.machine[tasks] = -1
-        self._empty_tasks[self._empty_count : self._empty_count + len(tasks)] = tasks
-        self._empty_count += len(tasks)
-        self.task_count -= len(tasks)
-        if self._task_names:
-            for row in tasks.tolist():
-                name = self._task_names.pop(row, None)
-                if name is not None:
-                    del self._task_row[name]
+        self._book(tasks[state == RUNNING], -1)
+        self._remove(tasks)
 
     def count(self, machines: IntArray, times: IntArray, needs: Mapping[str, int], effects: IntArray) -> None:
         """So many tasks that are none of the cluster's come to each machine, or leave it, where that is below 0.
@@ -377,29 +315,9 @@ class BulkCluster(MachineRows):
                 found[task_class.group] += count
         return found
 
-    def task_row(self, name: str) -> int:
-        """Row of a task. Raises ``EventError`` while it is not there."""
-        try:
-            return self._task_row[name]
-        except KeyError:
-            raise EventError(f"task {name} is not there") from None
-
-    def task_name(self, row: int) -> str:
-        """Name of a task; its number of arrival where it has none."""
-        return self._task_names.get(row) or f"task-{int(self.sequence[row])}"
-
-    def running_on(self, row: int) -> IntArray:
-        """Tasks that run on a machine, in the order in which they came."""
-        there = np.flatnonzero((self.state == RUNNING) & (self.machine == row))
-        found: IntArray = there[np.argsort(self.sequence[there], kind="stable")]
-        return found
-
     def view(self) -> ClusterView:
         """What a round reads; machines count as changed from here on anew."""
-        changed = self.changed_rows()
-        pending = self._pending[: int(self._pending_count[0])]
-        pending = pending[np.argsort(self.sequence[pending], kind="stable")]
-        return ClusterView(pending, changed)
+        return ClusterView(self.waiting(), self.changed_rows())
 
     def table(self) -> PriceTable:
         """Prices of all classes; the same object until a class or a kind turns up."""
@@ -508,33 +426,9 @@ class BulkCluster(MachineRows):
             raise EventError(f"machine {machine}: policy {self.policy.name} has no feature {feature}; it has {known}")
         return number
 
-    def _check(self, tasks: IntArray, state: int) -> None:
-        if len(tasks) and not (self.state[tasks] == state).all():
-            wrong = int(tasks[self.state[tasks] != state][0])
-            what = {FREE: "is not there", PENDING: "waits", RUNNING: "runs already"}[int(self.state[wrong])]
-            raise EventError(f"task {self.task_name(wrong)} {what}")
-        self._check_once(tasks)
-
-    def _check_once(self, tasks: IntArray) -> None:
-        twice = cluster_checks.repeated(tasks, self._scratch)
-        if twice >= 0:
-            raise EventError(f"task {self.task_name(twice)} stands twice in one event; name each once")
-
     def _check_machines(self, machines: IntArray) -> None:
         if len(machines) and not self.alive[machines].all():
             raise EventError(f"machine row {int(machines[~self.alive[machines]][0])} is empty")
-
-    def _grow_tasks(self, least: int) -> None:
-        before = len(self.state)
-        more = max(64, before, least)
-        for array in _BY_TASK:
-            setattr(self, array, longer(getattr(self, array), more))
-        self.machine[before:] = -1
-        self._empty_tasks = longer(self._empty_tasks, more)
-        kept = self._empty_tasks[: self._empty_count].copy()
-        self._empty_tasks[:more] = np.arange(before + more - 1, before - 1, -1)
-        self._empty_tasks[more : more + len(kept)] = kept
-        self._empty_count += more
 
     def _add_resource(self, resource: str) -> None:
         super()._add_resource(resource)

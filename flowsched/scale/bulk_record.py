@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from flowsched.cluster.machine_arrays import FIXED
+from flowsched.cluster.task_rows import PENDING
 from flowsched.pricing.linear.policy import CostModel
 from flowsched.records.record import plain_timings
 from flowsched.relations.relation import TaskGroup
-from flowsched.scale.bulk_cluster import PENDING, BulkCluster
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.bulk_prices import BulkPrices
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.loaded_cluster import MIB

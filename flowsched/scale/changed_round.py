@@ -14,8 +14,9 @@ from flowsched.cluster.decision import Move, Placement, Postponement, Preemption
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS
 from flowsched.cluster.snapshot import Snapshot
+from flowsched.cluster.task_rows import PENDING, RUNNING
 from flowsched.records.record import plain_changes, plain_value
-from flowsched.scale.bulk_cluster import PENDING, RUNNING, BulkCluster
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.changes import RunningChanges
 from flowsched.scale.cluster_copy import copied
 from flowsched.scale.migration import waiting_cost

@@ -14,7 +14,8 @@ import numpy as np
 
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Running
-from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
+from flowsched.cluster.task_rows import RUNNING
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.cluster_copy import copied
 from flowsched.scale.full_round import propose
 from flowsched.scale.migration import Moves, no_moves

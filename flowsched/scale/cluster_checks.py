@@ -8,7 +8,7 @@ import numpy as np
 
 from flowsched.cluster.task_class import MachineSpec, TaskClass
 from flowsched.errors import EventError
-from flowsched.support.arrays import FloatArray, IntArray
+from flowsched.support.arrays import FloatArray
 
 _EXAMPLE = '(("memory", 512),)'
 MOST_UNITS = 1 << 56
@@ -85,11 +85,3 @@ def check_effects(name: str, effects: FloatArray) -> None:
     """Raise ``EventError`` for more than can be counted, where a policy says what one task adds. Finite already."""
     if effects.max(initial=0.0) > MOST_READING:
         raise EventError(f"class {name} adds {effects.max():g} to a feature; at most {MOST_READING:g} can be counted")
-
-
-def repeated(tasks: IntArray, scratch: IntArray) -> int:
-    """A task row that stands twice in ``tasks``, -1 if none does. ``scratch``: by task row, written to."""
-    order = np.arange(len(tasks))
-    scratch[tasks] = order
-    twice = np.flatnonzero(scratch[tasks] != order)
-    return int(tasks[twice[0]]) if len(twice) else -1

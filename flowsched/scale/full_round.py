@@ -17,9 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowsched.cluster.settings import Settings
+from flowsched.cluster.task_rows import PENDING, RUNNING
 from flowsched.pricing.linear import kernels
 from flowsched.scale import bound_kernels, move_kernels
-from flowsched.scale.bulk_cluster import PENDING, RUNNING, BulkCluster
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.full_network import Quotas, solve_full_network
 from flowsched.scale.migration import (
     Moves,

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flowsched.cluster.task_rows import RUNNING
 from flowsched.relations.gang import Gang
 from flowsched.relations.relation import TaskGroup
-from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.candidate_index import CandidateIndex
 from flowsched.scale.round_state import BulkRoundState
 from flowsched.scale.waiting import Waiting

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flowsched.cluster.task_class import MachineKind, TaskClass
+from flowsched.cluster.task_rows import RUNNING
 from flowsched.pricing.linear.policy import Feature
-from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.changed_round import ChangedRound
 from flowsched.scale.places import Places
 from flowsched.scale.price_table import PriceTable

@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
+from flowsched.cluster.task_rows import RUNNING
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.gang import QueuedGang

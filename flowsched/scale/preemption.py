@@ -25,7 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowsched.cluster.settings import Settings
-from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
+from flowsched.cluster.task_rows import RUNNING
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.cluster_copy import copied
 from flowsched.scale.full_network import solve_full_network
 from flowsched.scale.migration import LOST_RUN_PRICE, elapsed, open_machines, waiting_cost

@@ -9,8 +9,9 @@ import numpy as np
 
 from flowsched.cluster.machine_arrays import FIXED, UNLIMITED
 from flowsched.cluster.snapshot import MILLI
+from flowsched.cluster.task_rows import PENDING
 from flowsched.pricing.linear import kernels
-from flowsched.scale.bulk_cluster import PENDING, BulkCluster
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.round import RoundOutcome
 from flowsched.scale.round_relations import RoundRelations
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray

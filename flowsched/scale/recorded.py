@@ -222,7 +222,7 @@ def read_cluster(record: Mapping[str, Any], policy: CostModel | None = None) -> 
         number = np.asarray(running["class"], dtype=np.int64)
         np.subtract.at(loaded.readings, places, effects[number])
         for c, task_class in enumerate(classes):
-            loaded.relations.book(roles_of(task_class.holds, task_class.joins), places[number == c], -1)
+            loaded.relation_store.book(roles_of(task_class.holds, task_class.joins), places[number == c], -1)
     # Where the record does not name the running tasks, the room that they take belongs to no task.
     cluster.load_machines(loaded)
     for plain in first["places"][1:]:

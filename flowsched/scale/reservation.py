@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flowsched.cluster.task_rows import RUNNING
 from flowsched.pricing.linear import kernels
-from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.drain_kernels import by_end, soonest
 from flowsched.scale.round_state import BulkRoundState
 from flowsched.support.arrays import BoolArray, IntArray

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.machine_arrays import FIXED
+from flowsched.cluster.task_rows import PENDING
 from flowsched.pricing.linear import kernels
-from flowsched.scale.bulk_cluster import PENDING, BulkCluster
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.round_relations import RoundRelations
 from flowsched.scale.waiting import Waiting

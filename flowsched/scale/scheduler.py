@@ -14,10 +14,11 @@ from flowsched.cluster.decision import Certificate, Decisions, Placement, Postpo
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Snapshot, Task, cores_beside
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
+from flowsched.cluster.task_rows import RUNNING
 from flowsched.errors import EventError
 from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.pricing.linear.policy import CostModel
-from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.changed_round import ChangedRound, changed_round, started_of
 from flowsched.scale.changes import History, change_running
 from flowsched.scale.choice import GuardedCostModel, user_name

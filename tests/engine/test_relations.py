@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
+from flowsched.relations.relation_store import RelationStore
 from flowsched.relations.topology_filter import TopologyFilter
 
 TASKS = 6
@@ -282,3 +284,40 @@ def test_a_machine_is_its_own_domain_with_no_label() -> None:
     assert fleet.machines.row("n1") is None and fleet.permits_on(["alone"], ["alone"], "n3")
     fleet.put_machine("n1", {}, {})
     assert not fleet.permits_on(["alone"], [], "n1") and not fleet.permits_on([], ["alone"], "n1")
+
+
+ROLES = st.lists(st.tuples(st.sampled_from(RELATION_NAMES[:2]), st.booleans(), st.booleans()), max_size=4)
+COMING = st.lists(st.tuples(ROLES, st.lists(st.integers(0, 5), max_size=5), st.sampled_from((1, -1))), max_size=6)
+
+
+@given(RELATIONS, COMING, st.lists(st.booleans(), min_size=6, max_size=6), st.permutations(range(6)))
+@settings(deadline=None)
+def test_tasks_that_come_at_once_count_as_those_that_come_one_by_one(
+    relations: tuple[Relation, ...], coming: list[tuple], eligible: list[bool], order: list[int]
+) -> None:
+    machines = np.array(eligible)
+    single, many = RelationStore(), RelationStore()
+    for store in (single, many):
+        store.grow(6)
+        for row in range(6):
+            store.put_machine(row, {"zone": f"z{row % 3}"} if row < 5 else {})
+        for relation in relations:
+            store.declare(relation)
+    for roles, rows, sign in coming:
+        known = [role for role in roles if single.relation(role[0]) is not None]
+        many.book(roles, np.array(rows, dtype=np.int64), sign)
+        for (name, holds, joins), row in itertools.product(known, rows):
+            held, joined = single.binding_ids([name] if holds else []), single.ids([name] if joins else [])
+            single.count((row, held, joined), sign)
+        for relation in relations:
+            # What is compared for some machines only is counted from the first time that it is asked for.
+            asked = [store.open_rows(relation.name, True, True, machines) for store in (single, many)]
+            assert all(np.array_equal(*pair) for pair in zip(*asked, strict=True))
+            assert single.members(relation.name) == many.members(relation.name)
+    rows = np.array(order)
+    taken = many.over(rows, [relation.name for relation in relations])
+    for relation in relations:
+        one, other = taken.topology_counts(relation.name), single.topology_counts(relation.name, rows)
+        assert all(np.array_equal(getattr(one, of), getattr(other, of)) for of in ("domain", "members", "holders"))
+        mine = [taken.open_rows(relation.name, True, True)[0], many.open_rows(relation.name, True, True)[0][rows]]
+        assert np.array_equal(*mine)

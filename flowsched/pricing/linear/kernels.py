@@ -122,26 +122,6 @@ def mark(rows: IntArray, changed: BoolArray, changes: IntArray, count: IntArray)
 
 
 @borrowing
-def enlist(tasks: IntArray, pending: IntArray, position: IntArray, count: IntArray) -> None:
-    """Append tasks to the list of those that wait."""
-    for task in tasks:
-        pending[count[0]] = task
-        position[task] = count[0]
-        count[0] += 1
-
-
-@borrowing
-def delist(tasks: IntArray, pending: IntArray, position: IntArray, count: IntArray) -> None:
-    """Take tasks off that list; the last one takes the free place."""
-    for task in tasks:
-        count[0] -= 1
-        last = pending[count[0]]
-        place = position[task]
-        pending[place] = last
-        position[last] = place
-
-
-@borrowing
 def book(
     tasks: IntArray,
     machine: IntArray,

@@ -184,7 +184,8 @@ class RoundInput:
     now_s: float
     booked: BookedTasks
     """What is booked on the nodes of the pool: a copy that the round uses up; the cluster's own where the round is quick and
-    only reads it."""
+    only reads it.
+    """
     classes: tuple[ClassInput, ...]
     groups: tuple[TaskGroup, ...]
     group_members: Mapping[str, int]

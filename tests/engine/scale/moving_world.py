@@ -10,8 +10,9 @@ import numpy as np
 from flowsched.cluster.machine_arrays import FIXED, UNLIMITED
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
+from flowsched.cluster.task_rows import RUNNING
 from flowsched.pricing.linear.policies.flow import FlowCostModel
-from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.full_round import propose
 from flowsched.scale.migration import Moves, carry_out
 from flowsched.solvers import make_solver

@@ -10,7 +10,7 @@ import pytest
 from waiting_world import DUE_S, PERIOD_S, SETTINGS, ByWidth, World, of_width, spec
 
 from flowsched.cluster.task_class import TaskClass
-from flowsched.scale.bulk_cluster import RUNNING
+from flowsched.cluster.task_rows import RUNNING
 from flowsched.scale.round import RoundSettings
 
 CORES = 4

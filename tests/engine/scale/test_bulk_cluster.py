@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from flowsched.cluster.machine_arrays import FIXED, HEADROOM, PRESSURE, UNLIMITED
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
+from flowsched.cluster.task_rows import PENDING, RUNNING
 from flowsched.errors import EventError
 from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.pricing.linear.policy import ClassPrices, Feature
-from flowsched.scale.bulk_cluster import PENDING, RUNNING, BulkCluster
+from flowsched.scale.bulk_cluster import BulkCluster
 
 KINDS = (MachineKind("small", (("zone", "a"),)), MachineKind("large", (("zone", "b"),), 0.5))
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting_world import DUE_S, PERIOD_S, SETTINGS, ByWidth, World, of_width, spec
 
+from flowsched.cluster.task_rows import RUNNING
 from flowsched.errors import EventError
-from flowsched.scale.bulk_cluster import RUNNING
 
 MEMBER = of_width(2, 10.0, group="ring")
 

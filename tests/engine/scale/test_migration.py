@@ -21,8 +21,9 @@ from moving_world import (
 )
 
 from flowsched.cluster.settings import QUIET_S, Settings
+from flowsched.cluster.task_rows import PENDING, RUNNING
 from flowsched.scale import full_network
-from flowsched.scale.bulk_cluster import PENDING, RUNNING, BulkCluster
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.full_network import build_full_network
 from flowsched.scale.migration import carry_out
 

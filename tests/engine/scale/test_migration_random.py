@@ -12,7 +12,8 @@ from moving_world import FREE_MOVES, Mover, overcommitted, total_cost
 from scale_world import Draw, World, draw_world, worlds
 
 from flowsched.cluster.settings import HYSTERESIS
-from flowsched.scale.bulk_cluster import RUNNING, BulkCluster
+from flowsched.cluster.task_rows import RUNNING
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.migration import Moves, carry_out
 
 WORLDS = st.one_of(worlds(use=0.4), worlds(use=0.9, priorities=2), worlds(use=1.0))

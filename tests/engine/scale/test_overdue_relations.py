@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from waiting_world import DUE_S, KIND, SETTINGS, ByWidth, World, of_width
 
 from flowsched.cluster.task_class import MachineSpec
+from flowsched.cluster.task_rows import RUNNING
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
-from flowsched.scale.bulk_cluster import RUNNING
 
 ONE_SWITCH = Relation("one-switch", RelationKind.TOGETHER, "sw")
 BOTH = ("one-switch",)

@@ -15,7 +15,8 @@ from test_migration_random import crowd
 
 from flowsched.cluster.machine_arrays import FIXED, UNLIMITED
 from flowsched.cluster.settings import Settings
-from flowsched.scale.bulk_cluster import PENDING, RUNNING, BulkCluster
+from flowsched.cluster.task_rows import PENDING, RUNNING
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.preemption import PreemptionPlanner, Preemptions, carry_out
 from flowsched.scale.round import Rounds, RoundSettings
 from flowsched.solvers import make_solver

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
+from flowsched.cluster.task_rows import FREE, RUNNING
 from flowsched.pricing.linear.policy import ClassPrices, Feature
-from flowsched.scale.bulk_cluster import FREE, RUNNING, BulkCluster
+from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.solvers.ortools import OrtoolsSolver
 

@@ -1,0 +1,154 @@
+"""Tasks by row: what each is, whether it waits or runs, and where. Rows of tasks that are gone are given to others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.machine_arrays import longer
+from flowsched.cluster.task_kernels import delist, enlist
+from flowsched.errors import EventError
+from flowsched.support.arrays import FloatArray, IntArray
+
+FREE, PENDING, RUNNING = 0, 1, 2
+_SAID = {FREE: "is not there", PENDING: "waits", RUNNING: "runs already"}
+_BY_TASK = ("state", "task_class", "machine", "created_s", "end_s", "sequence", "_pending", "_position", "_scratch")
+"""Arrays by task, which grow together."""
+
+
+class TaskRows:
+    """See the module. What a task takes of its machine is a matter of the cluster that these are a part of."""
+
+    def __init__(self) -> None:
+        """No tasks yet."""
+        self.state: NDArray[np.int8] = np.zeros(0, dtype=np.int8)
+        self.task_class: IntArray = np.zeros(0, dtype=np.int64)
+        """Number of what a task is."""
+        self.machine: IntArray = np.zeros(0, dtype=np.int64)
+        """Row of the machine that a running task is on, else -1."""
+        self.created_s: FloatArray = np.zeros(0)
+        self.end_s: FloatArray = np.zeros(0)
+        """When a running task is predicted to end; infinite where that is unknown."""
+        self.sequence: IntArray = np.zeros(0, dtype=np.int64)
+        """Order of arrival."""
+        self._task_names: dict[int, str] = {}
+        self._task_row: dict[str, int] = {}
+        self._empty_tasks: IntArray = np.zeros(0, dtype=np.int64)
+        self._empty_task_count = 0
+        self._pending: IntArray = np.zeros(0, dtype=np.int64)
+        self._position: IntArray = np.zeros(0, dtype=np.int64)
+        self._scratch: IntArray = np.zeros(0, dtype=np.int64)
+        self._pending_count = np.zeros(1, dtype=np.int64)
+        self._arrivals = 0
+
+    @property
+    def task_count(self) -> int:
+        """Tasks that are there."""
+        return len(self.state) - self._empty_task_count
+
+    def task_row(self, name: str) -> int:
+        """Row of a task by its name. Raises ``EventError`` while it is not there."""
+        try:
+            return self._task_row[name]
+        except KeyError:
+            raise EventError(f"task {name} is not there") from None
+
+    def task_name(self, row: int) -> str:
+        """Name of a task; its number of arrival where it has none."""
+        return self._task_names.get(row) or f"task-{int(self.sequence[row])}"
+
+    def waiting(self) -> IntArray:
+        """Tasks that wait, in the order in which they came."""
+        pending = self._pending[: int(self._pending_count[0])]
+        found: IntArray = pending[np.argsort(self.sequence[pending], kind="stable")]
+        return found
+
+    def running_on(self, row: int) -> IntArray:
+        """Tasks that run on a machine, in the order in which they came."""
+        there = np.flatnonzero((self.state == RUNNING) & (self.machine == row))
+        found: IntArray = there[np.argsort(self.sequence[there], kind="stable")]
+        return found
+
+    # Events, for the cluster that books them
+
+    def _add_tasks(self, classes: IntArray, created_s: FloatArray, names: Sequence[str] | None = None) -> IntArray:
+        """Tasks come and wait; their rows. Raises ``EventError`` for a name that is there already."""
+        if names is not None:
+            different = set(names)
+            if len(different) < len(names):
+                raise EventError("task names repeat")
+            if not different.isdisjoint(self._task_row):
+                raise EventError(f"task {next(n for n in names if n in self._task_row)} is there already")
+        count = len(classes)
+        if self._empty_task_count < count:
+            self._grow_tasks(count - self._empty_task_count)
+        self._empty_task_count -= count
+        rows = self._empty_tasks[self._empty_task_count : self._empty_task_count + count][::-1].copy()
+        self.task_class[rows] = classes
+        self.created_s[rows] = created_s
+        self.end_s[rows] = np.inf
+        self.machine[rows] = -1
+        self.sequence[rows] = np.arange(self._arrivals, self._arrivals + count)
+        self._arrivals += count
+        self.state[rows] = PENDING
+        enlist(rows, self._pending, self._position, self._pending_count)
+        if names is not None:
+            self._task_names.update(zip(rows.tolist(), names, strict=True))
+            self._task_row.update(zip(names, rows.tolist(), strict=True))
+        return rows
+
+    def _start(self, tasks: IntArray, machines: IntArray, end_s: FloatArray | None = None) -> None:
+        """Waiting tasks run from now on."""
+        delist(tasks, self._pending, self._position, self._pending_count)
+        self.state[tasks] = RUNNING
+        self.machine[tasks] = machines
+        self.end_s[tasks] = np.inf if end_s is None else end_s
+
+    def _stop(self, tasks: IntArray) -> None:
+        """Running tasks wait again, as old as they were."""
+        self.state[tasks] = PENDING
+        self.machine[tasks] = -1
+        self.end_s[tasks] = np.inf
+        enlist(tasks, self._pending, self._position, self._pending_count)
+
+    def _remove(self, tasks: IntArray) -> None:
+        """Tasks are gone."""
+        delist(tasks[self.state[tasks] == PENDING], self._pending, self._position, self._pending_count)
+        self.state[tasks] = FREE
+        self.machine[tasks] = -1
+        self._empty_tasks[self._empty_task_count : self._empty_task_count + len(tasks)] = tasks
+        self._empty_task_count += len(tasks)
+        if self._task_names:
+            for row in tasks.tolist():
+                name = self._task_names.pop(row, None)
+                if name is not None:
+                    del self._task_row[name]
+
+    def _check(self, tasks: IntArray, state: int) -> None:
+        """Raise ``EventError`` for a task that is in another state, or stands twice."""
+        if len(tasks) and not (self.state[tasks] == state).all():
+            wrong = int(tasks[self.state[tasks] != state][0])
+            raise EventError(f"task {self.task_name(wrong)} {_SAID[int(self.state[wrong])]}")
+        self._check_once(tasks)
+
+    def _check_once(self, tasks: IntArray) -> None:
+        """Raise ``EventError`` for a task that stands twice."""
+        order = np.arange(len(tasks))
+        self._scratch[tasks] = order
+        twice = np.flatnonzero(self._scratch[tasks] != order)
+        if len(twice):
+            raise EventError(f"task {self.task_name(int(tasks[twice[0]]))} stands twice in one event; name each once")
+
+    def _grow_tasks(self, least: int) -> None:
+        before = len(self.state)
+        more = max(64, before, least)
+        for array in _BY_TASK:
+            setattr(self, array, longer(getattr(self, array), more))
+        self.machine[before:] = -1
+        self._empty_tasks = longer(self._empty_tasks, more)
+        kept = self._empty_tasks[: self._empty_task_count].copy()
+        self._empty_tasks[:more] = np.arange(before + more - 1, before - 1, -1)
+        self._empty_tasks[more : more + len(kept)] = kept
+        self._empty_task_count += more

@@ -1,6 +1,6 @@
-"""Compiled choice of a lone task's machine: two looks at a fleet's machines, in one call.
+"""Compiled choice of a lone task's machine: two looks at all machines, in one call.
 
-Arrays are by row of the fleet. ``order``: the rows of its machines in the order of their names. ``columns``: the column
+Arrays are by machine row. ``order``: the rows of its machines in the order of their names. ``columns``: the column
 of each resource that the task needs, -1 for one that no machine has, and ``needs`` how much. ``suffers`` and ``causes`` are
 the task's sensitivity and pressure. ``allowed``, ``slowness`` and ``preference`` may be empty: no difference.
 """
@@ -22,7 +22,7 @@ DEAREST = 1e6
 
 
 class LoneMachines(NamedTuple):
-    """What is read of machines, by row of the fleet, as compiled code takes it."""
+    """What is read of machines, by row, as compiled code takes it."""
 
     allocatable: IntArray
     free: IntArray

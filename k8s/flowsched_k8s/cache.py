@@ -116,7 +116,7 @@ class Cache:
         self.version = 0
         """Another one after every change of ``versions``."""
         self.versions: NDArray[np.int64] = np.full(0, -1, np.int64)
-        """Version of the node in each row of the fleet; -1 for none."""
+        """Version of the node in each machine row; -1 for none."""
         self.types: NDArray[np.int64] = np.zeros(0, np.int64)
         """Index into ``type_list`` of each row's machine type."""
         self.zones: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -156,7 +156,7 @@ class Cache:
         """Of the node that changed last."""
 
     @property
-    def fleet(self) -> MachineRows:
+    def machines(self) -> MachineRows:
         """The nodes of the pool with what is left of them."""
         return self.booked.machines
 
@@ -191,7 +191,7 @@ class Cache:
         grown = any(n > old.allocatable.get(r, 0) for r, n in room.items())
         resized = room != old.allocatable
         old.node = node
-        row = self.fleet.row(name)
+        row = self.machines.row(name)
         assert row is not None, "a node of the pool has a row"
         self.images.put(row, node)
         if not static and not resized:
@@ -260,12 +260,12 @@ class Cache:
         self.services.node_gone(name, pods)
         if pods:
             self._on_missing_node[name] = pods
-        row = self.fleet.row(name)
+        row = self.machines.row(name)
         if row is not None:
             self.version += 1
             self.versions[row] = -1
             self.images.remove(row)
-        self.fleet.remove_machine(name)
+        self.machines.remove_machine(name)
         self.outside.put_pool_node(name, {})
         if self.gpus.remove(name):
             self._learn(self.pods.values())
@@ -493,15 +493,15 @@ class Cache:
 
     def attracts(self, relation: str) -> bool:
         """Whether pods have to be where others are that join a relation."""
-        found = self.fleet.relation_store.relation(relation)
+        found = self.machines.relation_store.relation(relation)
         return found is not None and found.kind is RelationKind.TOGETHER
 
     def rows_of_workload(self, workload: str) -> list[int]:
-        """Fleet row of the node of each of its pods that are to stay."""
+        """Machine row of the node of each of its pods that are to stay."""
         found = []
         for uid in self._index.of_workload(workload):
             entry = self.pods[uid]
-            row = self.fleet.row(entry.place) if entry.place and uid not in self._away else None
+            row = self.machines.row(entry.place) if entry.place and uid not in self._away else None
             if row is not None and entry.pod.metadata.deletion_timestamp is None:
                 found.append(row)
         return found
@@ -825,7 +825,7 @@ class Cache:
         name = relation.name
         self._declared.add(name)
         self._wants_version += 1
-        self.fleet.relation_store.declare(relation)
+        self.machines.relation_store.declare(relation)
         label = self.relations.own_label(name)
         if label is not None and label not in self._own_labels:
             self._own_labels.add(label)
@@ -880,7 +880,7 @@ class Cache:
         self.relations.retain(named)
         self._own_labels &= self.relations.own_labels()
         for name in gone:
-            self.fleet.relation_store.retire(name)
+            self.machines.relation_store.retire(name)
         self.outside.recount()
         self._declared -= gone
         self.invalidate_wants(lambda e: not gone.isdisjoint(e.wants.joins if e.wants is not None else ()))

@@ -92,8 +92,8 @@ class Wakeups:
 
     def _room_of(self, node: str) -> NodeRoom | None:
         """What a node of the pool has for pods that wait, at this moment."""
-        cache, fleet = self._cache, self._cache.fleet
-        there, row = cache.nodes.get(node), fleet.row(node)
+        cache, machines = self._cache, self._cache.machines
+        there, row = cache.nodes.get(node), machines.row(node)
         if there is None or row is None:
             return None
         leavers = []
@@ -105,7 +105,7 @@ class Wakeups:
                     if pod.pod.spec.volumes:
                         frees = {**frees, **cache.volumes.freed_by(pod.pod)}
                     leavers.append((pod.priority, frees))
-        return NodeRoom.of(tuple(fleet.resources), fleet.free[row].copy(), leavers)
+        return NodeRoom.of(tuple(machines.resources), machines.free[row].copy(), leavers)
 
     def turn_over(self, now: float) -> None:
         """A node is kept no longer for a pod: all that wait for room are decided again, as another one may be kept now."""

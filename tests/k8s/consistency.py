@@ -10,13 +10,13 @@ from flowsched_k8s.state import SchedulerState
 def check_state(state: SchedulerState) -> None:
     """Raise ``AssertionError`` if something that must always hold does not."""
     check_cache(state.cache)
-    fleet = state.cache.fleet
+    machines = state.cache.machines
     for entry in state.cache.pods.values():
         if entry.place:
             assert entry.key not in state.queue, f"{entry.key} is on {entry.place} and waits"
     for name in state.cache.nodes:
-        row = fleet.row(name)
-        assert row is not None, f"{name} is not in the fleet"
+        row = machines.row(name)
+        assert row is not None, f"{name} is not in the machines"
 
 
 def check_cache(cache: Cache) -> None:

@@ -88,13 +88,13 @@ def played_inputs(path: Path) -> Inputs:
 
 def told(given: RoundInput) -> dict[str, Any]:
     """All that a round may know, machines in the order of their names; with what both kinds of rounds make of it."""
-    fleet, order = given.fleet, given.fleet.order()
-    names = [str(fleet.names[row]) for row in order.tolist()]
-    columns = {r: i for i, r in enumerate(fleet.resources)}
+    machines, order = given.machines, given.machines.order()
+    names = [str(machines.names[row]) for row in order.tolist()]
+    columns = {r: i for i, r in enumerate(machines.resources)}
     amounts = {
-        r: (fleet.allocatable[order, i].tolist(), (fleet.allocatable - fleet.free)[order, i].tolist())
+        r: (machines.allocatable[order, i].tolist(), (machines.allocatable - machines.free)[order, i].tolist())
         for r, i in sorted(columns.items())
-        if fleet.allocatable[order, i].any() or (fleet.allocatable - fleet.free)[order, i].any()
+        if machines.allocatable[order, i].any() or (machines.allocatable - machines.free)[order, i].any()
     }
     cluster = given.cluster.in_order()
     forecast = [c for c in given.classes if c.task is not None]
@@ -103,13 +103,13 @@ def told(given: RoundInput) -> dict[str, Any]:
         "number": given.number,
         "now_s": given.now_s,
         "machines": names,
-        "labels": [dict(fleet.labels(name)) for name in names],
+        "labels": [dict(machines.labels(name)) for name in names],
         "amounts": amounts,
-        "sums": fleet.readings[order, :2].T.tolist(),
-        "services": [fleet.service(name) for name in names],
-        "bandwidth": [fleet.bandwidth(name) for name in names],
+        "sums": machines.readings[order, :2].T.tolist(),
+        "services": [machines.service(name) for name in names],
+        "bandwidth": [machines.bandwidth(name) for name in names],
         "relations": {
-            r.name: counts(given, r.name) for r in sorted(fleet.relation_store.relations(), key=lambda r: r.name)
+            r.name: counts(given, r.name) for r in sorted(machines.relation_store.relations(), key=lambda r: r.name)
         },
         "classes": [told_class(c, order) for c in given.classes],
         "groups": given.groups,
@@ -177,7 +177,7 @@ def told_class(c: ClassInput, order: Any) -> dict[str, Any]:
 
 def counts(given: RoundInput, name: str) -> tuple[list[int], list[int], list[int]]:
     """Domains, members and holders of a relation; domains by the first machine that is in them."""
-    found = given.fleet.relation_store.topology_counts(name, given.fleet.order())
+    found = given.machines.relation_store.topology_counts(name, given.machines.order())
     return numbered(found.domain.tolist()), found.members.tolist(), found.holders.tolist()
 
 
@@ -189,7 +189,9 @@ def numbered(domains: Sequence[int]) -> list[int]:
 def told_bulk(given: RoundInput, classes: Sequence[ClassInput]) -> dict[str, Any]:
     """The machines that a bulk round on these classes reads, were it the first part of the round."""
     asked = [TaskClass(c.name, 0, tuple(c.needs.items()), holds=c.holds, joins=c.joins) for c in classes]
-    found = load_cluster(given.fleet.loaded(), given.fleet.order(), asked, [ANYWHERE] * len(asked), [()] * len(asked))
+    found = load_cluster(
+        given.machines.loaded(), given.machines.order(), asked, [ANYWHERE] * len(asked), [()] * len(asked)
+    )
     arrays = {key: getattr(found, key).tolist() for key in ("allocatable", "free", "readings", "limits")}
     relations = {}
     for name in [r.name for r in found.relation_store.relations()]:

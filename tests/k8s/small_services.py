@@ -71,5 +71,5 @@ def say(running: ModelScheduler, name: str, **notes: str | None) -> None:
 
 def caps(running: ModelScheduler) -> Mapping[str, float]:
     """Pressure of all on a node that its services bear."""
-    fleet = running.state.cache.fleet
-    return {name: fleet.service(name)[0] for name in running.state.cache.nodes}
+    machines = running.state.cache.machines
+    return {name: machines.service(name)[0] for name in running.state.cache.nodes}

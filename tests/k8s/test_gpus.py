@@ -177,7 +177,7 @@ def test_models_leave_out_no_node_that_the_filters_allow(spec: dict[str, Any], m
     running.create(measured("p", **spec))
     assert running.begin() and running.given is not None
     (c,) = running.given.classes
-    if c.allowed[: running.given.fleet.machine_count].any():
+    if c.allowed[: running.given.machines.machine_count].any():
         assert not c.gpu_models or model in c.gpu_models
 
 
@@ -380,7 +380,7 @@ def test_a_cluster_without_gpus_pays_nothing(monkeypatch: pytest.MonkeyPatch) ->
     assert running.given.is_quick
     (c,) = running.given.classes
     assert not running.given.gpus_matter(c)
-    assert gpu_costs(running.given, running.given.fleet, [c]) == [None]
+    assert gpu_costs(running.given, running.given.machines, [c]) == [None]
     assert running.given.gpus.nodes == {}
 
 

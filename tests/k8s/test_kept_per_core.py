@@ -73,7 +73,7 @@ def test_each_round_takes_no_more_than_services_leave(model: str) -> None:
     running.create(*(b.pod(f"p{i}", "b", cpu="1") for i in range(9)))
     wait(running, DUE_S + 6.0)
     assert sum(name.startswith("p") for name in running.where()) == 6
-    assert running.state.cache.fleet.free[0, running.state.cache.fleet.column("cpu")] == 1500
+    assert running.state.cache.machines.free[0, running.state.cache.machines.column("cpu")] == 1500
 
 
 @pytest.mark.parametrize(("per_core", "come"), [(0.0, 7), (1.0, 7), (2.0, 6), (4.0, 4), (7.9, 0), (100.0, 0)])
@@ -314,13 +314,13 @@ def test_no_placement_lifts_a_p95_above_its_goal(cores: int, kind: str) -> None:
         running.server.now += 2 * DUE_S
         running.settle(within=1.0)
         come += len(running.where()) - places
-        fleet = running.state.cache.fleet
+        machines = running.state.cache.machines
         for node, cap in caps(running).items():
-            row = fleet.row(node)
+            row = machines.row(node)
             new = {
                 e.place for e in running.state.cache.pods.values() if e.key.name.startswith(f"b{tenth}-") and e.place
             }
-            assert kind == "job" or node not in new or fleet.pressure()[row] <= cap + 1e-6
+            assert kind == "job" or node not in new or machines.pressure()[row] <= cap + 1e-6
         for uid, p95_us in predicted_us(running, hosts).items():
             goal = goals[running.state.cache.pods[uid].key.name][0]
             assert kind == "plain" or p95_us <= max(goal, before[uid]) * (1 + 1e-9)

@@ -223,7 +223,7 @@ def test_each_node_of_the_pool_is_open_as_for_one_who_counts_all(data: st.DataOb
         running.put(moved)
     cache = running.state.cache
     wants = cache.wants(cache.pods[pod.metadata.uid])
-    eligible = running.state.inputs.verdicts(wants).eligible[: cache.fleet.rows]
+    eligible = running.state.inputs.verdicts(wants).eligible[: cache.machines.rows]
     by_name = {n.metadata.name: n for n in nodes}
     known = Cluster(by_name, [(p, p.spec.node_name) for p in bound], frozenset(n for n in by_name if n[0] == "o"))
     for name, node in by_name.items():

@@ -109,11 +109,11 @@ def test_whatever_happens_they_want_what_each_of_them_would_be_found_to_want(ste
 def test_a_pod_that_says_no_longer_that_it_is_a_service_counts_as_granted_until_it_goes() -> None:
     service, status = {names.PROFILE: "memcached", names.SLO: "p95=1ms@30k"}, b.granted("n1", width_milli=2000)
     cache = cache_with(b.pod("a", cpu="2", node="n1", annotations=service, status=status))
-    row = cache.fleet.row("n1")
-    assert row is not None and (cap := cache.fleet.service("n1")[0]) < float("inf")
+    row = cache.machines.row("n1")
+    assert row is not None and (cap := cache.machines.service("n1")[0]) < float("inf")
     cache.put_pod(b.pod("a", cpu="2", node="n1", status=status), 0.0)
     check_cache(cache)
-    assert cache.fleet.service("n1")[0] == cap and len(cache.nodes["n1"].services) == 1
+    assert cache.machines.service("n1")[0] == cap and len(cache.nodes["n1"].services) == 1
     cache.remove_pod("uid-default-a")
     check_cache(cache)
-    assert cache.fleet.service("n1")[0] == float("inf") and not cache.nodes["n1"].services
+    assert cache.machines.service("n1")[0] == float("inf") and not cache.nodes["n1"].services

@@ -61,12 +61,12 @@ def test_a_fault_in_a_round_of_one_pod_leaves_the_cluster_as_it_was(monkeypatch:
 
 
 def test_the_record_of_a_pod_that_was_alone_is_of_its_round_whatever_comes_later() -> None:
-    """Its round reads the cluster's own fleet, and its record is made when it is asked for."""
+    """Its round reads the cluster's own machines, and its record is made when it is asked for."""
     running = scheduler(b.node("n1"), b.node("n2"))
     running.create(b.pod("p", cpu="1"))
     state, now = running.state, running.now
     given, _ = state.begin_round(now)
-    assert given is not None and given.fleet is state.cache.fleet
+    assert given is not None and given.machines is state.cache.machines
     solver = make_solver("ortools")
     result = plan_any_round(given, solver, make_engine(given.settings, solver))
     assert result.trace is not None

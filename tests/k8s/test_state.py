@@ -89,7 +89,7 @@ def test_a_pod_that_another_scheduler_bound_first_is_left_alone() -> None:
     running.server.bind(key_of(pod), other, ours=False)
     assert running.send() is BindOutcome.CONFLICT
     running.reply()
-    assert running.state.cache.fleet.fits_on({"cpu": 4000}, bind.node), "the place is free again"
+    assert running.state.cache.machines.fits_on({"cpu": 4000}, bind.node), "the place is free again"
     running.settle()
     assert running.where() == {"p": other}
     assert not running.server.bound
@@ -255,7 +255,7 @@ def test_all_of_a_group_is_taken_back_when_one_place_is_gone() -> None:
     running.server.cordon("n2")
     running.deliver()
     assert running.end() == []
-    assert running.state.cache.fleet.fits_on({"cpu": 1000}, "n1")
+    assert running.state.cache.machines.fits_on({"cpu": 1000}, "n1")
     running.server.cordon("n2", False)
     running.settle()
     assert running.where().keys() == {"m0", "m1"}
@@ -367,7 +367,7 @@ def test_a_group_of_which_nothing_is_sent_is_decided_anew_as_a_whole() -> None:
     running.create(b.pod("foreign", cpu="1", node=second.node, scheduler="other"))
     assert running.send(1) is None
     cache = running.state.cache
-    assert all(cache.fleet.fits_on({"cpu": 1000}, f"n{i}") == (f"n{i}" != second.node) for i in range(3))
+    assert all(cache.machines.fits_on({"cpu": 1000}, f"n{i}") == (f"n{i}" != second.node) for i in range(3))
     decided = running.round()
     assert len(decided) == 2
     # One of them is decided for the node of its first binding; that one must not count as the second.
@@ -387,7 +387,7 @@ def test_a_group_that_has_no_place_any_more_takes_none() -> None:
     assert running.send(index) is None
     running.settle()
     assert running.where() == {"foreign": "n1"}
-    assert running.state.cache.fleet.fits_on({"cpu": 1000}, "n2")
+    assert running.state.cache.machines.fits_on({"cpu": 1000}, "n2")
 
 
 def test_a_group_keeps_its_places_once_one_of_it_is_sent() -> None:
@@ -1201,10 +1201,10 @@ def test_a_width_counts_once_the_api_server_agrees() -> None:
     assert entry.width_milli == 3000, "also when the kubelet tells what it has granted so far"
     running.state.resizes.done(entry.key, False, "no", running.now)
     assert entry.width_milli == 1000
-    assert running.state.cache.fleet.fits_on({"cpu": 2000}, "n1")
+    assert running.state.cache.machines.fits_on({"cpu": 2000}, "n1")
 
 
-def test_tidying_up_knows_no_relation_that_the_fleet_does_not() -> None:
+def test_tidying_up_knows_no_relation_that_the_machines_do_not() -> None:
     """What a gated pod wants is not worked out yet; a pod that it matches is bound by another scheduler."""
     running = scheduler(b.node("n1"))
     apart = b.affinity(apart=[b.pod_term(names.HOSTNAME, b.selector(app="web"))])

@@ -373,6 +373,6 @@ def test_volumes_of_a_node_are_never_more_than_its_limit_and_no_place_is_refused
     assert all(len(there[node]) <= limit for node, limit in limits.items())
     for name in claims.keys() - where.keys():
         assert all(len(there[node] | claims[name]) > limit for node, limit in limits.items()), name
-    assert running.state.cache.fleet.free[
-        :, list(running.state.cache.fleet.resources).index(f"{names.VOLUME_LIMIT_PREFIX}{DRIVER}")
+    assert running.state.cache.machines.free[
+        :, list(running.state.cache.machines.resources).index(f"{names.VOLUME_LIMIT_PREFIX}{DRIVER}")
     ].tolist()[: len(limits)] == [limits[node] - len(there[node]) for node in limits]

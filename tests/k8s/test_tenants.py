@@ -90,8 +90,8 @@ def test_a_resource_that_comes_to_a_node_later_has_been_used_all_along() -> None
     running.create(b.pod("asks", containers=[b.container("c", "1m", **{"example.com__x": "2"})]))
     running.settle(within=5.0)
     assert "asks" not in running.where()
-    fleet = running.state.cache.fleet
-    assert fleet.free[0, fleet.column("example.com/x")] == 1
+    machines = running.state.cache.machines
+    assert machines.free[0, machines.column("example.com/x")] == 1
 
 
 def test_a_pod_that_is_overdue_for_what_no_node_has_had_waits_on() -> None:

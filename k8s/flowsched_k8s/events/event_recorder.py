@@ -215,15 +215,15 @@ class EventRecorder:
     # Relations, and machines with what is bound and seen there
 
     def _relations(self, state: _FileState) -> None:
-        fleet = self._cache.fleet
+        machines = self._cache.machines
         known = dict(state.relations)
-        now = [live.RelationAdded(r.name, r) for r in fleet.relation_store.relations()]
+        now = [live.RelationAdded(r.name, r) for r in machines.relation_store.relations()]
         self._update(state, {added.key for added in known.values()}, now)
         for added in now:
             if known.get(added.name) != added:
                 # Tasks that are bound and joined it as it was declared are on nodes that have not changed for that.
-                for row in np.flatnonzero(fleet.relation_store.topology_counts(added.name).members).tolist():
-                    state.looked_at.pop(str(fleet.names[row]), None)
+                for row in np.flatnonzero(machines.relation_store.topology_counts(added.name).members).tolist():
+                    state.looked_at.pop(str(machines.names[row]), None)
 
     def _machines(self, state: _FileState, seen: bool) -> None:
         """``seen``: this round looks at what runs there as forecasts see it."""
@@ -246,18 +246,18 @@ class EventRecorder:
 
     def _machine(self, state: _FileState, name: str, seen: bool) -> Iterator[live.Statement]:
         """A machine and what is bound there. A round without forecasts leaves how they see it as it was last."""
-        fleet, node = self._cache.fleet, self._cache.nodes[name]
+        machines, node = self._cache.machines, self._cache.nodes[name]
         earlier = state.machines.get(name)
         services = earlier.services if earlier else ()
         running: Mapping[str, Running] = {}
         if seen:
             here = self._occupied.machines.on(name)
             services, running = here.services, here.running
-        what = node.type.name, node.type.vcpus, fleet.bandwidth(name), dict(node.allocatable)
-        limits = fleet.service(name)
+        what = node.type.name, node.type.vcpus, machines.bandwidth(name), dict(node.allocatable)
+        limits = machines.service(name)
         gpus = self._cache.gpus.of(name)
         keepers = self._cache.services.keepers.get(name, ())
-        yield live.MachineAdded(name, *what, dict(fleet.labels(name)), *limits, services, gpus, keepers)
+        yield live.MachineAdded(name, *what, dict(machines.labels(name)), *limits, services, gpus, keepers)
         for uid in (*sorted(node.pods), *self._cache.outside.counted_on(name)):
             number, booked = self._task(state, uid), self._cache.booked.booking(uid)
             assert booked is not None, "every pod on a node is booked"
@@ -273,7 +273,7 @@ class EventRecorder:
     # The round
 
     def _round(self, state: _FileState, given: RoundInput) -> None:
-        order = given.fleet.order()
+        order = given.machines.order()
         demand = [live.DemandLearnt(GPUS, given.gpus.demand)] if given.gpus.demand else []
         self._update(state, {learnt.key for learnt in state.demand.values()}, demand)
         if given.learnt is not state.learnt_from:

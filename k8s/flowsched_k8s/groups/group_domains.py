@@ -41,9 +41,9 @@ class _Choice:
 class GroupDomains:
     """Domains for the groups of one round: two groups do not count on the same room."""
 
-    def __init__(self, fleet: MachineRows) -> None:
+    def __init__(self, machines: MachineRows) -> None:
         """No group has a domain yet."""
-        self._fleet = fleet
+        self._machines = machines
         self._domains: dict[str, tuple[IntArray, int]] = {}
         self._taken: dict[str, FloatArray] = {}
 
@@ -53,7 +53,7 @@ class GroupDomains:
         Of the domains with room for all pods the one that they fill most; where none has, one with room for the minimum,
         else the one that misses least. Room is that of each class by itself, added up as shares of it.
         """
-        rooms = [np.where(c.allowed, self._fleet.room_for(c.needs, MOST_MEMBERS), 0) for c in classes]
+        rooms = [np.where(c.allowed, self._machines.room_for(c.needs, MOST_MEMBERS), 0) for c in classes]
         counts = [len(c.uids) for c in classes]
         best: _Choice | None = None
         for key in topology.keys:
@@ -105,8 +105,8 @@ class GroupDomains:
     def _numbered(self, key: str) -> tuple[IntArray, int]:
         """[rows] number of each node's domain, -1 for none, in the order of the domains' names; and how many there are."""
         if key not in self._domains:
-            fleet = self._fleet
-            labels = [fleet.labels(name).get(key) if name else None for name in fleet.names[: fleet.rows]]
+            machines = self._machines
+            labels = [machines.labels(name).get(key) if name else None for name in machines.names[: machines.rows]]
             numbers = {label: i for i, label in enumerate(sorted({x for x in labels if x is not None}))}
             self._domains[key] = (
                 np.array([-1 if x is None else numbers[x] for x in labels], np.int64),
@@ -116,11 +116,11 @@ class GroupDomains:
 
 
 def within_domains(
-    fleet: MachineRows, classes: Iterable[ClassInput], topologies: Mapping[str, GroupTopology]
+    machines: MachineRows, classes: Iterable[ClassInput], topologies: Mapping[str, GroupTopology]
 ) -> list[ClassInput]:
     """All classes in their order, those of the groups with a topology each in one domain. Higher priorities choose first."""
     found = list(classes)
-    domains = GroupDomains(fleet)
+    domains = GroupDomains(machines)
     of_group: dict[str, list[int]] = {}
     for i, c in enumerate(found):
         if c.group is not None and c.group in topologies:

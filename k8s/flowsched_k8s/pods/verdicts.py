@@ -19,7 +19,7 @@ REMEMBERED = 512
 
 @dataclass
 class Verdicts:
-    """One filter against all nodes, by fleet row."""
+    """One filter against all nodes, by machine row."""
 
     reason: NDArray[np.int16]
     """Index into ``reasons``; 0 passes."""

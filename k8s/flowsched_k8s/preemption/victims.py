@@ -119,8 +119,8 @@ class Victims:
         """
         self.work += _ASKED
         cache, booked = self._cache, self._copy_for(entry)
-        fleet = booked.machines
-        there, row = cache.nodes.get(node), fleet.row(node)
+        machines = booked.machines
+        there, row = cache.nodes.get(node), machines.row(node)
         wants = cache.wants(entry)
         if there is None or row is None or wants.problem is not None or wants.filter.verdict(there.node) is not None:
             return False
@@ -131,25 +131,25 @@ class Victims:
             freed.update(self._frees(cache.pods[uid]))
         return (
             cache.claim_users(entry) <= gone
-            and fleet.fits_on(entry.needs, node, freed)
+            and machines.fits_on(entry.needs, node, freed)
             and booked.permits_on(
-                wants.holds, wants.joins, node, self._inputs.verdicts(wants).eligible[: fleet.rows], gone
+                wants.holds, wants.joins, node, self._inputs.verdicts(wants).eligible[: machines.rows], gone
             )
         )
 
     def plan(self, entry: PodEntry, within: BoolArray | None = None) -> PreemptionPlan | str:
         """Victims for one pod, or why no eviction would help. Nominations of other pods keep their room.
 
-        ``within``: by fleet row, the nodes that it may go to.
+        ``within``: by machine row, the nodes that it may go to.
         """
         if self._budgets.unreadable:
             return f"no pod is evicted while PodDisruptionBudgets cannot be read: {self._budgets.unreadable}"
         cache, booked = self._cache, self._copy_for(entry)
-        fleet = booked.machines
+        machines = booked.machines
         wants = cache.wants(entry)
         verdicts = self._inputs.verdicts(wants)
-        eligible = verdicts.eligible[: fleet.rows]
-        passes = verdicts.passes[: fleet.rows] & fleet.alive
+        eligible = verdicts.eligible[: machines.rows]
+        passes = verdicts.passes[: machines.rows] & machines.alive
         if (full := self._inputs.too_many_volumes(entry)) is not None:
             passes &= ~full
         if within is not None:
@@ -157,13 +157,13 @@ class Victims:
         users = cache.claim_users(entry)
         if users:
             # The claims are free again only where all that use them go, and a plan is about one node.
-            places = {fleet.row(cache.pods[uid].place) for uid in users}
-            passes &= np.isin(np.arange(fleet.rows), [row for row in places if row is not None and len(places) == 1])
-        order = fleet.order()
+            places = {machines.row(cache.pods[uid].place) for uid in users}
+            passes &= np.isin(np.arange(machines.rows), [row for row in places if row is not None and len(places) == 1])
+        order = machines.order()
         rows = order[passes[order]]
-        nodes = [str(fleet.names[row]) for row in rows.tolist()]
-        free = fleet.free[rows]
-        closed = np.full(len(rows), bool(users)) | ~fleet.permits(wants.holds, wants.joins, eligible)[rows]
+        nodes = [str(machines.names[row]) for row in rows.tolist()]
+        free = machines.free[rows]
+        closed = np.full(len(rows), bool(users)) | ~machines.permits(wants.holds, wants.joins, eligible)[rows]
         # Every question costs the relations of the pod, of which most have a few.
         often = 1 + (len(wants.holds) + len(wants.joins)) // _RELATIONS
         if len(rows) and self._occupants.may_make_room(entry.priority):
@@ -176,9 +176,9 @@ class Victims:
             return users <= gone and booked.permits_on(wants.holds, wants.joins, node, eligible, gone)
 
         return plan_preemption(
-            Preemptor(fleet.decisive(entry.needs), entry.priority, entry.pod.spec.preemption_policy or ""),
+            Preemptor(machines.decisive(entry.needs), entry.priority, entry.pod.spec.preemption_policy or ""),
             nodes,
-            {resource: free[:, i] for i, resource in enumerate(fleet.resources)},
+            {resource: free[:, i] for i, resource in enumerate(machines.resources)},
             self._occupants,
             self._budgets.allowed(),
             total=len(cache.nodes),
@@ -201,7 +201,7 @@ class Victims:
             return self.plan_together(entries, needed, going)
         best: tuple[tuple[int, int], str, dict[str, PreemptionPlan]] | None = None
         most, whys = self.work + MOST_WORK, list[str]()
-        for key, within in GroupDomains(self._cache.fleet).possible(topology):
+        for key, within in GroupDomains(self._cache.machines).possible(topology):
             if self.work >= most or (best is not None and best[1] != key):
                 break
             plans, why = self.plan_together(entries, needed, going, within)
@@ -226,7 +226,7 @@ class Victims:
         going: AbstractSet[str] = frozenset(),
         within: BoolArray | None = None,
     ) -> tuple[dict[str, PreemptionPlan], str]:
-        """The same for pods of no group, or within some nodes of the fleet."""
+        """The same for pods of no group, or within some nodes of the pool."""
         plans: dict[str, PreemptionPlan] = {}
         why = ""
         nominated = self._cache.nominated
@@ -277,10 +277,10 @@ class Victims:
 
     def _frees(self, entry: PodEntry) -> Mapping[str, int]:
         """What is free on its node once a pod is gone, of resources that some node has had."""
-        fleet = self._cache.fleet
+        machines = self._cache.machines
         requests: Mapping[str, int] = self._cache.booked.needs_of(entry.key.uid)
-        if any(fleet.column(resource) < 0 for resource in requests):
-            requests = {resource: n for resource, n in requests.items() if fleet.column(resource) >= 0}
+        if any(machines.column(resource) < 0 for resource in requests):
+            requests = {resource: n for resource, n in requests.items() if machines.column(resource) >= 0}
         if entry.pod.spec.volumes:
             requests = {**requests, **self._cache.volumes.freed_by(entry.pod)}
         return requests

@@ -308,9 +308,9 @@ class Rebalancing:
         able = sorted(able, key=lambda e: e.key)
         if len(able) <= _TASKS:
             return able
-        fleet, half = self._cache.fleet, _TASKS // 2
-        rows = [row if (row := fleet.row(e.place)) is not None else 0 for e in able]
-        most = np.argsort(-fleet.pressure()[rows], kind="stable")[:half].tolist()
+        machines, half = self._cache.machines, _TASKS // 2
+        rows = [row if (row := machines.row(e.place)) is not None else 0 for e in able]
+        most = np.argsort(-machines.pressure()[rows], kind="stable")[:half].tolist()
         start, self._turn = self._turn % len(able), self._turn + half
         found = dict.fromkeys([*most, *((start + i) % len(able) for i in range(half))])
         return [able[i] for i in found]
@@ -329,19 +329,19 @@ class Rebalancing:
 
     def _takers(self, entry: PodEntry) -> tuple[str, ...]:
         """Other nodes that would take a pod now, the emptiest first."""
-        fleet = self._cache.fleet
+        machines = self._cache.machines
         verdicts = self._inputs.verdicts(self._cache.wants(entry))
-        able = verdicts.passes[: fleet.rows] & fleet.alive & fleet.fits(entry.needs)
+        able = verdicts.passes[: machines.rows] & machines.alive & machines.fits(entry.needs)
         if (full := self._inputs.too_many_volumes(entry)) is not None:
             able &= ~full
         for name in (entry.place, *self._emptied):
-            row = fleet.row(name)
+            row = machines.row(name)
             if row is not None:
                 able[row] = False
-        order = fleet.order()
+        order = machines.order()
         rows = order[able[order]]
-        cpu = fleet.free[rows, fleet.resources.index("cpu")]
-        return tuple(str(fleet.names[r]) for r in rows[np.argsort(-cpu, kind="stable")[:_TARGETS]])
+        cpu = machines.free[rows, machines.resources.index("cpu")]
+        return tuple(str(machines.names[r]) for r in rows[np.argsort(-cpu, kind="stable")[:_TARGETS]])
 
     def _empty_nodes(self, now: float) -> Iterator[MoveQuestion]:
         """Nodes that little is asked of, with the fewest pods first; their pods may go to nodes that stay in use."""
@@ -374,12 +374,15 @@ class Rebalancing:
         return [e for e in pods if not is_part_of_node(e.pod)]
 
     def _is_little_used(self, name: str) -> bool:
-        fleet = self._cache.fleet
-        row = fleet.row(name)
+        machines = self._cache.machines
+        row = machines.row(name)
         if row is None:
             return False
-        columns = [fleet.resources.index(r) for r in ("cpu", "memory") if r in fleet.resources]
-        offered, used = fleet.allocatable[row, columns], fleet.allocatable[row, columns] - fleet.free[row, columns]
+        columns = [machines.resources.index(r) for r in ("cpu", "memory") if r in machines.resources]
+        offered, used = (
+            machines.allocatable[row, columns],
+            machines.allocatable[row, columns] - machines.free[row, columns],
+        )
         return bool(np.all(used < _HALF * offered))
 
     def _elsewhere(
@@ -439,7 +442,7 @@ class Rebalancing:
     def _as_new(self, c: ClassInput, uids: Collection[str], now: float, marked: str) -> ClassInput:
         """A class with some pods as those that their controllers make instead: they have not waited."""
         since = tuple(now if uid in uids else since for uid, since in zip(c.uids, c.since_s, strict=True))
-        row = self._cache.fleet.row(marked)
+        row = self._cache.machines.row(marked)
         if row is None:
             return replace(c, since_s=since)
         node, wants = self._cache.nodes[marked].node, self._cache.wants(self._cache.pods[c.uids[0]])

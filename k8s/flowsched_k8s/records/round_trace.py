@@ -47,7 +47,7 @@ class Told:
 
 @dataclass(frozen=True, eq=False)
 class Filtered:
-    """What the filters that look at one node said to pods of one kind. Arrays are by row of the fleet."""
+    """What the filters that look at one node said to pods of one kind. Arrays are by machine row."""
 
     tasks: tuple[str, ...]
     reasons: Sequence[str]
@@ -75,7 +75,7 @@ class KubernetesTrace:
     told: tuple[Told, ...]
     filters: tuple[Filtered, ...]
     names: Sequence[str | None]
-    """By row of the fleet."""
+    """By machine row."""
     order: NDArray[np.int64]
     """Rows of all machines, in the order of their names."""
     since_s: Mapping[str, float]

@@ -98,7 +98,7 @@ class Bookings:
             return verdict
         key = wants.filter.key
         if key not in eligible:
-            eligible[key] = self._inputs.verdicts(wants).eligible[: cache.fleet.rows]
+            eligible[key] = self._inputs.verdicts(wants).eligible[: cache.machines.rows]
         name = node.node.metadata.name
         if cache.booked.permits_on(wants.holds, wants.joins, name, eligible[key], without):
             return None
@@ -139,7 +139,7 @@ class Bookings:
         needs = {**entry.needs, "cpu": max(width, entry.request_milli)}
         if pod.spec.volumes:
             needs |= cache.volumes.needs_on(pod, c.node)
-        if self._refused(entry, node, eligible) is not None or not cache.fleet.fits_on(needs, c.node):
+        if self._refused(entry, node, eligible) is not None or not cache.machines.fits_on(needs, c.node):
             return ""
         patches: tuple[ClaimPatch, ...] = ()
         if pod.spec.volumes and not cache.volumes.settled(pod):

@@ -26,16 +26,16 @@ LAST = PRICE_BUCKET
 """What a node with GPUs costs pods that ask for none: the least that puts it into another group than one without."""
 
 
-def gpu_costs(given: RoundInput, fleet: MachineRows, classes: Sequence[ClassInput]) -> list[FloatArray | None]:
-    """For each class what each row of the fleet costs for its GPUs; None where nothing does.
+def gpu_costs(given: RoundInput, machines: MachineRows, classes: Sequence[ClassInput]) -> list[FloatArray | None]:
+    """For each class what each machine row costs for its GPUs; None where nothing does.
 
     For pods that ask for GPUs that is what a node costs more than the cheapest one: they have to go to some.
     """
-    found = _lost_values(given, fleet, classes)
-    rows = [row for name in given.gpus.nodes if (row := fleet.row(name)) is not None]
+    found = _lost_values(given, machines, classes)
+    rows = [row for name in given.gpus.nodes if (row := machines.row(name)) is not None]
     if not rows:
         return found
-    last = np.zeros(fleet.rows)
+    last = np.zeros(machines.rows)
     last[rows] = LAST
     for i, (c, cost) in enumerate(zip(classes, found, strict=True)):
         if given.gpus.asked(c.needs) is None and c.allowed[rows].any() and c.allowed[last == 0.0].any():
@@ -43,31 +43,33 @@ def gpu_costs(given: RoundInput, fleet: MachineRows, classes: Sequence[ClassInpu
     return found
 
 
-def _lost_values(given: RoundInput, fleet: MachineRows, classes: Sequence[ClassInput]) -> list[FloatArray | None]:
+def _lost_values(given: RoundInput, machines: MachineRows, classes: Sequence[ClassInput]) -> list[FloatArray | None]:
     """The same for the value that nodes lose for the demand."""
     concerned = [c for c in classes if given.gpus_matter(c)]
     if not concerned:
         return [None] * len(classes)
-    names = [name for name in sorted(given.gpus.nodes) if fleet.row(name) is not None]
-    rows = np.array([fleet.row(name) for name in names], np.int64)
-    columns = {resource: i for i, resource in enumerate(fleet.resources)}
-    whole, free = fleet.allocatable[rows], np.maximum(0, fleet.free[rows])
-    machines: list[MachineGpus | None] = []
+    names = [name for name in sorted(given.gpus.nodes) if machines.row(name) is not None]
+    rows = np.array([machines.row(name) for name in names], np.int64)
+    columns = {resource: i for i, resource in enumerate(machines.resources)}
+    whole, free = machines.allocatable[rows], np.maximum(0, machines.free[rows])
+    devices_of: list[MachineGpus | None] = []
     left: list[list[int]] = []
     for i, name in enumerate(names):
         kind = given.gpus.nodes[name]
         column = columns.get(kind.resource)
         count, idle = (0, 0) if column is None else (int(whole[i, column]), int(min(free[i, column], whole[i, column])))
-        machines.append(MachineGpus(kind.model, count, kind.memory_mib) if count else None)
+        devices_of.append(MachineGpus(kind.model, count, kind.memory_mib) if count else None)
         left.append([WHOLE_MILLI] * idle + [0] * (count - idle))
     cpu, memory = columns.get("cpu"), columns.get("memory")
-    if cpu is None or memory is None or not any(machines):
+    if cpu is None or memory is None or not any(devices_of):
         return [None] * len(classes)
     idle_machines = sorted(
-        (gpus, int(whole[i, cpu]), int(whole[i, memory]) // MIB) for i, gpus in enumerate(machines) if gpus is not None
+        (gpus, int(whole[i, cpu]), int(whole[i, memory]) // MIB)
+        for i, gpus in enumerate(devices_of)
+        if gpus is not None
     )
     worth = _WORTH(given.gpus.demand, tuple(idle_machines))
-    devices = as_devices(free[:, cpu], free[:, memory] // MIB, machines, left, worth.models)
+    devices = as_devices(free[:, cpu], free[:, memory] // MIB, devices_of, left, worth.models)
     shapes = [shape_of(c.needs, given.gpus.asked(c.needs), c.gpu_models) for c in concerned]
     found: dict[str, FloatArray] = {}
     for c, loss in zip(concerned, MachineWorth(worth, devices).losses(shapes), strict=True):
@@ -75,7 +77,7 @@ def _lost_values(given: RoundInput, fleet: MachineRows, classes: Sequence[ClassI
         fits = np.isfinite(loss) & c.allowed[rows]
         fits &= [asked is None or given.gpus.nodes[name].resource == asked for name in names]
         if fits.any():
-            cost = np.zeros(fleet.rows)
+            cost = np.zeros(machines.rows)
             cheapest = 0.0 if asked is None else float(loss[fits].min())
             cost[rows] = given.settings.gpu_weight * (np.where(fits, loss, loss[fits].max()) - cheapest)
             found[c.name] = cost

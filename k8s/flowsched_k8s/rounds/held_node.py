@@ -279,20 +279,20 @@ class HeldNode:
 
         And whether that all ends by itself: only where no such node is there, pods may have to be deleted.
         """
-        fleet = self._cache.fleet
+        machines = self._cache.machines
         verdicts = self._inputs.verdicts(self._cache.wants(entry))
-        able = verdicts.passes[: fleet.rows] & fleet.alive
+        able = verdicts.passes[: machines.rows] & machines.alive
         asked = [(amount, column) for amount, column in self._columns(entry.needs) if column is not None]
         if len(asked) < len(_asked(entry.needs)):
             # No node has had such a resource.
             return None
         for amount, column in asked:
-            able = able & (fleet.allocatable[:, column] >= amount)
+            able = able & (machines.allocatable[:, column] >= amount)
         rows = np.flatnonzero(able)
-        free, missing = fleet.free[rows], np.zeros(len(rows))
+        free, missing = machines.free[rows], np.zeros(len(rows))
         for amount, column in asked:
             missing += np.maximum(0, amount - free[:, column]) / amount
-        names = (str(fleet.names[r]) for r in rows.tolist())
+        names = (str(machines.names[r]) for r in rows.tolist())
         best = sorted((short, name) for short, name in zip(missing.tolist(), names, strict=True) if name not in over)
         first = ""
         for _, name in best:
@@ -312,14 +312,14 @@ class HeldNode:
 
     def _may_take(self, entry: PodEntry, node: str, now: float, deletions: bool) -> bool:
         """The same of a node that static filters let the pod to."""
-        fleet, wants = self._cache.fleet, self._cache.wants(entry)
+        machines, wants = self._cache.machines, self._cache.wants(entry)
         priority = self._priority(entry.priority)
         if not self._departures.leave_room(node, _asked(entry.needs), priority, now, deletions):
             return False
         if not (wants.holds or wants.joins):
             return True
         # A pod that leaves may be one that keeps it out, or one that lets it in.
-        eligible = self._inputs.verdicts(wants).eligible[: fleet.rows]
+        eligible = self._inputs.verdicts(wants).eligible[: machines.rows]
         going = self._departures.going(node, priority, now, deletions)
         return any(
             self._cache.booked.permits_on(wants.holds, wants.joins, node, eligible, gone) for gone in ((), going)
@@ -327,17 +327,17 @@ class HeldNode:
 
     def _missing(self, entry: PodEntry, node: str) -> float:
         """What a node misses now of what a pod needs, summed over resources as shares of the need."""
-        fleet = self._cache.fleet
-        row = fleet.row(node)
+        machines = self._cache.machines
+        row = machines.row(node)
         if row is None:
             return float("inf")
-        free = fleet.free[row]
+        free = machines.free[row]
         asked = ((amount, 0 if c is None else int(free[c])) for amount, c in self._columns(entry.needs))
         return sum(max(0, amount - there) / amount for amount, there in asked)
 
     def _columns(self, needs: Mapping[str, int]) -> list[tuple[int, int | None]]:
-        """What is needed of each resource, and the column of the fleet that has it."""
-        columns = {r: i for i, r in enumerate(self._cache.fleet.resources)}
+        """What is needed of each resource, and the column that has it."""
+        columns = {r: i for i, r in enumerate(self._cache.machines.resources)}
         return [(amount, columns.get(resource)) for resource, amount in _asked(needs)]
 
 

@@ -141,7 +141,7 @@ class InputBuilder:
         self._careful -= group_priority.keys()
         topologies = {group_name(ref): found for ref in specs if (found := self.topology(ref)) is not None}
         if topologies:
-            wholes = within_domains(cache.fleet, wholes, topologies)
+            wholes = within_domains(cache.machines, wholes, topologies)
         parts = [self._alike(members) for members in by_class.values()]
         counts = self._counts(parts, wholes)
         classes = [
@@ -208,13 +208,13 @@ class InputBuilder:
         many = any(len(w.holds) + len(w.joins) > MANY_RELATIONS for w in kinds)
         if not many and len(kinds) <= MANY_KINDS:
             return [(w.holds, w.joins) for w in kinds]
-        fleet, named = self._cache.fleet, Counter[str]()
+        machines, named = self._cache.machines, Counter[str]()
         for holds, joins in (*((w.holds, w.joins) for w in wanted), *((n.holds, n.joins) for n in nominees)):
             named.update({*holds, *joins})
 
         def left(names: Sequence[str], wished: Collection[str]) -> tuple[str, ...]:
             return tuple(
-                name for name in names if named[name] > 1 or name in wished or fleet.relation_store.refuses(name)
+                name for name in names if named[name] > 1 or name in wished or machines.relation_store.refuses(name)
             )
 
         wishes = [{term.relation for term in w.soft} for w in kinds]
@@ -225,7 +225,7 @@ class InputBuilder:
         spec = self._gangs.spec(ref)
         if not isinstance(spec, GroupSpec) or not spec.topology:
             return None
-        there = [self._cache.fleet.row(self._cache.pods[uid].place) for uid in self._gangs.placed(ref)]
+        there = [self._cache.machines.row(self._cache.pods[uid].place) for uid in self._gangs.placed(ref)]
         placed = tuple(row for row in there if row is not None)
         return GroupTopology(spec.topology, max(1, spec.minimum - len(there)), placed)
 
@@ -269,7 +269,7 @@ class InputBuilder:
         first = members[0]
         wants = cache.wants(first)
         verdicts = self.verdicts(wants)
-        rows = cache.fleet.rows
+        rows = cache.machines.rows
         allowed, verdict, reasons = verdicts.passes[:rows], verdicts.reason[:rows], verdicts.reasons
         if cache.claim_users(first):
             allowed, verdict = np.zeros_like(allowed), np.where(verdict == 0, np.int16(len(reasons)), verdict)
@@ -277,7 +277,7 @@ class InputBuilder:
         if (full := self.too_many_volumes(first)) is not None:
             allowed, verdict = allowed & ~full, np.where(full & (verdict == 0), np.int16(len(reasons)), verdict)
             reasons = [*reasons, TOO_MANY_VOLUMES]
-        if shut := [row for name in passed_over if (row := cache.fleet.row(name)) is not None]:
+        if shut := [row for name in passed_over if (row := cache.machines.row(name)) is not None]:
             allowed = allowed.copy()
             allowed[shut] = False
         preference = verdicts.preference[:rows]
@@ -295,7 +295,7 @@ class InputBuilder:
         run_s = forecast_run_s(first) if within else None
         alone = (measured and wants.service is None) or run_s is not None
         forecast_priced = alone if wants.group is None else wants.group in forecast
-        needs = cache.fleet.decisive(first.needs)
+        needs = cache.machines.decisive(first.needs)
         if wants.shared and wants.group in self._careful:
             needs = {**needs, **cache.volumes.pod_volume_needs(first.pod)}
         task = None
@@ -332,7 +332,7 @@ class InputBuilder:
     def verdicts(self, wants: Wants, most: int | None = None) -> Verdicts:
         """What the static filters of a kind of pod say of every node; of ``most`` more of them if that is given."""
         cache = self._cache
-        return self._verdicts.ask(wants.filter, cache.nodes, cache.fleet.names, cache.versions, cache.version, most)
+        return self._verdicts.ask(wants.filter, cache.nodes, cache.machines.names, cache.versions, cache.version, most)
 
     def unasked(self, wants: Wants) -> int:
         """How many nodes the static filters of a kind of pod would have to be asked about."""
@@ -348,16 +348,18 @@ class InputBuilder:
         if not wants.shared:
             return None
         where = {v: nodes for v, nodes in cache.volumes.where(entry.pod).items() if v in wants.shared}
-        fleet = cache.fleet
-        columns, free = {r: i for i, r in enumerate(fleet.resources)}, fleet.free
-        full = np.zeros(fleet.rows, np.bool_)
+        machines = cache.machines
+        columns, free = {r: i for i, r in enumerate(machines.resources)}, machines.free
+        full = np.zeros(machines.rows, np.bool_)
         for resource in cache.volumes.limits.needs(where):
-            needed = np.full(fleet.rows, entry.needs.get(resource, 0), np.int64)
+            needed = np.full(machines.rows, entry.needs.get(resource, 0), np.int64)
             for volume, nodes in where.items():
                 if resource in cache.volumes.limits.needs([volume]):
                     needed += 1
-                    needed[[row for node in nodes if (row := fleet.row(node)) is not None]] -= 1
-            room = free[: fleet.rows, columns[resource]] if resource in columns else np.zeros(fleet.rows, np.int64)
+                    needed[[row for node in nodes if (row := machines.row(node)) is not None]] -= 1
+            room = (
+                free[: machines.rows, columns[resource]] if resource in columns else np.zeros(machines.rows, np.int64)
+            )
             full |= (needed > 0) & (room < needed)
         return full
 
@@ -370,17 +372,17 @@ class InputBuilder:
 
     def _sought(self, wants: Wants) -> NDArray[np.float64]:
         """Preferred pod affinity as a cost: a wish of weight 100 that fails costs 1."""
-        fleet = self._cache.fleet
-        cost = np.zeros(fleet.rows)
+        machines = self._cache.machines
+        cost = np.zeros(machines.rows)
         for term in wants.soft:
             if term.weight > 0:
-                cost += term.weight / 100.0 * (fleet.relation_store.members_around(term.relation) == 0)
+                cost += term.weight / 100.0 * (machines.relation_store.members_around(term.relation) == 0)
         return cost
 
     def _alike(self, members: Sequence[PodEntry]) -> list[_Alike]:
         """Pods of a class by their workload and by the images that they run, where it matters who has these."""
         cache = self._cache
-        rows = cache.fleet.rows
+        rows = cache.machines.rows
         pulls: dict[tuple[str, ...], NDArray[np.float64] | None] = {}
         found: dict[tuple[str | None, tuple[str, ...]], _Alike] = {}
         last: Wants | None = None
@@ -414,7 +416,7 @@ class InputBuilder:
             for relation in dict.fromkeys(term.relation for term in wants.soft if term.weight < 0):
                 if relation in wants.joins:
                     if relation not in per_node:
-                        per_node[relation] = cache.fleet.relation_store.topology_counts(relation).per_machine
+                        per_node[relation] = cache.machines.relation_store.topology_counts(relation).per_machine
                     waiting[measured][relation] += len(whole.uids) if per_node[relation] else 0
 
         # Two on a node are no more than the default allows, and only one more than if each had one to itself.
@@ -434,7 +436,7 @@ class InputBuilder:
         if len(alike) == 1 and plain and not any(term.weight < 0 for term in first.wants.soft):
             return [whole]
         paid: dict[object, tuple[NDArray[np.float64], tuple[tuple[int, float], ...], list[int]]] = {}
-        room = np.where(whole.allowed, self._cache.fleet.room_for(whole.needs, len(whole.uids)), 0)
+        room = np.where(whole.allowed, self._cache.machines.room_for(whole.needs, len(whole.uids)), 0)
         # What pods themselves prefer, and what is forecast for them, is worth more than what is guessed of neighbours.
         prefers = whole.preference[whole.allowed]
         gentle = whole.task is not None or bool((prefers != prefers[:1]).any())
@@ -461,11 +463,11 @@ class InputBuilder:
         """Preferred anti-affinity, spreads that may be broken, and those that Kubernetes adds. ``counts`` as for those
         of the round.
         """
-        fleet = self._cache.fleet
+        machines = self._cache.machines
         found = []
         for term in wants.soft:
             if term.weight < 0:
-                topology = fleet.relation_store.topology_counts(term.relation)
+                topology = machines.relation_store.topology_counts(term.relation)
                 weight = -term.weight / 100.0
                 by_domain = topology.by_domain(topology.members)
                 own = term.relation in wants.joins
@@ -484,7 +486,7 @@ class InputBuilder:
                 )
         if wants.workload is not None:
             rows = self._cache.rows_of_workload(wants.workload)
-            zones = self._cache.zones[: fleet.rows]
+            zones = self._cache.zones[: machines.rows]
             found += default_wishes(rows, zones, eligible, SPREAD_WEIGHT / 100.0, wants.workload in counts)
         return found
 
@@ -494,18 +496,18 @@ class InputBuilder:
         profile = entry.intent.profile or NEUTRAL
         speeds = np.array([cache.catalogue.speed(profile, t.name) for t in cache.type_list] or [1.0])
         slow = speeds.max() / speeds - 1.0
-        found: NDArray[np.float64] = slow[cache.types[: cache.fleet.rows]]
+        found: NDArray[np.float64] = slow[cache.types[: cache.machines.rows]]
         return found
 
     def _keeps_goal(self, wish: ServiceWish, entry: PodEntry, now: float) -> NDArray[np.bool_]:
         """Nodes where a service would meet its p95 goal beside what is there, on cores of its own."""
         cache = self._cache
         claim = cache.claim(entry, now)
-        fleet = cache.fleet
+        machines = cache.machines
         caps = np.array([self._cap(wish, entry, t) for t in cache.type_list] or [0.0])
-        ok: NDArray[np.bool_] = fleet.pressure() <= caps[cache.types[: fleet.rows]]
+        ok: NDArray[np.bool_] = machines.pressure() <= caps[cache.types[: machines.rows]]
         for name, node in cache.nodes.items():
-            row = fleet.row(name)
+            row = machines.row(name)
             if row is not None and ok[row]:
                 ok[row] = (
                     len(cache.free_cores(name, claim)) >= wish.core_count

@@ -1,8 +1,8 @@
 """The measured part of a round: pods with a profile or a known run time, and groups that have such members, as the engine's
 tasks and back.
 
-The fleet says what is free on every node and what relations count there, whatever takes it; the state of the pool says what
-runs and when it will end. Both together are the snapshot of which the engine decides.
+``machines`` say what is free on every node and what relations count there, whatever takes it; the state of the pool says
+what runs and when it will end. Both together are the snapshot of which the engine decides.
 """
 
 from __future__ import annotations
@@ -56,35 +56,35 @@ class MeasuredPods:
 
     def snapshot(self, classes: Sequence[ClassInput]) -> Snapshot:
         """What the engine decides on, for the pods of some classes. Tasks are named by uid, jobs NAMESPACE/NAME."""
-        given, fleet = self.given, self.given.fleet
-        order = fleet.order()
-        free = fleet.free[order]
-        columns = {r: i for i, r in enumerate(fleet.resources)}
+        given, machines = self.given, self.given.machines
+        order = machines.order()
+        free = machines.free[order]
+        columns = {r: i for i, r in enumerate(machines.resources)}
         # Nothing is counted twice: what is a device here is no resource.
-        largest = fleet.allocatable[order]
+        largest = machines.allocatable[order]
         scarce = [r for r in scarce_resources(classes, free, largest, columns) if r not in given.gpus.resources]
-        relations = _relations(classes, fleet)
+        relations = _relations(classes, machines)
         keys = {r.key for r in relations} | {label for c in classes if c.task for label, _, _ in c.task.locality}
         keys |= set(() if given.model is None else labels_of(given.model))
         named = [r.name for r in relations]
         given_out = dict.fromkeys(given.gpus.nodes, 0)
         asked = self._asked(scarce, named, given_out)
         joined = [self._answered(_on_devices(r, r.task.gpus, given_out), scarce, named) for r in self.joined]
-        machines = self._machines(scarce, keys, asked, joined)
+        offered = self._machines(scarce, keys, asked, joined)
         there = [after for _, after in asked] + joined
-        devices = devices_beside(machines, there)
+        devices = devices_beside(offered, there)
         pending = self._pending(classes, scarce, relations)
         waiting = {t.name for t in pending}
         return replace(
             given.cluster,
             now_s=given.now_s,
             round=given.number,
-            machines=machines,
-            running=given.running.beside(machines, devices, instead=asked, more=joined),
+            machines=offered,
+            running=given.running.beside(offered, devices, instead=asked, more=joined),
             pending=pending,
-            plan=tuple(p for p in given.cluster.plan if p.task in waiting and fleet.row(p.machine) is not None),
+            plan=tuple(p for p in given.cluster.plan if p.task in waiting and machines.row(p.machine) is not None),
             reservations=tuple(
-                r for r in given.cluster.reservations if r.task in waiting and fleet.row(r.machine) is not None
+                r for r in given.cluster.reservations if r.task in waiting and machines.row(r.machine) is not None
             ),
             relations=tuple(relations),
             task_groups=self._groups(classes),
@@ -108,9 +108,9 @@ class MeasuredPods:
         joined: Sequence[Running],
     ) -> tuple[Machine, ...]:
         """The nodes; each offers what is free, and what those take that the snapshot lists."""
-        given, fleet, nodes = self.given, self.given.fleet, self.given.cluster.machines
-        free = fleet.free[fleet.rows_of([m.name for m in nodes])]
-        columns = {r: i for i, r in enumerate(fleet.resources)}
+        given, machines, nodes = self.given, self.given.machines, self.given.cluster.machines
+        free = machines.free[machines.rows_of([m.name for m in nodes])]
+        columns = {r: i for i, r in enumerate(machines.resources)}
 
         def free_of(resource: str) -> IntArray:
             found: IntArray = free[:, columns[resource]] if resource in columns else np.zeros(len(nodes), np.int64)
@@ -145,7 +145,7 @@ class MeasuredPods:
                 # Less than nothing is free where a node has lost some that are in use: all that it has are taken then.
                 if kind is not None and (count := max(0, int(idle[kind.resource][i])) + devices[node.name]):
                     gpus = MachineGpus(kind.model, count, kind.memory_mib)
-                labels = sorted(fleet.labels(node.name).items()) if keys else ()
+                labels = sorted(machines.labels(node.name).items()) if keys else ()
                 shown = tuple([(key, value) for key, value in labels if key in keys])
                 facts.append((shown, tuple([(r, int(amounts[r][i])) for r in scarce]), gpus))
         return self._kept.offers(nodes, cpu, memory, facts)
@@ -201,14 +201,14 @@ class MeasuredPods:
 
     def _counts(self, relations: Sequence[Relation], there: Sequence[Running]) -> tuple[RelationCount, ...]:
         """Members and holders that are not listed as running tasks. ``there``: those that may be listed as one of either."""
-        fleet = self.given.fleet
-        order = fleet.order()
-        names = fleet.ordered_names
+        machines = self.given.machines
+        order = machines.order()
+        names = machines.ordered_names
         at = {name: i for i, name in enumerate(names)} if relations else {}
         found = []
         for relation in relations:
             name = relation.name
-            counts = fleet.relation_store.topology_counts(name, order)
+            counts = machines.relation_store.topology_counts(name, order)
             members, holders = counts.members, counts.holders
             for r in there:
                 members[at[r.machine]] -= name in r.task.joins
@@ -236,9 +236,9 @@ class MeasuredPods:
     def _pending(
         self, classes: Sequence[ClassInput], scarce: Sequence[str], relations: Sequence[Relation]
     ) -> tuple[Task, ...]:
-        given, fleet = self.given, self.given.fleet
-        order = fleet.order()
-        names = np.array(fleet.ordered_names, dtype=object)
+        given, machines = self.given, self.given.machines
+        order = machines.order()
+        names = np.array(machines.ordered_names, dtype=object)
         devices = {
             resource: np.array(
                 [(gpus := given.gpus.nodes.get(n)) is not None and gpus.resource == resource for n in names.tolist()],
@@ -264,7 +264,7 @@ class MeasuredPods:
             assert c.task is not None, "only classes whose pods are tasks"
             open_ = c.allowed.copy()
             for name in {*self.closed, held_node(given, c)}:
-                if name is not None and (row := fleet.row(name)) is not None:
+                if name is not None and (row := machines.row(name)) is not None:
                     open_[row] = False
             open_ = open_[order]
             asked = [resource for resource in devices if c.needs.get(resource)]
@@ -398,11 +398,11 @@ def _on_devices(r: Running, wanted: TaskGpus | None, given_out: dict[str, int]) 
     return replace(r, task=replace(r.task, gpus=wanted), devices=tuple(range(first, first + wanted.count)))
 
 
-def _relations(classes: Sequence[ClassInput], fleet: MachineRows) -> list[Relation]:
+def _relations(classes: Sequence[ClassInput], machines: MachineRows) -> list[Relation]:
     """Relations that bind or count pods of some classes. Raises ``KeyError`` for one that was not declared."""
     found = []
     for name in sorted({name for c in classes for name in (*c.holds, *c.joins)}):
-        relation = fleet.relation_store.relation(name)
+        relation = machines.relation_store.relation(name)
         if relation is None:
             raise KeyError(f"relation {name} was not declared")
         found.append(relation)

@@ -135,7 +135,7 @@ def _trace(
     timings_ms: Mapping[str, float],
     bulk_cells: int,
 ) -> KubernetesTrace:
-    """All that the record needs, and nothing that changes: no fleet, no entry of the cache."""
+    """All that the record needs, and nothing that changes: no machines, no entry of the cache."""
     return KubernetesTrace(
         number=given.number,
         now_s=given.now_s,
@@ -146,9 +146,9 @@ def _trace(
         parts=tuple(parts),
         told=tuple(Told(h.uids, str(h.fate), h.message, h.counts) for h in held),
         filters=tuple(Filtered(c.uids, c.reasons, c.verdict, c.allowed, c.goal) for c in given.classes),
-        # The round of a lone pod has no fleet of its own, and names come and go.
-        names=tuple(given.fleet.names),
-        order=given.fleet.order(),
+        # The round of a lone pod has no machines of its own, and names come and go.
+        names=tuple(given.machines.names),
+        order=given.machines.order(),
         since_s={uid: since for c in given.classes for uid, since in zip(c.uids, c.since_s, strict=True)},
         rounds_waited=given.rounds_waited,
         held_node=given.held_node,
@@ -165,7 +165,7 @@ class _Round:
         self.engine = engine
         self.clock = clock
         self.measured = MeasuredPods(given)
-        self.fleet = given.fleet
+        self.machines = given.machines
         self.chosen: list[Chosen] = []
         self.held: list[Held] = []
         self.plan: tuple[PlannedStart, ...] = ()
@@ -176,7 +176,7 @@ class _Round:
         self.fallbacks: list[str] = []
         self.parts: list[PartRecipe] = []
         self.bulk_cells = 0
-        unknown = {r for c in given.classes for r, n in c.needs.items() if n > 0 and self.fleet.column(r) < 0}
+        unknown = {r for c in given.classes for r, n in c.needs.items() if n > 0 and self.machines.column(r) < 0}
         self.unknown = unknown if len(unknown) > _MOST_UNKNOWN else set[str]()
         """Resources that no node has had, where pods ask for more than the engine should count."""
 
@@ -260,7 +260,7 @@ class _Round:
         given = self.given
         if not given.keepers or len(self.held) == told:
             return
-        kept = KeptRows.of(given.keepers, self.fleet)
+        kept = KeptRows.of(given.keepers, self.machines)
         classes = {uid: c for c in level for uid in c.uids}
         started = {classes[c.uid].group for c in self.chosen if c.uid in classes} - {None}
         # A gang is overdue with its last member.
@@ -334,7 +334,7 @@ class _Round:
         """Nodes with room for a pod of a class that are not kept for another one."""
         rows = room(self.given, c)
         shut = {*self.measured.closed, held_node(self.given, c)} if c.task is not None else {held_node(self.given, c)}
-        rows[[row for name in shut if name is not None and (row := self.fleet.row(name)) is not None]] = False
+        rows[[row for name in shut if name is not None and (row := self.machines.row(name)) is not None]] = False
         return rows
 
     def _is_overdue(self, since_s: float) -> bool:
@@ -377,7 +377,7 @@ class _Round:
         self.timings["wide"] += (self.clock() - began) * 1e3
         if outcome.levels is not None:
             self.parts.append(partial(outcome.levels, len(self.parts)))
-            self.bulk_cells += (len(classes) + 1) * self.fleet.machine_count
+            self.bulk_cells += (len(classes) + 1) * self.machines.machine_count
         tasks = {task.name: task for task in snapshot.pending}
         self._take(outcome, {uid: c for c in classes for uid in c.uids})
         for p in outcome.placements:
@@ -389,7 +389,7 @@ class _Round:
         if not classes:
             return
         began = self.clock()
-        gpu_cost = gpu_costs(self.given, self.fleet, classes)
+        gpu_cost = gpu_costs(self.given, self.machines, classes)
         counted = [self._counted(c) for c in classes]
         task_classes = [self._task_class(c) for c in counted]
         places = [self._places(c, cost) for c, cost in zip(counted, gpu_cost, strict=True)]
@@ -397,10 +397,10 @@ class _Round:
         how: Any = {"solver": self.solver, "clock": self.clock, "keep_record": self.given.keep_record}
         outcome = None
         if len(classes) == 1 and len(classes[0].uids) == 1:
-            outcome = decide_lone(self.fleet, task_classes[0], places[0], classes[0].uids[0], settings, **how)
+            outcome = decide_lone(self.machines, task_classes[0], places[0], classes[0].uids[0], settings, **how)
         if outcome is None:
             uids = [c.uids for c in classes]
-            cluster = load_cluster(self.fleet.loaded(), self.fleet.order(), task_classes, places, uids)
+            cluster = load_cluster(self.machines.loaded(), self.machines.order(), task_classes, places, uids)
             groups = {c.group for c in classes if c.group is not None}
             for group in self.given.groups:
                 if group.name in groups:
@@ -410,12 +410,12 @@ class _Round:
         self.timings["wide"] += (self.clock() - began) * 1e3
         if outcome.record is not None:
             self.parts.append(partial(outcome.record, priority))
-            self.bulk_cells += (len(classes) + 1) * self.fleet.machine_count
+            self.bulk_cells += (len(classes) + 1) * self.machines.machine_count
         self._take(outcome, {uid: c for c in classes for uid in c.uids})
 
     def _take(self, outcome: BulkOutcome, by_uid: Mapping[str, ClassInput]) -> None:
         given = self.given
-        # Only later priorities and explanations of those who are left look at the fleet again.
+        # Only later priorities and explanations of those who are left look at the machines again.
         asked_again = bool(outcome.left) or len({c.priority for c in given.classes}) > 1
         for p in outcome.placements:
             c = by_uid[p.task]
@@ -471,8 +471,8 @@ class _Round:
         asked = c.needs.get("cpu", 0)
         if asked <= MOST_MILLI:
             return c
-        column = self.fleet.column("cpu")
-        largest = 0 if column < 0 else int(self.fleet.allocatable[:, column].max(initial=0))
+        column = self.machines.column("cpu")
+        largest = 0 if column < 0 else int(self.machines.allocatable[:, column].max(initial=0))
         most = max(MOST_MILLI, largest) + 1
         if asked <= most:
             return c
@@ -500,10 +500,10 @@ class _Round:
         )
 
     def _places(self, c: ClassInput, gpu_cost: FloatArray | None) -> Places:
-        """Where its pods may go, and what they would pay there, by row of the fleet."""
+        """Where its pods may go, and what they would pay there, by machine row."""
         allowed = c.allowed
         held = self.given.held_node and held_node(self.given, c)
-        if held and (row := self.fleet.row(held)) is not None:
+        if held and (row := self.machines.row(held)) is not None:
             allowed = allowed.copy()
             allowed[row] = False
         preference = c.preference if gpu_cost is None else c.preference + gpu_cost

@@ -83,7 +83,7 @@ class ClassInput(PodKind):
     since_s: tuple[float, ...]
     """Since when each of them could be scheduled."""
     allowed: BoolArray
-    """By fleet row: static filters pass, and nothing else of its kind forbids."""
+    """By machine row: static filters pass, and nothing else of its kind forbids."""
     verdict: NDArray[np.int16]
     reasons: Sequence[str]
     eligible: BoolArray
@@ -224,7 +224,7 @@ class RoundInput:
         """Whether the round is so short that handing it to a thread would take longer: a single pod without a forecast
         that takes nothing of nodes with GPUs.
         """
-        if self.model is not None or len(self.classes) != 1 or self.fleet.rows > QUICK_NODES:
+        if self.model is not None or len(self.classes) != 1 or self.machines.rows > QUICK_NODES:
             return False
         only = self.classes[0]
         return len(only.uids) == 1 and only.task is None and not self.gpus_matter(only)
@@ -237,7 +237,7 @@ class RoundInput:
         return found
 
     @property
-    def fleet(self) -> MachineRows:
+    def machines(self) -> MachineRows:
         """The nodes of the pool with what is left of them."""
         return self.booked.machines
 
@@ -253,7 +253,7 @@ class RoundInput:
             return False
         if gpus.asked(c.needs) is not None:
             return True
-        return any((row := self.fleet.row(name)) is not None and c.allowed[row] for name in gpus.nodes)
+        return any((row := self.machines.row(name)) is not None and c.allowed[row] for name in gpus.nodes)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from flowsched_k8s.services.keepers import KeptRows
 
 def room(given: RoundInput, c: ClassInput) -> BoolArray:
     """Nodes that pass everything for one more pod of a class."""
-    fleet = given.fleet
-    return c.allowed & fleet.fits(c.needs) & fleet.permits(c.holds, c.joins, c.eligible)
+    machines = given.machines
+    return c.allowed & machines.fits(c.needs) & machines.permits(c.holds, c.joins, c.eligible)
 
 
 def held_node(given: RoundInput, c: ClassInput) -> str | None:
@@ -31,10 +31,10 @@ def no_room(given: RoundInput, c: ClassInput, uids: tuple[str, ...], kept: BoolA
 
     ``kept``: nodes with room where services keep them off.
     """
-    fleet = given.fleet
+    machines = given.machines
     counts: dict[str, int] = {}
     more: set[Cause] = set()
-    open_ = fleet.alive.copy()
+    open_ = machines.alive.copy()
     total = int(open_.sum())
 
     def count(text: str, refused: BoolArray) -> None:
@@ -44,13 +44,13 @@ def no_room(given: RoundInput, c: ClassInput, uids: tuple[str, ...], kept: BoolA
     for i, reason in enumerate(c.reasons[1:], 1):
         count(reason, c.verdict == i)
     open_ &= c.verdict == 0
-    relations = fleet.refusals(c.holds, c.joins, c.eligible)
+    relations = machines.refusals(c.holds, c.joins, c.eligible)
     for refusal in sorted(relations, key=lambda r: not r.relation.name.startswith("port")):
         for missing in (True, False):
             text = reason_of(refusal.relation.name, refusal.role, missing_label=missing)
             count(text, refusal.refused & (refusal.missing_label == missing))
         open_ &= ~refusal.refused
-    lacking = fleet.lacking(c.needs)
+    lacking = machines.lacking(c.needs)
     for resource, mask in lacking.items():
         count(insufficient(resource), mask)
     for mask in lacking.values():
@@ -63,7 +63,7 @@ def no_room(given: RoundInput, c: ClassInput, uids: tuple[str, ...], kept: BoolA
         count(SERVICE_GOAL, kept)
     message = histogram(total, counts)
     held = held_node(given, c)
-    if held is not None and (row := fleet.row(held)) is not None and open_[row]:
+    if held is not None and (row := machines.row(held)) is not None and open_[row]:
         message += f" {held} drains for a pod that has waited longer."
         more.add(Cause.RESOURCES)
     causes = causes_of(text for text in counts if text != GOAL_MISSED) | more

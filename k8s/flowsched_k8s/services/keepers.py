@@ -47,7 +47,7 @@ class PrecedenceClaim:
 
 @dataclass(frozen=True, eq=False)
 class KeptRows:
-    """Services by row of a fleet."""
+    """Services by machine row."""
 
     count: IntArray
     """How many keep pods off."""
@@ -58,13 +58,13 @@ class KeptRows:
     _order: IntArray
 
     @classmethod
-    def of(cls, keepers: Keepers, fleet: MachineRows) -> KeptRows:
+    def of(cls, keepers: Keepers, machines: MachineRows) -> KeptRows:
         """Where they are."""
-        count, least = np.zeros(fleet.rows, np.int64), np.full(fleet.rows, np.iinfo(np.int64).max)
+        count, least = np.zeros(machines.rows, np.int64), np.full(machines.rows, np.iinfo(np.int64).max)
         for name, here in keepers.items():
-            if (row := fleet.row(name)) is not None:
+            if (row := machines.row(name)) is not None:
                 count[row], least[row] = len(here), min(k.priority for k in here)
-        return cls(count, least, keepers, fleet.names, fleet.order())
+        return cls(count, least, keepers, machines.names, machines.order())
 
     def yielding(self, claim: PrecedenceClaim) -> BoolArray:
         """[rows] whether a service is there that yields."""
@@ -81,15 +81,15 @@ class KeptRows:
 
 def yielded_bookings(keepers: Keepers, booked: BookedTasks, claim: PrecedenceClaim, per_core: float) -> BookedTasks:
     """A copy of what is booked, as pods with a claim find it: without goals that yield, and without the CPU that is kept."""
-    found, fleet = booked.copy(), booked.machines
-    column = fleet.column("cpu")
-    free = fleet.free
+    found, machines = booked.copy(), booked.machines
+    column = machines.column("cpu")
+    free = machines.free
     for name, here in keepers.items():
-        row = fleet.row(name)
+        row = machines.row(name)
         if row is None or not any(map(claim.moves, here)):
             continue
         cap = min((k.pressure_cap for k in here if not claim.moves(k)), default=math.inf)
-        found.machines.set_service(name, cap, fleet.service(name)[1])
+        found.machines.set_service(name, cap, machines.service(name)[1])
         beyond = sum(
             claim.paid_milli(k.priority, k.request_milli, per_core) - k.request_milli for k in here if claim.moves(k)
         )

@@ -27,7 +27,7 @@ _BELOW_ALL = -1e6
 
 @dataclass(eq=False)
 class Services:
-    """What pods are like, at the loads that are known. Nodes, pods and fleet are those of a cache, which changes them."""
+    """What pods are like, at the loads that are known. Nodes, pods and bookings are those of a cache, which changes them."""
 
     _nodes: Mapping[str, NodeEntry]
     _pods: Mapping[str, PodEntry]
@@ -183,7 +183,7 @@ class Services:
             self.beyond.pop(uid, None)
 
     def settle(self, name: str) -> None:
-        """What the services on a node take, and leave to others, as the fleet has it."""
+        """What the services on a node take, and leave to others, as it is booked."""
         entry = self._nodes.get(name)
         if entry is None:
             return
@@ -197,7 +197,7 @@ class Services:
                 self.beyond.pop(pod.key.uid, None)
             left = self.headroom_of(wish, entry.type, (pod.threads,))
             if left is not None:
-                # The fleet compares with all pressure on the node, the service's own included, as it is booked: what the
+                # The limit is one of all pressure on the node, the service's own included, as it is booked: what the
                 # load has become since does not count there.
                 own = booked.pressure if (booked := self._booked.booking(pod.key.uid)) is not None else 0.0
                 bears = max(left.pressure_cap + own, _BELOW_ALL)

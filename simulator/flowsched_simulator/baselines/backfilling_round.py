@@ -9,11 +9,12 @@ import numpy as np
 
 from flowsched.cluster.domain_counts import DomainCounts
 from flowsched.cluster.snapshot import MILLI, Running, Snapshot, Task
+from flowsched.relations.gang_search import MOST_STEPS, GangSearch
 from flowsched.support.arrays import FloatArray, IntArray
 from flowsched_simulator.baselines.availability import Availability, Ends
-from flowsched_simulator.baselines.gang_search import MOST_STEPS, GangSearch, Places, alike
 from flowsched_simulator.baselines.greedy_round import PickDevices, Round, cores_for
 from flowsched_simulator.baselines.room import Room, RoomLayout
+from flowsched_simulator.baselines.room_places import RoomPlaces, alike
 from flowsched_simulator.baselines.running_shares import RunningShares, Share
 
 
@@ -289,7 +290,7 @@ class BackfillingRound(Round):
         return Share(self.layout.row(running.machine), need, running.start_s, self.started_s(running))
 
 
-class _Later(Places):
+class _Later(RoomPlaces):
     """Where tasks may start together at a time to come."""
 
     def __init__(self, this: Round, trial: Availability, demands: Sequence[_Demand], start_s: float) -> None:
@@ -304,7 +305,7 @@ class _Later(Places):
         return self._counts
 
     @property
-    def rooms(self) -> Sequence[Room]:
+    def places(self) -> Sequence[Room]:
         return self._this.rooms
 
     @property

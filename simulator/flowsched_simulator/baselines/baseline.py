@@ -13,11 +13,12 @@ from flowsched.cluster.domain_counts import DomainCounts
 from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.snapshot import Snapshot, Task
 from flowsched.relations.gang import Gang, gangs_of
+from flowsched.relations.gang_search import GangSearch
 from flowsched.support.arrays import IntArray
-from flowsched_simulator.baselines.gang_search import GangSearch, Places, alike
 from flowsched_simulator.baselines.granting import Granting
 from flowsched_simulator.baselines.greedy_round import Round, cores_text
 from flowsched_simulator.baselines.room import Room, RoomLayout
+from flowsched_simulator.baselines.room_places import RoomPlaces, alike
 from flowsched_simulator.baselines.waiting import Waiting, keeps_queue
 
 
@@ -239,7 +240,7 @@ class Baseline(ABC):
         return f"{cpu} and {task.memory_mib} MiB" if with_cpu else cpu
 
 
-class _Start(Places):
+class _Start(RoomPlaces):
     """Where members of a gang may start now."""
 
     def __init__(self, rule: Baseline, members: Sequence[Task], this: Round) -> None:
@@ -253,7 +254,7 @@ class _Start(Places):
         return self._this.domain_counts
 
     @property
-    def rooms(self) -> Sequence[Room]:
+    def places(self) -> Sequence[Room]:
         return self._this.rooms
 
     @property

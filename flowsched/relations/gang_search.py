@@ -4,30 +4,45 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from flowsched.cluster.domain_counts import DomainCounts
-from flowsched.cluster.snapshot import Task
 from flowsched.relations.relation import Relation, RelationKind
 from flowsched.support.arrays import IntArray
-from flowsched_simulator.baselines.room import Room
 
 MOST_STEPS = 2000
 """Placements that the search through all assignments may try for one gang in a round."""
 MOST_MEMBERS = 64
 """Larger gangs are placed member by member only."""
 
+Place = TypeVar("Place")
 
-class Places(ABC):
-    """Where members may go beside those that the search has placed. Members are numbers of ``tasks``."""
+
+class BoundMember(Protocol):
+    """What relations a member holds and joins, by name: a task, or a class of tasks."""
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """Those that it demands."""
+
+    @property
+    def joins(self) -> tuple[str, ...]:
+        """Those that count it."""
+
+
+class GangPlaces(ABC, Generic[Place]):
+    """Where members may go beside those that the search has placed: now, or at a time to come. Members are numbers."""
 
     def __init__(
-        self, tasks: Sequence[Task], needs: Sequence[Sequence[int] | IntArray], kinds: Sequence[Hashable]
+        self,
+        members: Sequence[BoundMember],
+        needs: Sequence[Sequence[int] | IntArray] | IntArray,
+        kinds: Sequence[Hashable],
     ) -> None:
         """``needs``: [members, R] what each takes of a machine. Members of a kind are alike: they fit at the same places."""
-        self.tasks = tasks
+        self.members = members
         self.needs: IntArray = np.array(needs, dtype=np.int64)
         self.kinds = kinds
         self.tight = False
@@ -35,39 +50,49 @@ class Places(ABC):
 
     @property
     @abstractmethod
-    def domain_counts(self) -> DomainCounts:
-        """Relations with the members that are placed."""
+    def relations(self) -> Mapping[str, Relation]:
+        """Those that are known, by name."""
+
+    @abstractmethod
+    def joined(self, relation: Relation) -> int:
+        """Tasks that join a relation in all domains, with the members that are placed."""
+
+    @abstractmethod
+    def domain(self, relation: Relation, place: Place) -> Hashable:
+        """The domain of a place; None where it is in none."""
 
     @property
     @abstractmethod
-    def rooms(self) -> Sequence[Room]:
+    def places(self) -> Sequence[Place]:
         """All machines."""
 
     @property
     @abstractmethod
     def free(self) -> IntArray:
-        """[machines, R] what is free, in the units of ``needs``."""
+        """[places, R] what is free, in the units of ``needs``."""
 
     @abstractmethod
-    def options(self, member: int) -> Sequence[Room]:
+    def options(self, member: int) -> Sequence[Place]:
         """Machines where a member fits."""
 
     @abstractmethod
-    def put(self, member: int, options: Sequence[Room]) -> Room:
+    def put(self, member: int, options: Sequence[Place]) -> Place:
         """Place a member on the machine that the rule likes best."""
 
     @abstractmethod
     def take_back(self) -> None:
         """Undo the last placement."""
 
+    def machine(self, place: Place) -> Hashable:
+        """What tells machines apart."""
+        return place
 
-def alike(task: Task, now_s: float) -> Hashable:
-    """Equal for tasks that fit at the same places for the same time, if they may start now or later."""
-    # Content without the time of arrival: of that only matters whether the task has waited.
-    return task.content[0], task.submit_s < now_s, *task.content[2:], task.run_s
+    def mark(self, place: Place) -> Hashable:
+        """What tells apart what members take of machines: that, and the devices."""
+        return self.machine(place)
 
 
-class GangSearch:
+class GangSearch(Generic[Place]):
     """Finds places for at least ``needed`` members at once, and places as many as fit there; else none.
 
     First as the rule has it: member by member, each on the machine that the rule likes best. The first of those that a
@@ -76,17 +101,18 @@ class GangSearch:
     others, the same is tried with the largest members first, and then all assignments within limits.
     """
 
-    def __init__(self, places: Places, needed: int, most_steps: int = MOST_STEPS) -> None:
-        """Nothing is placed yet."""
+    def __init__(self, places: GangPlaces[Place], needed: int, most_steps: int = MOST_STEPS, more: bool = True) -> None:
+        """Nothing is placed yet. ``more``: whether members are placed beyond those that are needed."""
         self._places = places
         self._needed = needed
+        self._enough = len(places.members) if more else needed
         self.most = 0
         """The largest number of members that could be placed together, as far as it is known."""
         self.exhausted = False
         """Whether a limit ended the search: then ``most`` may be too low."""
         self.left: list[int] = []
         """Members that found no place, once enough others have."""
-        self._held = {name for task in places.tasks for name in task.holds}
+        self._held = {name for task in places.members for name in task.holds}
         self._most_steps = most_steps
         self.steps = 0
         """Steps of the search through all assignments so far."""
@@ -94,7 +120,7 @@ class GangSearch:
 
     def fit(self) -> bool:
         """Search. Whether enough are placed."""
-        members = list(range(len(self._places.tasks)))
+        members = list(range(len(self._places.members)))
         if self._follow_rule(members, [], 0):
             return True
         if self._settled() or self._bound(members) <= self.most:
@@ -112,7 +138,7 @@ class GangSearch:
     def _follow_rule(self, queue: list[int], passed: list[int], placed: int) -> bool:
         """Place members in order; those without a place have another turn once others have been placed."""
         places, put, progress = self._places, 0, bool(placed)
-        while queue or (progress and passed):
+        while placed + put < self._enough and (queue or (progress and passed)):
             if not queue:
                 queue, passed, progress = passed, [], False
             member, queue = queue[0], queue[1:]
@@ -130,7 +156,7 @@ class GangSearch:
         else:
             self.most = max(self.most, placed + put)
             if placed + put >= self._needed:
-                self.left = sorted(passed)
+                self.left = sorted([*queue, *passed])
                 return True
         for _ in range(put):
             places.take_back()
@@ -140,21 +166,21 @@ class GangSearch:
         self,
         member: int,
         opened: Sequence[Relation],
-        options: Sequence[Room],
+        options: Sequence[Place],
         queue: list[int],
         passed: list[int],
         placed: int,
     ) -> bool:
         """Place a member that decides for others in one domain after the other."""
         places = self._places
-        cell = {room.name: self._cell(opened, room) for room in options}
+        cell = {places.machine(place): self._cell(opened, place) for place in options}
         bound = self._bound_by_cell([member, *queue, *passed], opened)
-        while options := [r for r in options if placed + bound.get(cell[r.name], 0) > self.most]:
-            room = places.put(member, options)
+        while options := [p for p in options if placed + bound.get(cell[places.machine(p)], 0) > self.most]:
+            here = cell[places.machine(places.put(member, options))]
             if self._follow_rule(list(queue), list(passed), placed + 1):
                 return True
             places.take_back()
-            options = [r for r in options if cell[r.name] != cell[room.name]]
+            options = [p for p in options if cell[places.machine(p)] != here]
         return False
 
     def _try_all(self, left: list[int], placed: list[tuple[Hashable, Hashable]]) -> bool:
@@ -164,6 +190,7 @@ class GangSearch:
         if len(placed) >= self._needed:
             # More can only be gained by those that are left.
             rest = GangSearch(self._places, 0)
+            rest._enough = self._enough - len(placed)
             rest._follow_rule(left, [], 0)
             self.left = rest.left
             return True
@@ -184,43 +211,42 @@ class GangSearch:
                     self.exhausted = True
                     return False
                 self.steps += 1
-                room = places.put(member, options)
-                where = places.kinds[member], (room.name, room.devices)
+                place = places.put(member, options)
+                where, machine = (places.kinds[member], places.mark(place)), places.machine(place)
                 if self._try_all(left[:at] + left[at + 1 :], [*placed, where]):
                     return True
                 places.take_back()
-                options = [r for r in options if r.name != room.name]
+                options = [p for p in options if places.machine(p) != machine]
         return False
 
     def _settled(self) -> bool:
         """Whether following the rule has shown how many can start: see the class."""
         if len(set(self._places.kinds)) > 1:
             return False
-        task, known = self._places.tasks[0], self._places.domain_counts.relations
+        task, known = self._places.members[0], self._places.relations
         kinds = [known[name].kind for name in {*task.holds, *task.joins} if name in known]
         return sum(kind not in (RelationKind.TOGETHER, RelationKind.COUNT) for kind in kinds) <= 1
 
     def _opened(self, member: int) -> list[Relation]:
         """Relations that hold members where the first task that joins is, and that this member would be the first of."""
-        counts, task = self._places.domain_counts, self._places.tasks[member]
+        places, task = self._places, self._places.members[member]
         return [
             relation
             for name in dict.fromkeys(task.joins)
             if name in self._held
-            and (relation := counts.relations.get(name)) is not None
+            and (relation := places.relations.get(name)) is not None
             and relation.kind is RelationKind.TOGETHER
-            and not counts.members(relation)
+            and not places.joined(relation)
         ]
 
-    def _cell(self, opened: Sequence[Relation], room: Room) -> tuple[str | None, ...]:
-        return tuple(self._places.domain_counts.domain(relation, room.name) for relation in opened)
+    def _cell(self, opened: Sequence[Relation], place: Place) -> tuple[Hashable, ...]:
+        return tuple(self._places.domain(relation, place) for relation in opened)
 
     def _bound_by_cell(self, members: Sequence[int], opened: Sequence[Relation]) -> dict[Hashable, int]:
         """No more of these members than this could be placed, by domain of the relations that the first of them opens."""
-        rooms = self._places.rooms
-        cells = [self._cell(opened, room) for room in rooms]
+        cells = [self._cell(opened, place) for place in self._places.places]
         names = {relation.name for relation in opened}
-        if any(not names <= set(self._places.tasks[m].holds) for m in members):
+        if any(not names <= set(self._places.members[m].holds) for m in members):
             return dict.fromkeys(cells, len(members))
         number: dict[Hashable, int] = {}
         of = np.array([number.setdefault(cell, len(number)) for cell in cells], dtype=np.int64)
@@ -228,7 +254,7 @@ class GangSearch:
 
     def _bound(self, members: Sequence[int]) -> int:
         """No more of these members than this could be placed, relations aside."""
-        return self._bounds(members, np.zeros(len(self._places.rooms), dtype=np.int64), 1)[0]
+        return self._bounds(members, np.zeros(len(self._places.places), dtype=np.int64), 1)[0]
 
     def _bounds(self, members: Sequence[int], of: IntArray, count: int) -> list[int]:
         """The same by part of the cluster; ``of``: [machines] the part of each.

@@ -17,7 +17,15 @@ MOST_STEPS = 2000
 MOST_MEMBERS = 64
 """Larger gangs are placed member by member only."""
 
+_MOST_LOOKS = 40_000
+"""Machines that this search may look at where each look is dear."""
+
 Place = TypeVar("Place")
+
+
+def steps_among(machines: int) -> int:
+    """Placements that the search through all assignments may try where all machines are looked at for each."""
+    return min(MOST_STEPS, _MOST_LOOKS // max(1, machines))
 
 
 class BoundMember(Protocol):
@@ -131,6 +139,8 @@ class GangSearch(Generic[Place]):
         if self._follow_rule(largest, [], 0):
             return True
         if len(members) > MOST_MEMBERS:
+            if self._needed < len(members) and self._follow_rule(largest[::-1], [], 0):
+                return True
             self.exhausted = self._bound(members) > self.most
             return False
         return self._try_all(largest, [])

@@ -6,24 +6,25 @@ never wait for each other's half.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from flowsched.cluster.compaction import View
 from flowsched.cluster.running_tasks import entries_of
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
 from flowsched.relations.gang import Gang, gangs_of
-from flowsched.relations.relation import Relation, RelationKind
+from flowsched.relations.gang_search import GangPlaces, GangSearch, steps_among
+from flowsched.relations.relation import Relation
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.hold import Hold
 from flowsched.round.round_model import RoundModel
+from flowsched.support.arrays import IntArray
 
 _TRIES = 400
-"""Places that a search for room may look at once one task after the other has failed."""
-
-_SEARCHED = 64
-"""Larger groups are placed one task after the other only."""
+"""Placements that a search for room may try at least once one task after the other has failed."""
 
 
 RoundGang = Gang[tuple[int, ...]]
@@ -84,12 +85,12 @@ def settle_gangs(
     barred: set[int] = set()
     reasons: dict[int, str] = {}
     for gang in gangs:
-        placed, most = finder.fit(gang)
+        placed, most, searched = finder.fit(gang)
         if placed:
             must_start |= set(placed)
             continue
         barred |= set(gang.members)
-        reasons |= dict.fromkeys(gang.members, gang.why_all_wait(most, view.snapshot.now_s))
+        reasons |= dict.fromkeys(gang.members, gang.why_all_wait(most, view.snapshot.now_s, searched))
     return Gangs(tuple(gangs), frozenset(must_start), frozenset(barred), reasons, finder.plan)
 
 
@@ -100,24 +101,13 @@ def fit_now(
     few. No member goes to a machine in ``closed``.
     """
     finder = _Finder(model.view, model.prices, model.holds, plan, closed)
-    placed, _ = finder.fit(gang)
+    placed, _, _ = finder.fit(gang)
     return frozenset(placed), finder.plan
 
 
 def priority_of(view: View, gang: RoundGang) -> int:
     """The highest of its members': all are served with it."""
     return max(view.tasks[t].priority for t in gang.members)
-
-
-def homes(view: View, gang: RoundGang) -> Iterator[tuple[Relation, str]]:
-    """Domains that members who want to be together could all go to."""
-    domain_counts = view.domain_counts
-    wanted = {name for t in gang.members for name in view.tasks[t].holds}
-    for name in sorted(wanted & domain_counts.relations.keys()):
-        relation = domain_counts.relations[name]
-        if relation.kind is RelationKind.TOGETHER:
-            here = {domain_counts.domain(relation, m.name) for m in view.machines}
-            yield from ((relation, domain) for domain in sorted(d for d in here if d is not None))
 
 
 class _Finder:
@@ -136,80 +126,36 @@ class _Finder:
         self._prices = prices
         self._holds = holds
         empty = Assignment([None] * len(view.tasks), view.class_of, len(view.machines))
-        self._reset(empty if seed is None else seed)
-        self._tries = 0
-
-    def _reset(self, plan: Assignment) -> None:
-        self.plan = plan.copy()
-        self._counts = self._view.counted_with((t, o.machine) for t, o in enumerate(plan.options) if o is not None)
+        self.plan = (empty if seed is None else seed).copy()
+        placed = [(t, o) for t, o in enumerate(self.plan.options) if o is not None]
+        self.counts = view.counted_with((t, o.machine) for t, o in placed)
+        groups = [view.groups[g] for g in view.group_of]
+        self.free: IntArray = np.array([(g.free_milli, g.free_memory_mib) for g in groups], np.int64).reshape(-1, 2)
+        """[machines, 2] CPU in thousandths and MiB beside what starts now."""
+        for t, option in placed:
+            if not option.start_after:
+                self.free[option.machine] -= option.width_milli, view.tasks[t].memory_mib
 
     def place(self, task: int) -> None:
         """Put a task in its cheapest place, if there is one."""
-        for _, option in self._offers(task, None)[:1]:
-            self._put(task, option)
+        for _, option in self.offers(task)[:1]:
+            self.put(task, option)
 
-    def fit(self, gang: RoundGang) -> tuple[tuple[int, ...], int]:
-        """The members that were placed, exactly as many as are needed, or none; and the most that were placed at once."""
+    def fit(self, gang: RoundGang) -> tuple[tuple[int, ...], int, bool]:
+        """The members that were placed, exactly as many as are needed, or none; the most that could be placed at once, and
+        whether all assignments were searched for that.
+        """
         needed = gang.needed
         if not gang.complete:
-            return (), 0
+            return (), 0, True
         wide = sorted(gang.members, key=lambda t: (-self._size(t)[0], -self._size(t)[1], t))
-        orders = [wide] if needed == len(wide) else [wide, sorted(wide, key=lambda t: (*self._size(t), t))]
-        before, most = self.plan, 0
-        for within in (None, *homes(self._view, gang)):
-            for order in orders:
-                placed = self._greedy(order, needed, within)
-                if len(placed) == needed:
-                    return tuple(placed), needed
-                most = max(most, len(placed))
-                self._reset(before)
-        self._tries = _TRIES if len(wide) <= _SEARCHED else 0
-        found = self._search(orders[-1], needed) if self._tries else None
-        if found is None:
-            self._reset(before)
-            return (), most
-        return tuple(found), needed
+        places = _Now(self, self._view, [(t, self._size(t)) for t in wide])
+        search = GangSearch(places, needed, max(_TRIES, steps_among(len(self.free))), more=False)
+        if search.fit():
+            return tuple(t for t, _ in places.placed), needed, True
+        return (), search.most, not search.exhausted
 
-    def _greedy(self, order: Sequence[int], needed: int, within: tuple[Relation, str] | None) -> list[int]:
-        """Place one after the other where it is cheapest; later ones may open what was closed before."""
-        self.plan = self.plan.copy()
-        placed: list[int] = []
-        left = list(order)
-        while left and len(placed) < needed:
-            refused = []
-            for t in left:
-                if len(placed) == needed:
-                    break
-                offers = self._offers(t, within)
-                if offers:
-                    self._put(t, offers[0][1])
-                    placed.append(t)
-                else:
-                    refused.append(t)
-            if len(refused) == len(left):
-                break
-            left = refused
-        return placed
-
-    def _search(self, order: Sequence[int], needed: int) -> list[int] | None:
-        """Depth first, cheapest places first, until it has looked at ``_TRIES`` of them."""
-        if needed == 0:
-            return []
-        if len(order) < needed or self._tries <= 0:
-            return None
-        first, rest = order[0], order[1:]
-        for _, option in self._offers(first, None):
-            if self._tries <= 0:
-                return None
-            self._tries -= 1
-            self._put(first, option)
-            found = self._search(rest, needed - 1)
-            if found is not None:
-                return [first, *found]
-            self._take(first)
-        return self._search(rest, needed)
-
-    def _offers(self, task: int, within: tuple[Relation, str] | None) -> list[tuple[float, PlacementOption]]:
+    def offers(self, task: int) -> list[tuple[float, PlacementOption]]:
         """Places for a task with their prices, the cheapest first; of places that are alike the first one only."""
         view = self._view
         c = view.class_of[task]
@@ -224,13 +170,9 @@ class _Finder:
                 if (g, others) in seen:
                     continue
                 seen.add((g, others))
-            if (
-                m in self._closed
-                or not view.allowed(c, m)
-                or (within is not None and self._counts.domain(within[0], machine.name) != within[1])
-            ):
+            if m in self._closed or not view.allowed(c, m):
                 continue
-            if self._counts.refusal(wanted, machine.name) is not None:
+            if self.counts.refusal(wanted, machine.name) is not None:
                 continue
             price = self._price(m, others, Arrival(c, 0, width))
             if price < FORBIDDEN:
@@ -250,12 +192,68 @@ class _Finder:
         wanted = self._view.tasks[task]
         return wanted.widths_milli[0], wanted.memory_mib
 
-    def _put(self, task: int, option: PlacementOption) -> None:
+    def put(self, task: int, option: PlacementOption) -> None:
+        """Place a task."""
         self.plan.move(task, option)
-        self._counts.add(self._view.tasks[task], self._view.machines[option.machine].name)
+        self.counts.add(self._view.tasks[task], self._view.machines[option.machine].name)
+        self.free[option.machine] -= self._size(task)
 
-    def _take(self, task: int) -> None:
+    def take(self, task: int) -> None:
+        """Undo that."""
         option = self.plan.options[task]
         if option is not None:
-            self._counts.remove(self._view.tasks[task], self._view.machines[option.machine].name)
+            self.counts.remove(self._view.tasks[task], self._view.machines[option.machine].name)
             self.plan.move(task, None)
+            self.free[option.machine] += self._size(task)
+
+
+class _Now(GangPlaces[int]):
+    """Machines, by their index in the view, where members may start now; the cheapest is taken."""
+
+    def __init__(self, finder: _Finder, view: View, members: Sequence[tuple[int, tuple[int, int]]]) -> None:
+        """``members``: tasks of the view with the CPU and the memory of each."""
+        tasks = [t for t, _ in members]
+        super().__init__(
+            [view.tasks[t] for t in tasks], [size for _, size in members], [view.class_of[t] for t in tasks]
+        )
+        self.placed: list[tuple[int, int]] = []
+        """Tasks and machines."""
+        self._finder, self._view, self._tasks = finder, view, tasks
+
+    @property
+    def relations(self) -> Mapping[str, Relation]:
+        """Those of the snapshot."""
+        return self._finder.counts.relations
+
+    @property
+    def places(self) -> Sequence[int]:
+        """All machines."""
+        return range(len(self._view.machines))
+
+    @property
+    def free(self) -> IntArray:
+        """[machines, 2] CPU and memory."""
+        return self._finder.free
+
+    def joined(self, relation: Relation) -> int:
+        """Tasks that join a relation in all domains, with those that are placed."""
+        return self._finder.counts.members(relation)
+
+    def domain(self, relation: Relation, place: int) -> str | None:
+        """The domain of a machine."""
+        return self._finder.counts.domain(relation, self._view.machines[place].name)
+
+    def options(self, member: int) -> list[int]:
+        """Machines where a member fits, the cheapest first."""
+        return [option.machine for _, option in self._finder.offers(self._tasks[member])]
+
+    def put(self, member: int, options: Sequence[int]) -> int:
+        """Place a member on the first of the machines."""
+        task = self._tasks[member]
+        self._finder.put(task, PlacementOption(options[0], 0, self._view.tasks[task].widths_milli[0]))
+        self.placed.append((task, options[0]))
+        return options[0]
+
+    def take_back(self) -> None:
+        """Undo the last placement."""
+        self._finder.take(self.placed.pop()[0])

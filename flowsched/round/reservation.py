@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
 
 import numpy as np
 
@@ -32,9 +31,9 @@ from flowsched.cluster.snapshot import Reservation, Task
 from flowsched.gpu.devices import TaskGpus, suits
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
-from flowsched.relations.relation import Relation
 from flowsched.round.assignment import Assignment
-from flowsched.round.gang import RoundGang, fit_now, homes, ordered_gangs
+from flowsched.round.drained_places import soonest_together
+from flowsched.round.gang import RoundGang, fit_now, ordered_gangs
 from flowsched.round.hold import Hold, drained_s
 from flowsched.round.reserved_relations import ReservedRelations, contended
 from flowsched.round.round_model import RoundModel
@@ -163,11 +162,18 @@ def _settle_gang(
         return OverdueDemands(placed, seed=seed)
     reservations = [r for t in gang.members if (r := held.get(view.tasks[t].name)) is not None]
     kept = len(reservations) >= gang.needed and not any(_is_held(model, r) for r in reservations)
-    if not kept or not relations.admit(reservations):
+    if not kept or not relations.admit(_placed(view, reservations)):
         reservations = _reserve_together(model, above, relations, gang)
     if not reservations:
         return None
     return OverdueDemands(holds=_holds(view, above, reservations), reservations=tuple(reservations))
+
+
+def _placed(view: View, reservations: Sequence[Reservation]) -> list[tuple[Task, int]]:
+    """Tasks with the machines that are reserved for them."""
+    number = {m.name: i for i, m in enumerate(view.machines)}
+    tasks = {t.name: t for t in view.tasks}
+    return [(tasks[r.task], number[r.machine]) for r in reservations]
 
 
 def _holds(view: View, above: Above, reservations: Sequence[Reservation]) -> dict[int, Hold]:
@@ -235,7 +241,7 @@ def _reserve(
     ``drain``: where no end is known, the machine that misses least of what the task needs.
     """
     view = model.view
-    found = _soonest(model, above, task, {}, relations)
+    found = _soonest(model, above, task, relations)
     wanted = view.tasks[task]
     if found is not None:
         at, machine, hold = found
@@ -274,43 +280,20 @@ def _missing(view: View, wanted: Task, machine: int) -> float:
 def _reserve_together(
     model: RoundModel, above: Above, relations: ReservedRelations, gang: RoundGang
 ) -> list[Reservation]:
-    """A place for each that has to start, all at the time when the last of them is free; none if one has none.
-
-    Where members want to be together each domain is tried: the machine that is soonest free may be alone in its own.
-    """
+    """A place for each that has to start, all at the time when the last of them is free; none where they are not found."""
     view = model.view
-    found = [_places(model, above, relations.copy(), gang, within) for within in (None, *homes(view, gang))]
-    soonest = min((each for each in found if each is not None), key=itemgetter(0), default=None)
-    if soonest is None:
+
+    def draining(task: int, machine: int, hold: Hold | None) -> tuple[float, Hold] | None:
+        return _drained(model, above, task, machine, hold)
+
+    found = soonest_together(view, relations, gang, draining)
+    if found is None:
         return []
-    start_s, places = soonest
+    start_s = view.snapshot.now_s + found[0]
     return [
-        Reservation(task.name, view.machines[m].name, task.widths_milli[0], view.snapshot.now_s + start_s)
-        for task, m in places
+        Reservation(view.tasks[t].name, view.machines[m].name, view.tasks[t].widths_milli[0], start_s)
+        for t, m in found[1]
     ]
-
-
-def _places(
-    model: RoundModel, above: Above, relations: ReservedRelations, gang: RoundGang, within: tuple[Relation, str] | None
-) -> tuple[float, list[tuple[Task, int]]] | None:
-    """When the last of a gang's places is free, and the places: machines that are free soonest, one after the other; None
-    where they are too few. They are counted in ``relations``.
-    """
-    view = model.view
-    holds: dict[int, Hold] = {}
-    places: list[tuple[Task, int]] = []
-    start_s = 0.0
-    for t in sorted(gang.members, key=lambda t: (-view.tasks[t].widths_milli[0], t)):
-        if len(places) == gang.needed:
-            break
-        found = _soonest(model, above, t, holds, relations, within)
-        if found is None:
-            continue
-        at, machine, holds[machine] = found
-        start_s = max(start_s, at)
-        relations.add(view.tasks[t], machine)
-        places.append((view.tasks[t], machine))
-    return None if len(places) < gang.needed else (start_s, places)
 
 
 def _relations(model: RoundModel, above: Above) -> ReservedRelations:
@@ -320,38 +303,38 @@ def _relations(model: RoundModel, above: Above) -> ReservedRelations:
 
 
 def _soonest(
-    model: RoundModel,
-    above: Above,
-    task: int,
-    holds: Mapping[int, Hold],
-    relations: ReservedRelations,
-    within: tuple[Relation, str] | None = None,
+    model: RoundModel, above: Above, task: int, relations: ReservedRelations
 ) -> tuple[float, int, Hold] | None:
-    """The machine that is soonest drained enough for a task beside what is held there already: when, which, and the hold.
-
-    ``within``: only in this domain of a relation.
-    """
-    view, prices = model.view, model.prices
+    """The machine that is soonest drained enough for a task: when, which, and the hold."""
+    view = model.view
     wanted = view.tasks[task]
     best: tuple[float, int, Hold] | None = None
     at_least = _cpu_free_s(model, wanted.widths_milli[0])
     of = np.array(view.group_of, np.int64)
     for m in np.argsort(at_least[of], kind="stable").tolist():
-        g, c = view.group_of[m], view.class_of[task]
+        g = view.group_of[m]
         if at_least[g] == FORBIDDEN or (best is not None and at_least[g] > best[0] + _TINY):
             break
-        if not view.allowed(c, m) or not view.groups[g].batch_cores or not prices.welcome(g, c):
-            continue
-        if within is not None and view.domain_counts.domain(within[0], view.machines[m].name) != within[1]:
-            continue
-        open_s = relations.open_s(wanted, m)
-        if open_s == FORBIDDEN or not _free_to_hold(model, above, m):
-            continue
-        hold = _and_also(holds.get(m), wanted, wanted.widths_milli[0], 0.0)
-        at = max(open_s, drained_s(view, prices, g, above.plan.colocation(m), hold))
-        if at < FORBIDDEN and (best is None or (at, m) < best[:2]):
-            best = (at, m, hold)
+        open_s = relations.open_s(wanted, m) if view.allowed(view.class_of[task], m) else FORBIDDEN
+        found = _drained(model, above, task, m, None) if open_s < FORBIDDEN else None
+        if found is not None and (best is None or (max(open_s, found[0]), m) < best[:2]):
+            best = (max(open_s, found[0]), m, found[1])
     return best
+
+
+def _drained(model: RoundModel, above: Above, task: int, machine: int, hold: Hold | None) -> tuple[float, Hold] | None:
+    """When a machine is drained enough for a task beside what is held there, in seconds from now, and the hold for both;
+    None where it never is, or may not be held. Relations aside.
+    """
+    view = model.view
+    g, c, wanted = view.group_of[machine], view.class_of[task], view.tasks[task]
+    if not view.allowed(c, machine) or not view.groups[g].batch_cores or not model.prices.welcome(g, c):
+        return None
+    if not _free_to_hold(model, above, machine):
+        return None
+    both = _and_also(hold, wanted, wanted.widths_milli[0], 0.0)
+    at = drained_s(view, model.prices, g, above.plan.colocation(machine), both)
+    return (at, both) if at < FORBIDDEN else None
 
 
 def _cpu_free_s(model: RoundModel, width_milli: int) -> FloatArray:

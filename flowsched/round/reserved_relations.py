@@ -7,12 +7,12 @@ comes there meanwhile. So who is counted is kept out of the whole domain, as nar
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 from flowsched.cluster.compaction import View
 from flowsched.cluster.domain_counts import DomainCounts
-from flowsched.cluster.snapshot import Reservation, Task
+from flowsched.cluster.snapshot import Task
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched.support.arrays import FloatArray
 
@@ -52,13 +52,6 @@ class ReservedRelations:
         self._later: _Later | None = None
         """Worked out when it is asked for: most tasks have no relation, or one that refuses nothing."""
 
-    def copy(self) -> ReservedRelations:
-        """An independent copy."""
-        other = object.__new__(ReservedRelations)
-        other._view, other._ends_s, other._now = self._view, self._ends_s, self._now.copy()
-        other._later = None if self._later is None else replace(self._later, counts=self._later.counts.copy())
-        return other
-
     def _once_ended(self) -> _Later:
         if self._later is None:
             counts = self._now.copy()
@@ -70,14 +63,21 @@ class ReservedRelations:
                             self._later.let_end(running.task, self._view.machines[m].name, end_s)
         return self._later
 
-    def open_s(self, task: Task, machine: int) -> float:
-        """From when on relations let a task come to a machine, in seconds from now; infinity for never."""
+    def open_s(self, task: Task, machine: int, settled: bool = False) -> float:
+        """From when on relations let a task come to a machine, in seconds from now; infinity for never. ``settled``: those
+        that are open only as things stand are not.
+        """
         name = self._view.machines[machine].name
-        if self._now.refusal(task, name) is None:
+        if not self._now.concerns(task):
+            return 0.0
+        open_now = self._now.refusal(task, name) is None
+        if open_now and not settled:
             return 0.0
         later = self._once_ended()
         if later.counts.refusal(task, name) is not None:
             return inf
+        if open_now:
+            return 0.0
         found = 0.0
         for relation in _known(self._now, task.holds):
             if relation.kind is RelationKind.SPREAD:
@@ -91,29 +91,34 @@ class ReservedRelations:
                 found = max(found, later.holding.get((relation.name, self._now.domain(relation, name)), 0.0))
         return found
 
-    def add(self, task: Task, machine: int) -> None:
-        """Count a task where it has a reservation."""
+    def joined(self, relation: Relation) -> int:
+        """Tasks that join a relation in all domains once all has ended that ends."""
+        return self._once_ended().counts.members(relation)
+
+    def add(self, task: Task, machine: int, sign: int = 1) -> None:
+        """Count a task where it has a reservation, or no longer with ``sign`` -1."""
         name = self._view.machines[machine].name
-        self._now.add(task, name)
-        if self._later is not None:
-            self._later.counts.add(task, name)
+        for counts in (self._now, self._once_ended().counts) if self._now.concerns(task) else ():
+            (counts.add if sign > 0 else counts.remove)(task, name)
 
-    def admit(self, reservations: Sequence[Reservation]) -> bool:
-        """Whether all tasks may come to their reserved machines, in some order, now or later."""
-        tasks = {t.name: t for t in self._view.tasks}
+    def admit(self, places: Sequence[tuple[Task, int]]) -> bool:
+        """Whether all tasks may come to their machines, in some order, now or later."""
+        if not any(self._now.concerns(task) for task, _ in places):
+            return True
+        named = [(task, self._view.machines[m].name) for task, m in places]
         asked = (self._now, self._once_ended().counts)
-        return any(_in_some_order(counts.copy(), tasks, reservations) for counts in asked)
+        return any(_in_some_order(counts.copy(), named) for counts in asked)
 
 
-def _in_some_order(counts: DomainCounts, tasks: dict[str, Task], reservations: Sequence[Reservation]) -> bool:
-    left = list(reservations)
+def _in_some_order(counts: DomainCounts, places: Sequence[tuple[Task, str]]) -> bool:
+    left = list(places)
     while left:
         refused = []
-        for r in left:
-            if counts.refusal(tasks[r.task], r.machine) is None:
-                counts.add(tasks[r.task], r.machine)
+        for task, machine in left:
+            if counts.refusal(task, machine) is None:
+                counts.add(task, machine)
             else:
-                refused.append(r)
+                refused.append((task, machine))
         if len(refused) == len(left):
             return False
         left = refused

@@ -16,7 +16,7 @@ from flowsched.cluster.running_tasks import entries_of
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
 from flowsched.relations.gang import Gang, gangs_of
-from flowsched.relations.gang_search import GangPlaces, GangSearch, steps_among
+from flowsched.relations.gang_search import GangPlaces, GangSearch
 from flowsched.relations.relation import Relation
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.hold import Hold
@@ -24,7 +24,7 @@ from flowsched.round.round_model import RoundModel
 from flowsched.support.arrays import IntArray
 
 _TRIES = 400
-"""Placements that a search for room may try at least once one task after the other has failed."""
+"""Placements that a search for room may try once one task after the other has failed."""
 
 
 RoundGang = Gang[tuple[int, ...]]
@@ -150,7 +150,7 @@ class _Finder:
             return (), 0, True
         wide = sorted(gang.members, key=lambda t: (-self._size(t)[0], -self._size(t)[1], t))
         places = _Now(self, self._view, [(t, self._size(t)) for t in wide])
-        search = GangSearch(places, needed, max(_TRIES, steps_among(len(self.free))), more=False)
+        search = GangSearch(places, needed, _TRIES, more=False)
         if search.fit():
             return tuple(t for t, _ in places.placed), needed, True
         return (), search.most, not search.exhausted

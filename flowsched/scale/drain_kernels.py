@@ -1,4 +1,4 @@
-"""Compiled inner loops that find out which machine has room first, from the predicted ends of what runs."""
+"""Compiled inner loops that find out when machines have room, from the predicted ends of what runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def by_end(machine: IntArray, end_s: FloatArray, rows: int) -> tuple[IntArray, I
 
 
 @compiled
-def soonest(
+def drained_at(
     c: int,
     rows: IntArray,
     first: IntArray,
@@ -42,16 +42,13 @@ def soonest(
     free: IntArray,
     readings: IntArray,
     now_s: float,
-) -> tuple[int, float]:
-    """The machine of ``rows`` that has room for one task of class c first, and when; (-1, inf) where none ever has.
-
-    Ties go to the machine that comes first in ``rows``. A machine is left as soon as it cannot be the best any more.
-    """
-    best = -1
-    best_at = np.inf
+) -> FloatArray:
+    """When each machine of ``rows`` has room for one task of class c; infinite where it never has."""
+    found = np.full(len(rows), np.inf)
     room = np.zeros(free.shape[1], dtype=np.int64)
     load = np.zeros(readings.shape[1], dtype=np.int64)
-    for m in rows:
+    for k in range(len(rows)):
+        m = rows[k]
         if model.base[c, model.kind[m]] >= np.inf:
             continue
         for r in range(len(room)):
@@ -60,7 +57,7 @@ def soonest(
             load[f] = readings[m, f]
         at = now_s
         i = first[m]
-        while at < best_at:
+        while at < np.inf:
             enough = True
             for r in range(len(room)):
                 if model.demands[c, r] > 0 and room[r] < model.demands[c, r]:
@@ -69,8 +66,7 @@ def soonest(
                 if model.effects[c, f] > 0 and load[f] + model.effects[c, f] > model.limits[m, f]:
                     enough = False
             if enough:
-                best = m
-                best_at = at
+                found[k] = at
                 break
             if i >= first[m + 1]:
                 break
@@ -81,4 +77,4 @@ def soonest(
                 room[r] += model.demands[task_class[t], r]
             for f in range(len(load)):
                 load[f] -= model.effects[task_class[t], f]
-    return best, best_at
+    return found

@@ -17,25 +17,25 @@ task needs takes no other task until it has room.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flowsched.cluster.task_rows import RUNNING
+from flowsched.relations.gang_search import GangSearch, steps_among
+from flowsched.relations.later_places import earliest_set
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.gang import QueuedGang
+from flowsched.scale.gang_places import DrainingPlaces, StartingPlaces
 from flowsched.scale.queue import Queue
-from flowsched.scale.reservation import Drain, Lasting, MachineReservation, open_to, slots
+from flowsched.scale.reservation import Drain, Lasting, MachineReservation, open_to
 from flowsched.scale.round_relations import RoundRelations
 from flowsched.scale.round_state import BulkRoundState
 from flowsched.scale.waiting import Waiting, survey
 from flowsched.support.arrays import BoolArray, IntArray, ranks
-
-_ORDERS = 4
-"""Orders of classes that are tried where a task group finds no room in the first one."""
 
 
 @dataclass(frozen=True)
@@ -178,42 +178,28 @@ class OverdueTasks:
 
     def _place(self, owed: _Owed, mine: Sequence[MachineReservation], state: BulkRoundState) -> bool:
         """Place as many as are needed, or more; False, and nothing has changed, where too few find a place."""
-        total = len(self._cluster.classes)
-        wanted = np.bincount(self._cluster.task_class[owed.members], minlength=total)
-        start = state.count
-        for within in self._regions(owed, state.relations, state.free, [r.machine for r in mine]):
-            order = state.order[wanted[state.order] > 0]
-            for _ in range(_ORDERS if len(order) > 1 else 1):
-                placed = state.force(wanted, order, within)
-                if placed >= owed.needed:
-                    return True
-                short = (wanted > np.bincount(state.task_class[start:], minlength=total))[order]
-                if not placed:
-                    break
+        cluster, start = self._cluster, state.count
+        classes = cluster.task_class[owed.members]
+        wanted = np.bincount(classes, minlength=len(cluster.classes))
+        held = np.isin(np.arange(cluster.rows), [r.machine for r in mine])
+        for within in (None, held) if owed.needed > 1 and mine else (None,):
+            placed = state.force(wanted, within)
+            if placed >= owed.needed:
+                return True
+            if placed:
                 state.take_back(start, np.ones(placed, dtype=np.bool_))
-                # Classes that found too little choose first the next time, the last before the others.
-                order = np.concatenate([order[short][::-1], order[~short]])
-        return False
+        # As many as fit are placed of one class that no relation concerns.
+        alike = (classes == classes[0]).all() and not state.relations.concerns(int(classes[0]))
+        if owed.needed == 1 or alike:
+            return False
+        first = self._widest_first(owed)
+        places = StartingPlaces(state, cluster.task_class[first], np.full(len(first), np.inf))
+        return GangSearch(places, owed.needed, steps_among(cluster.rows), more=False).fit()
 
-    def _regions(
-        self, owed: _Owed, relations: RoundRelations, free: IntArray, held: Sequence[int] = ()
-    ) -> Iterator[BoolArray | None]:
-        """Machines among which to look for places, one set after the other: all (None), those that are held, and each
-        domain that has room for all who want to be together.
-        """
-        yield None
-        if owed.needed < 2:
-            return
-        cluster = self._cluster
-        if held:
-            yield np.isin(np.arange(cluster.rows), held)
-        classes = np.unique(cluster.task_class[owed.members])
-        homes = relations.homes(classes)
-        if len(homes):
-            room = slots(free, cluster.demands[classes]).max(axis=0)
-            inside = cluster.alive & (homes >= 0)
-            enough = np.bincount(homes[inside], np.minimum(room[inside], owed.needed)) >= owed.needed
-            yield from (homes == home for home in np.flatnonzero(enough).tolist())
+    def _widest_first(self, owed: _Owed) -> IntArray:
+        widths = [-self._cluster.classes[c].width_milli for c in self._cluster.task_class[owed.members].tolist()]
+        widest: IntArray = owed.members[np.argsort(widths, kind="stable")]
+        return widest
 
     def _refused(self, mine: Sequence[MachineReservation], state: BulkRoundState) -> bool:
         """Whether all that a reservation waits for is there, and only relations keep its tasks from starting."""
@@ -269,7 +255,8 @@ class OverdueTasks:
     def _reserve(
         self, owed: _Owed, state: BulkRoundState, now_s: float, refused: bool
     ) -> tuple[MachineReservation, ...]:
-        """Machines that drain soonest, all held until the last of them has room; none if one has none.
+        """Machines that drain soonest and on which all could start together, all held until the last of them has room; none
+        where there are no such machines.
 
         ``refused``: relations with what runs kept the tasks from starting where they had room, so they count as things
         stand if there are such places.
@@ -280,59 +267,22 @@ class OverdueTasks:
         for c in classes:
             fits[c][state.held] = False
         if sum(self._for_good.most(c, fits[c]) for c in classes) >= owed.needed:
+            members = self._widest_first(owed)
+            of = cluster.task_class[members]
             drain = Drain(state, np.flatnonzero(np.logical_or.reduce([*fits.values()])), now_s)
             for drained in (False, True) if refused else (True, False):
                 relations = self._relations(np.array(classes), state, drained)
-                free = self._for_good.free
-                found = [self._soonest(owed, fits, drain, relations, r) for r in self._regions(owed, relations, free)]
-                if any(found):
-                    start_s, places = min((f for f in found if f is not None), key=lambda f: f[0])
-                    return tuple(MachineReservation.of(cluster, task, row, start_s) for task, row in places)
+                places = DrainingPlaces(cluster, of, relations, drain, fits, self._for_good.free)
+                found = earliest_set(places, owed.needed, steps_among(cluster.rows))
+                if found is not None:
+                    start_s, chosen = found
+                    return tuple(MachineReservation.of(cluster, int(members[i]), row, start_s) for i, row in chosen)
                 if not relations:
                     break
         if self._drain and owed.needed == 1 and (drained_one := self._drained(int(owed.members[0]), state)):
             return drained_one
         self._unbounded.append(Unbounded(int(owed.members[0]), self._why_never(owed, classes)))
         return ()
-
-    def _soonest(
-        self,
-        owed: _Owed,
-        fits: Mapping[int, BoolArray],
-        drain: Drain,
-        relations: RoundRelations,
-        within: BoolArray | None,
-    ) -> tuple[float, list[tuple[int, int]]] | None:
-        """When the last of those who are owed has room, if each takes the machine that has room first, the widest before
-        the others, and tasks with their machines; None where too few find one.
-        """
-        cluster = self._cluster
-        start_s = -np.inf
-        places: list[tuple[int, int]] = []
-        refused: set[int] = set()
-        counts = relations.save()
-        widths = [-cluster.classes[c].width_milli for c in cluster.task_class[owed.members].tolist()]
-        for task in owed.members[np.argsort(widths, kind="stable")].tolist():
-            task_class = int(cluster.task_class[task])
-            if len(places) == owed.needed:
-                break
-            if task_class in refused:
-                continue
-            open_ = fits[task_class] if within is None else fits[task_class] & within
-            for _, closed in relations.refusals(task_class):
-                open_ = open_ & ~closed
-            row, at = drain.soonest(task_class, open_)
-            if row < 0:
-                refused.add(task_class)
-                continue
-            drain.reserve(task_class, row)
-            relations.note(task_class, np.array([row]))
-            places.append((task, row))
-            start_s = max(start_s, at)
-        for task, row in places:
-            drain.reserve(int(cluster.task_class[task]), row, -1)
-        relations.restore(counts)
-        return (start_s, places) if len(places) == owed.needed else None
 
     def _drained(self, task: int, state: BulkRoundState) -> tuple[MachineReservation, ...]:
         """The machine that a task fits on once it is empty, and that misses least of what it needs now."""

@@ -14,9 +14,9 @@ import numpy as np
 from flowsched.cluster.task_rows import RUNNING
 from flowsched.pricing.linear import kernels
 from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.drain_kernels import by_end, soonest
+from flowsched.scale.drain_kernels import by_end, drained_at
 from flowsched.scale.round_state import BulkRoundState
-from flowsched.support.arrays import BoolArray, IntArray
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -63,29 +63,25 @@ class Drain:
         placed_end = now_s + cluster.lasting_s()[state.task_class, cluster.kind[state.machine]]
         self._end = np.concatenate([cluster.end_s[running], placed_end])
         self._first, self._order = by_end(machine, self._end, cluster.rows)
-        self._state = state
         self._cluster = cluster
-        self._rows = rows
         self._now_s = now_s
         self._free = state.free.copy()
         self._readings = state.readings.copy()
 
-    def soonest(self, task_class: int, fits: BoolArray) -> tuple[int, float]:
-        """The machine among ``fits`` that has room for one task of a class first, and when; -1 where none ever has."""
-        model = self._cluster.model()
-        row, at = soonest(
+    def when(self, task_class: int, rows: IntArray) -> FloatArray:
+        """When each of these machines has room for one task of a class, on the rounds' clock; infinite for never."""
+        return drained_at(
             task_class,
-            self._rows[fits[self._rows]],
+            rows,
             self._first,
             self._order,
             self._class,
             self._end,
-            model,
+            self._cluster.model(),
             self._free,
             self._readings,
             self._now_s,
         )
-        return int(row), float(at)
 
     def reserve(self, task_class: int, row: int, sign: int = 1) -> None:
         """Count room on a machine as taken, for what is asked after this, or as free again with ``sign`` -1."""

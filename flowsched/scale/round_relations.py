@@ -25,8 +25,8 @@ _CODE = {
 }
 _LEANING = (RelationKind.TOGETHER, RelationKind.SPREAD)
 """Kinds under which one task's place may rest on another's."""
-_KEEPING_AWAY = (RelationKind.LIMIT, RelationKind.APART, RelationKind.SPREAD)
-"""Kinds under which one task refuses another."""
+_KEEPING_AWAY = (RelationKind.LIMIT, RelationKind.APART)
+"""Kinds under which one task refuses another, and opens nothing."""
 
 
 class RoundRelations:
@@ -48,8 +48,11 @@ class RoundRelations:
         joined = {name for roles in self._roles.values() for name, _, joins in roles if joins}
         self._joined = joined
         self._eligible: dict[int, BoolArray | None] = {}
-        self.gated = {c: i + 1 for i, c in enumerate(c for c in self._roles if self._gates(c))}
-        """Row in a model's gates of every class to which some relation says something."""
+        self._kept: dict[str, BoolArray] = {}
+        """By a relation that spreads, machines in the domains of those that are held for tasks that hold it."""
+        self._spread = {name for name in held if known[name].kind is RelationKind.SPREAD}
+        self.gated = {c: i + 1 for i, c in enumerate(c for c in self._roles if self._gates(c) or self._spreads(c))}
+        """Row in a model's gates of every class to which some relation says something, or may once machines are held."""
 
     def __bool__(self) -> bool:
         """Whether any relation concerns a class that waits."""
@@ -119,7 +122,7 @@ class RoundRelations:
                     np.minimum(room, gate.room(UNLIMITED), out=room)
                 elif not gate.widens:
                     room[~gate.open_machines()] = 0
-            model.gates[row] = room
+            model.gates[row] = np.where(self._kept_from(c), 0, room)
 
     def set_gate(self, task_class: int, model: Model) -> None:
         """Bring the gate of a class up to date exactly; for classes that :meth:`counts`."""
@@ -128,7 +131,7 @@ class RoundRelations:
             room = np.full(self._cluster.rows, UNLIMITED, dtype=np.int64)
             for gate in self._gates(task_class):
                 np.minimum(room, gate.room(UNLIMITED), out=room)
-            model.gates[row] = room
+            model.gates[row] = np.where(self._kept_from(task_class), 0, room)
 
     def note(self, task_class: int, machines: IntArray, sign: int = 1) -> None:
         """Tasks of a class came to machines, or were taken back with ``sign`` -1."""
@@ -140,8 +143,13 @@ class RoundRelations:
         that one.
         """
         for name, holds, joins in self._roles.get(task_class, []):
-            if self.topology_counts[name].relation.kind in _KEEPING_AWAY:
-                self.topology_counts[name].add(np.array([row]), holds, joins)
+            counts = self.topology_counts[name]
+            if counts.relation.kind in _KEEPING_AWAY:
+                counts.add(np.array([row]), holds, joins)
+            elif holds and counts.relation.kind is RelationKind.SPREAD and counts.domain[row] >= 0:
+                # As one more there it would let others in elsewhere.
+                same = counts.domain == counts.domain[row]
+                self._kept[name] = self._kept[name] | same if name in self._kept else same
 
     def take_out(self, tasks: IntArray) -> None:
         """Leave running tasks out of the counts, as if they had ended; task rows."""
@@ -154,7 +162,7 @@ class RoundRelations:
 
     def steady(self, task_class: int) -> BoolArray:
         """Machines that no relation closes to a class whatever its own tasks do."""
-        open_ = np.ones(self._cluster.rows, dtype=np.bool_)
+        open_ = ~self._kept_from(task_class)
         for gate in self._gates(task_class):
             if not gate.minds_itself:
                 open_ &= gate.open_machines()
@@ -187,25 +195,8 @@ class RoundRelations:
 
     def refusals(self, task_class: int) -> list[tuple[str, BoolArray]]:
         """Relations, by name, with the machines that they refuse to one task of a class more."""
-        return [(g.topology.relation.name, ~g.open_machines()) for g in self._gates(task_class)]
-
-    def homes(self, classes: IntArray) -> IntArray:
-        """[machines] where tasks of these classes that want to be together, and have no place yet, could all go: one number
-        for each choice of a domain, -1 on machines that are in none. Empty where nothing binds them so.
-        """
-        gates = {
-            gate.topology.relation.name: gate
-            for c in classes.tolist()
-            for gate in self._gates(c)
-            if gate.minds_itself and gate.topology.relation.kind is RelationKind.TOGETHER
-        }
-        if not gates:
-            return np.zeros(0, dtype=np.int64)
-        domains = np.array([gate.topology.domain for gate in gates.values()], dtype=np.int64)
-        _, first, home = np.unique(domains, axis=1, return_index=True, return_inverse=True)
-        # In the order of the machines, not in that of the labels' values.
-        number = np.argsort(np.argsort(first))[home.reshape(-1)]
-        return np.where((domains >= 0).all(axis=0), number, -1)
+        found = [(g.topology.relation.name, ~g.open_machines()) for g in self._gates(task_class)]
+        return found + [(name, self._kept[name]) for name in self._spreads(task_class) if name in self._kept]
 
     def admit(self, classes: IntArray, machines: IntArray) -> bool:
         """Whether tasks of these classes may go to these machines one after the other, in some order; they are noted."""
@@ -229,6 +220,18 @@ class RoundRelations:
     def restore(self, saved: dict[str, TopologyCounts]) -> None:
         """Go back to saved counts."""
         self.topology_counts = {name: counts.copy() for name, counts in saved.items()}
+
+    def _spreads(self, task_class: int) -> list[str]:
+        """Relations that spread other tasks, and count a class."""
+        return [name for name, _, joins in self._roles.get(task_class, []) if joins and name in self._spread]
+
+    def _kept_from(self, task_class: int) -> BoolArray:
+        """Machines that take no task of a class, for the sake of those that other machines there are held for."""
+        kept = np.zeros(self._cluster.rows, dtype=np.bool_)
+        for name in self._spreads(task_class) if self._kept else ():
+            if name in self._kept:
+                kept |= self._kept[name]
+        return kept
 
     def _gates(self, task_class: int) -> list[TopologyFilter]:
         found = []

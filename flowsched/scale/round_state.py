@@ -110,11 +110,12 @@ class BulkRoundState:
         ends = np.array([0, len(rows)], dtype=np.int64)
         return self._take_widening(self.order, wanted, limit, ends, rows)
 
-    def force(self, wanted: IntArray, order: IntArray, within: BoolArray | None = None) -> int:
+    def force(self, wanted: IntArray, within: BoolArray | None = None) -> int:
         """Place tasks, so many of each class, at whatever cost, wherever there is room; how many found some.
 
-        ``order``: of the classes; ``within``: machines that may be chosen.
+        ``within``: machines that may be chosen.
         """
+        order = self.order[wanted[self.order] > 0]
         least = self.cluster.demands[wanted > 0].min(axis=0)
         room = self.cluster.alive & ~self.barred
         if within is not None:
@@ -125,6 +126,14 @@ class BulkRoundState:
         limit = np.full(len(wanted), np.inf)
         ends = np.array([0, len(rows)], dtype=np.int64)
         return self._take_widening(order, wanted[:, None].copy(), limit, ends, rows)
+
+    def put(self, task_class: int, row: int) -> None:
+        """Place one task of a class on a machine, whatever it costs."""
+        cost = kernels.place_cost(row, task_class, self.model, self.readings)
+        kernels.put(row, task_class, 1, self.model, self.free, self.readings)
+        if self.relations:
+            self.relations.note(task_class, np.array([row]))
+        self._add(np.array([task_class]), np.array([row]), np.array([cost]))
 
     def _take_widening(
         self, order: IntArray, wanted: IntArray, limit: FloatArray, first: IntArray, rows: IntArray

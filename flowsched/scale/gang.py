@@ -14,9 +14,11 @@ import numpy as np
 
 from flowsched.cluster.task_rows import RUNNING
 from flowsched.relations.gang import Gang
+from flowsched.relations.gang_search import MOST_MEMBERS, GangSearch, steps_among
 from flowsched.relations.relation import TaskGroup
 from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.candidate_index import CandidateIndex
+from flowsched.scale.gang_places import StartingPlaces
 from flowsched.scale.round_state import BulkRoundState
 from flowsched.scale.waiting import Waiting
 from flowsched.support.arrays import BoolArray, IntArray
@@ -112,23 +114,43 @@ def all_or_none(
     for gang in reversed(dropped):
         only = np.zeros(len(active), dtype=np.bool_)
         only[gang.classes] = True
-        saved = state.save()
-        _offer(state, start, waiting, candidates(), only)
-        kept = [g for g in gangs if active[g.classes].all()]
-        if any(g.placed(state, start) < g.needed for g in (gang, *kept)):
-            still.append(replace(gang, reached=max(gang.reached, gang.placed(state, start))))
+        whole = [gang, *(g for g in gangs if active[g.classes].all())]
+        for searched in (False, True):
+            saved = state.save()
+            if not searched:
+                _offer(state, start, waiting, candidates(), only)
+            elif _search(gang, state, waiting):
+                state.give_back(start, waiting)
+            if all(g.placed(state, start) >= g.needed for g in whole):
+                # What a group lets in may let others in.
+                active[gang.classes] = True
+                if state.relations:
+                    _offer(state, start, waiting, candidates(), active)
+                break
+            gang = replace(gang, reached=max(gang.reached, gang.placed(state, start)))
             state.restore(saved)
         else:
-            # What a group lets in may let others in.
-            active[gang.classes] = True
-            if state.relations:
-                _offer(state, start, waiting, candidates(), active)
+            still.append(gang)
     return tuple(still)
 
 
 def _offer(state: BulkRoundState, start: int, waiting: Waiting, candidates: CandidateIndex, only: BoolArray) -> None:
     state.sweep(start, waiting, candidates, only)
     state.give_back(start, waiting)
+
+
+def _search(gang: QueuedGang, state: BulkRoundState, waiting: Waiting) -> bool:
+    """Place as many of a group as are needed, none of them dearer than leaving it; False, and nothing has changed, where no
+    such places are found.
+    """
+    classes = state.cluster.task_class[gang.members]
+    alike = (classes == classes[0]).all() and not state.relations.concerns(int(classes[0]))
+    # As many as fit have been placed of one class that no relation concerns.
+    if alike or len(classes) > MOST_MEMBERS:
+        return False
+    dearest = waiting.dearest[np.searchsorted(waiting.classes, classes)]
+    places = StartingPlaces(state, classes, dearest)
+    return GangSearch(places, gang.needed, steps_among(state.cluster.rows), more=False).fit()
 
 
 def _give_up(gang: QueuedGang, state: BulkRoundState, start: int) -> bool:

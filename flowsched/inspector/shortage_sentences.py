@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from flowsched.cluster.snapshot import MILLI
 from flowsched.inspector.task_sentences import SHOWN, core_price_sentences, names_text
-from flowsched.inspector.wait_cause import WaitCause
+from flowsched.inspector.wait_cause import WaitCause, waits_with_gang
 from flowsched.inspector.wording import Facts, amount_text
 
 
@@ -18,7 +18,8 @@ def refusal_sentences(facts: Facts) -> list[str]:
     told = facts["told"]
     lines = []
     if table["available"]:
-        lines.append(f"{table['available']} of {table['machines']} machines could take it now. The others:")
+        how = "could take it alone now" if waits_with_gang(facts) else "could take it now"
+        lines.append(f"{table['available']} of {table['machines']} machines {how}. The others:")
     elif told is None or not told["counts"]:
         lines.append(table["message"])
     alone = len(table["rows"]) == 1 and lines == [table["message"]]
@@ -53,7 +54,8 @@ def help_sentences(facts: Facts) -> list[str]:
     if short["never"]:
         return [_never(facts, short)]
     emptiest = short["emptiest"]
-    if emptiest is None:
+    # Room for one member on the machine that misses least need not help its gang.
+    if emptiest is None or waits_with_gang(facts):
         return []
     units = short["units"]
     lacking = [x for x in emptiest["resources"] if x["short"]]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 
 class WaitCause(StrEnum):
@@ -55,3 +57,11 @@ class NoBound(StrEnum):
     """No machines can be reserved for the whole of its group."""
     ENDLESS = "endless"
     """Some tasks run without an end, or without a known one."""
+
+
+def waits_with_gang(facts: Mapping[str, Any]) -> bool:
+    """Whether a task waits until enough of its task group can start with it: what one machine has need not help it."""
+    group, asks = facts.get("group"), facts.get("asks") or {}
+    if facts["cause"] == WaitCause.GROUP:
+        return True
+    return facts["cause"] == WaitCause.RESERVED and bool(asks.get("group") if group is None else not group["starts"])

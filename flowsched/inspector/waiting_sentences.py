@@ -19,7 +19,7 @@ from flowsched.inspector.task_sentences import (
     title_of,
     why_left,
 )
-from flowsched.inspector.wait_cause import NoBound, WaitCause
+from flowsched.inspector.wait_cause import NoBound, WaitCause, waits_with_gang
 from flowsched.inspector.wording import (
     SMALL,
     Facts,
@@ -123,6 +123,10 @@ def _own_headline(facts: Facts) -> str:
             return (
                 "waits, and no machine could take it without breaking the p95 goal of a latency service, even if empty."
             )
+        case WaitCause.RESERVED if waits_with_gang(facts):
+            return (
+                "waits for the machine that is reserved for it, with its task group, which starts whole or not at all."
+            )
         case _ if cause in _WAITS:
             return _WAITS[cause]
         case _:
@@ -154,7 +158,8 @@ def _costs(facts: Facts) -> list[str]:
         lines.append(f"{what} costs {made_of(facts['cost'], facts['terms'])}.")
     if closest is None:
         return lines
-    alone = ", if its group let it," if cause == WaitCause.GROUP else ""
+    together = waits_with_gang(facts)
+    alone = ", if its group let it," if together else ""
     lines.append(
         f"Starting now on {place_text(closest)}{alone} would cost {made_of(closest['cost'], closest['terms'])}."
     )
@@ -180,7 +185,7 @@ def _costs(facts: Facts) -> list[str]:
         else:
             text += f" Its age alone never makes up for that: it counts for {cost_text(needed['w_most'])} at most."
         lines.append(text)
-    return lines + core_price_sentences(facts)
+    return lines if together else lines + core_price_sentences(facts)
 
 
 def _latency(facts: Facts) -> list[str]:

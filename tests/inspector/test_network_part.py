@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from builders import HUNGRY, machines, running, service, snapshot, task
+from builders import HUNGRY, lasting, machine, machines, running, service, snapshot, task
 from flowsched.cli import flowsched
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.inspector.explanation import explain
@@ -18,6 +18,7 @@ from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.summary import render_summary
 from flowsched.inspector.whatif import what_if
 from flowsched.records.record_file import read_record, record_json, write_record
+from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched.scale.choice import chosen
 from flowsched.scale.scheduler import solve_network_round
 from flowsched_models.document import InputError
@@ -154,3 +155,22 @@ def test_two_policies_beside_each_other() -> None:
 
     lines = difference(account_of(busy()), account_of(busy(), "coco")).lines(20)
     assert "note: costs are not in the same units: each of flow-network and coco has its own" in lines
+
+
+@pytest.mark.parametrize("policy", ["trivial", "coco"])
+def test_a_member_of_a_gang_is_not_said_to_lack_what_one_machine_has(policy: str) -> None:
+    # Three machines could take one member, of three switches; both can only be under the switch of a1 and a2.
+    one_switch = Relation("one-switch", RelationKind.TOGETHER, "switch")
+    cluster = [machine(name, labels=(("switch", name[0]),)) for name in ("a1", "a2", "b1", "c1")]
+    bound = {"holds": ("one-switch",), "joins": ("one-switch",), "widths_milli": (4000,)}
+    gang = [lasting(f"w-{k}", 4, 100.0, -1000.0, group="g", **bound) for k in (1, 2)]
+    there = [running(lasting("x", 1, 300.0), "a2")]
+    groups = (TaskGroup("g", 2),)
+    view = snapshot(gang, cluster, running=there, relations=(one_switch,), task_groups=groups)
+    recorded = account_of(view, policy)
+    for member in gang:
+        lines = "\n".join(explain(recorded, member.name).lines())
+        assert "is reserved for it, with its task group, which starts whole or not at all" in lines
+        assert "if its group let it, would cost" in lines
+        assert "3 of 4 machines could take it alone now" in lines
+        assert "Cores are short" not in lines and "What would help" not in lines

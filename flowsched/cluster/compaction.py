@@ -17,6 +17,7 @@ import numpy as np
 from flowsched.cluster.domain_counts import DomainCounts
 from flowsched.cluster.occupied_machines import service_load
 from flowsched.cluster.resource import covers, without
+from flowsched.cluster.running_estimates import running_estimates
 from flowsched.cluster.running_tasks import running_on
 from flowsched.cluster.snapshot import Estimate, Machine, Running, Service, Snapshot, Task, by_machine, cores_beside
 from flowsched.gpu.devices import MachineGpus, TaskGpus, has_devices, left_beside, suits, use_of
@@ -385,7 +386,7 @@ def compact(
             by_group.append([i])
     named = {p.machine for p in snapshot.plan} | {r.machine for r in snapshot.reservations}
     each = [(r, keyed[rows[0]][2].type) for rows in by_group for r in keyed[rows[0]][3]]
-    estimates = iter(snapshot.estimates([r for r, _ in each], [type_ for _, type_ in each]))
+    estimates = iter(running_estimates(snapshot, [r for r, _ in each], [type_ for _, type_ in each]))
     machines: list[Machine] = []
     groups = []
     for rows in by_group:

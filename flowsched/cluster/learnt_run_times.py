@@ -56,17 +56,21 @@ class LearntRunTime(NamedTuple):
     runs: int
     """Completions that it was learnt from: those of the class on the machine type, or where there are none, on all types."""
 
+    @property
+    def squares(self) -> float:
+        """Sum of the squared logarithms of that many run times of this spread."""
+        return self.runs * self.spread**2
+
     def length(self, done: float) -> float:
         """How many times its forecast a run is estimated to take in all, that has run for ``done`` times it already."""
         if done <= 0.0:
             return self.factor
-        squares = self.runs * self.spread**2
-        return self.factor * float(run_length(done / self.factor, self.spread, float(self.runs), squares))
+        return self.factor * float(run_length(done / self.factor, self.spread, float(self.runs), self.squares))
 
     def late_length(self, done: float, share: float) -> float:
         """The quantile of that."""
-        relative, squares = done / self.factor, self.runs * self.spread**2
-        spread = spread_of(relative, self.spread, float(self.runs), squares)
+        relative = done / self.factor
+        spread = spread_of(relative, self.spread, float(self.runs), self.squares)
         return self.factor * late_length(relative, spread, share)
 
 
@@ -119,17 +123,26 @@ class LearntRunTimes:
 
     def shown(self, run_class: str, machine_type: str | None = None) -> LearntRunTime | None:
         """The same whether or not forecasts use it."""
-        known = self._found
         key = run_class, machine_type
-        if key not in known:
-            known[key] = self._estimate(run_class, machine_type)
-        return known[key]
+        try:
+            return self._found[key]
+        except KeyError:
+            found = self._found[key] = self._estimate(run_class, machine_type)
+            return found
 
     def factors(self, run_class: str) -> tuple[tuple[str, float], ...]:
         """The factors of a class: on types that it did not run on (""), and on each that it ran on; empty where there is
         none. Forecasts that are worked out from these can be remembered by them.
         """
-        rows = self._index.of_class.get(run_class) if self.applied and run_class else None
+        if not (self.applied and run_class):
+            return ()
+        found = self._factors_found.get(run_class)
+        if found is None:
+            found = self._factors_found[run_class] = self._factors_of(run_class)
+        return found
+
+    def _factors_of(self, run_class: str) -> tuple[tuple[str, float], ...]:
+        rows = self._index.of_class.get(run_class)
         if rows is None:
             return ()
         of_entry, of_class = self._estimates
@@ -158,6 +171,11 @@ class LearntRunTimes:
     @cached_property
     def _found(self) -> dict[tuple[str, str | None], LearntRunTime | None]:
         """What was asked for: a round asks for each running task, and they are of few classes."""
+        return {}
+
+    @cached_property
+    def _factors_found(self) -> dict[str, tuple[tuple[str, float], ...]]:
+        """The factors that were asked for, by class."""
         return {}
 
     @cached_property

@@ -104,7 +104,7 @@ def _put_learnt_lengths(
     forecast = columns.factor[known]
     done = columns.progress[known] * forecast / factors
     lengths_of = np.empty(len(known))
-    class_run_lengths(done, spreads, runs, lengths_of)
+    class_run_lengths(done, spreads, runs, runs * spreads * spreads, lengths_of)
     found[known] = factors * lengths_of / forecast
 
 

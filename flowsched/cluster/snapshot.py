@@ -9,8 +9,6 @@ from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
-import numpy as np
-
 from flowsched.cluster.learnt_run_times import NOTHING_LEARNT, LearntRunTimes
 from flowsched.cluster.resource import without
 from flowsched.cluster.run_time_errors import RunTimeErrors
@@ -526,20 +524,6 @@ class Snapshot(ShortRepr):
         length = self.length(task, done, machine_type, factor)
         scale = self.expected_scale(task, machine_type) if factor is None else task.scale * factor
         return Estimate(scale * length, done / length)
-
-    def estimates(self, running: Sequence[Running], machine_types: Sequence[str]) -> list[Estimate]:
-        """The same of running tasks, and the types of their machines."""
-        if self.run_time_errors is None or self.learnt_run_times.in_use:
-            pairs = zip(running, machine_types, strict=True)
-            return [self.estimate(r.task, r.progress, type_, r.factor) for r, type_ in pairs]
-        jobs = self.catalogue.jobs
-        errors = np.array([jobs[r.task.profile].error for r in running])
-        lengths = self.run_time_errors.lengths(np.array([r.progress for r in running]), errors).tolist()
-        found = []
-        for r, known in zip(running, lengths, strict=True):
-            length = 1.0 if r.task.endless else known
-            found.append(Estimate(r.task.scale * r.factor * length, r.progress / length))
-        return found
 
     def late_estimate(self, running: Running, machine_type: str) -> Estimate:
         """The work of a running task if it ends as late as at the :data:`LATE` quantile."""

@@ -34,6 +34,7 @@ from flowsched.cluster.compaction import compact
 from flowsched.cluster.events import MachineAdded, TaskBound, TaskFinished, TaskPreempted, TaskSubmitted
 from flowsched.cluster.learnt_run_times import LearntRunTimes
 from flowsched.cluster.run_time_errors import RunTimeErrors
+from flowsched.cluster.running_estimates import running_estimates
 from flowsched.cluster.running_tasks import columns_of, lengths
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot, Task
@@ -135,6 +136,36 @@ def test_forecasts_take_what_is_left_and_goals_what_was_forecast(progress: float
     assert forecasts.residents_alone_s(0)[0] == pytest.approx(2.0 * ALONE_S * (length - progress), abs=1e-6)
     assert Goals(forecasts, Settings()).running == Goals(before, Settings()).running
     assert lengths(now, columns_of(now), np.array([0]), ["small"]).tolist() == pytest.approx([length])
+
+
+@given(
+    st.lists(ENDS, max_size=6),
+    st.none() | st.builds(RunTimeErrors, st.integers(0, 9), st.integers(0, 10**9)),
+    st.lists(
+        st.tuples(
+            any_of("", "night", "day"), any_of(SMALL.name, LARGE.name), any_of(0.5, 1.0, 2.0), any_of(0.0, 0.4, 3.0)
+        ),
+        max_size=6,
+    ),
+)
+def test_what_is_estimated_of_many_is_to_the_bit_what_is_estimated_of_each(
+    ends: list[tuple[str, str, float]],
+    errors: RunTimeErrors | None,
+    of: list[tuple[str, str, float, float]],
+) -> None:
+    learnt = LearntRunTimes()
+    for end in ends:
+        learnt = learnt.with_end(*end)
+    now = snapshot([], run_time_errors=errors, learnt_run_times=learnt)
+    many = [
+        running(task(f"t{k}", SCALING, run_class=run_class, endless=k == 3), factor=factor, progress=progress)
+        for k, (run_class, _, factor, progress) in enumerate(of)
+    ]
+    types = [machine_type for _, machine_type, _, _ in of]
+
+    assert running_estimates(now, many, types) == [
+        now.estimate(r.task, r.progress, machine_type, r.factor) for r, machine_type in zip(many, types, strict=True)
+    ]
 
 
 def test_an_endless_task_has_no_forecast_to_be_beyond() -> None:

@@ -49,16 +49,22 @@ class FinishedRun(NamedTuple):
     ended_s: float
 
 
-def finished_run(pod: FinishedPod, catalogue: Catalogue) -> FinishedRun | LeftOut | None:
-    """What a pod that has ended well says; None for one that a controller keeps running."""
-    created = pod.pod
-    try:
-        needs = pod_requests(created)
-    except ValueError:
-        return LeftOut.UNCLEAR
-    run_class = run_class_of(created, needs)
-    if not run_class:
-        return None
+def finished_run(pod: FinishedPod, catalogue: Catalogue, run_class: str = "") -> FinishedRun | LeftOut | None:
+    """What a pod that has ended well says; None for one that a controller keeps running.
+
+    ``run_class``: its class as it was while it ran. Empty: it is not known, and follows from the pod.
+    """
+    created, notes = pod.pod, pod.metadata.annotations or {}
+    threads = small_number(notes.get(THREADS, ""), 0)
+    if not run_class or not threads:
+        try:
+            needs = pod_requests(created)
+        except ValueError:
+            return LeftOut.UNCLEAR
+        threads = threads or max(1, -(-needs.get("cpu", 0) // _MILLI))
+        run_class = run_class or run_class_of(created, needs)
+        if not run_class:
+            return None
     containers = pod.status.container_statuses or []
     ends = [c.state.terminated for c in containers]
     began = [seconds(end.started_at) for end in ends if end is not None and not end.exit_code]
@@ -72,8 +78,7 @@ def finished_run(pod: FinishedPod, catalogue: Catalogue) -> FinishedRun | LeftOu
         return LeftOut.DISRUPTED
     if run_s < SHORTEST_S:
         return LeftOut.SHORT
-    intent, notes = read_intent(created, catalogue), pod.metadata.annotations or {}
-    threads = small_number(notes.get(THREADS, ""), max(1, -(-needs.get("cpu", 0) // _MILLI)))
+    intent = read_intent(created, catalogue)
     cores = core_set(notes.get(CORES, ""))
     # Tens of thousands of runs may be kept, of few classes and nodes.
     place = intern(pod.spec.node_name), intent.profile, intent.scale, intent.run_s, threads, cores

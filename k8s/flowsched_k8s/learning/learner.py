@@ -58,7 +58,6 @@ class _Measured(NamedTuple):
     """A run, and what it is compared with."""
 
     run: FinishedRun
-    run_class: str
     machine_type: str
     alone_s: float
     """Seconds that the same would have taken alone."""
@@ -119,7 +118,7 @@ class Learner:
         """A pod is not shown any more, by whatever it ended."""
         if not self.leads or not entry.run_class or not entry.node or entry.is_leaving:
             return  # one that is being deleted has not finished
-        self._gone[entry.key.uid] = _Gone(entry.run_class, self._course_of(entry, now))
+        self._gone[entry.key.uid] = _Gone(entry.run_class, self._course(entry, now))
         if len(self._gone) > MOST_GONE:
             del self._gone[next(iter(self._gone))]
 
@@ -130,7 +129,7 @@ class Learner:
             if uid in self._counted or pod.spec.scheduler_name not in self._cache.configuration.scheduler_names:
                 continue
             self._counted.add(uid)
-            run = finished_run(pod, self._cache.catalogue)
+            run = finished_run(pod, self._cache.catalogue, self._class_of(uid))
             if run is None:
                 continue
             if not self.leads:
@@ -234,21 +233,20 @@ class Learner:
         if node is None:
             self.tallies.ends[LeftOut.UNCLEAR] += 1
             return
-        # Requests that were changed meanwhile do not make it another class.
-        run_class, course = run.run_class, None
+        course = None
         if entry is not None:
-            run_class, course = entry.run_class or run_class, self._course_of(entry, now) if entry.node else None
+            course = self._course(entry, now) if entry.node else None
         elif gone is not None:
-            run_class, course = gone
+            course = gone.course
         forecast_s = run.declared_s
         if run.profile is not None:
             cores = run.cores or tuple(range(node.type.vcpus))
             forecast_s = self._hosts.host(node.type.name, ()).alone_s(run.profile, run.threads, cores, run.scale)
-        self._new.append(_Measured(run, run_class, node.type.name, self._alone_s(run, course), forecast_s))
+        self._new.append(_Measured(run, node.type.name, self._alone_s(run, course), forecast_s))
 
     def _add(self, measured: _Measured, now: float) -> None:
         """Count a run."""
-        run_class, alone_s = measured.run_class, measured.alone_s
+        run_class, alone_s = measured.run.run_class, measured.alone_s
         self._see(run_class, now)
         forecast_s = measured.forecast_s or self._base_s.setdefault(run_class, rounded(alone_s))
         done = alone_s / forecast_s if forecast_s > 0.0 else 0.0
@@ -263,6 +261,15 @@ class Learner:
         if known is not None:
             self.tallies.errors.append((CLASS, _off(done / known.factor)))
         self._rows[key] = (self._rows.get(key) or ClassRuns(*key, 0, 0, 0)).with_end(done, 0)
+
+    def _class_of(self, uid: str) -> str:
+        """The class of a pod that was seen before it ended: requests that were changed meanwhile do not make it another."""
+        entry, gone = self._cache.pods.get(uid), self._gone.get(uid)
+        return entry.run_class if entry is not None else gone.run_class if gone is not None else ""
+
+    def _course(self, entry: PodEntry, now: float) -> Course | None:
+        """What is estimated of a pod, where that is asked for: one without a profile is taken to have run as it did."""
+        return None if entry.intent.profile is None else self._course_of(entry, now)
 
     def _alone_s(self, run: FinishedRun, course: Course | None) -> float:
         """Seconds that the same would have taken alone: those that it took, where its neighbours are not known, and of a pod

@@ -352,12 +352,13 @@ def judged(pods: Sequence[TruePod], seen: Seen) -> dict[str, Any]:
                 answer.start_s[0] <= started <= answer.start_s[2],
                 answer.end_s[0] <= ended <= answer.end_s[2],
                 1.0 / len(usable),
+                ended - seen.created_s[pod.name],
             )
             for answer in usable
         ]
     waits = [seen.started_s[p.name] - seen.created_s[p.name] for p in pods]
     completions = [seen.ended_s[p.name] - seen.created_s[p.name] for p in pods]
-    left, run, start, end, start_held, end_held, share = np.array(told, np.float64).reshape(-1, 7).T
+    left, run, start, end, start_held, end_held, share, completion = np.array(told, np.float64).reshape(-1, 8).T
     off = abs(end) / np.maximum(left, 1e-3)
     held = [float(np.average(h, weights=w)) if told else None for w in (None, share) for h in (start_held, end_held)]
     return {
@@ -370,6 +371,7 @@ def judged(pods: Sequence[TruePod], seen: Seen) -> dict[str, Any]:
         "error_of_end_s": _median(abs(end)),
         "late_s": _median(end),
         "error_of_end": _median(off),
+        "error_of_completion": _median(abs(end) / completion),
         "starts_held": held[0],
         "ends_held": held[1],
         "pods_error_of_end": _weighted_median(off, share),

@@ -1,7 +1,9 @@
 """Pods of a dozen owners through the scheduler's state machine, without a control plane: what learning tells of their ends.
 
 The pods of `k8s_learning`, with and without declared run times, on nodes that run and end them at once. Nothing takes time
-but the pods, so the machine that plays them changes no result. Pods without declared run times are asked for as there.
+but the pods, so the machine that plays them changes no result. Pods without declared run times are asked for as there while
+they wait, which is the first table, and as often while they run: the second table has both, and all of them. Errors are
+relative to the time that is left, and those of the last column to the time from a pod's arrival to its end.
 
     python -m benchmarks.played_learning
 """
@@ -12,7 +14,9 @@ import heapq
 import json
 import math
 import time
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -33,6 +37,7 @@ from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.learning.learner import LEARNT
 from flowsched_k8s.learning.saved_runs import Saved
 from flowsched_k8s.objects import FinishedPod, Node, Pod
+from flowsched_k8s.pods.entries import PodEntry
 from flowsched_k8s.rounds.planning import make_engine, plan_round
 from flowsched_k8s.state import SchedulerState
 from flowsched_models.profiles import load_catalogue
@@ -60,6 +65,17 @@ HEADS = {
 }
 
 
+WHICH = ("waiting", "running", "all")
+ASKED = {
+    "answers": "answers",
+    "error_of_end": "error of end",
+    "ends_held": "ends held",
+    "pods_error_of_end": "error of end, by pod",
+    "pods_ends_held": "ends held",
+    "error_of_completion": "of completion",
+}
+
+
 class Playing:
     """Pods on their way through a state machine that leads, with `learning` as it is told."""
 
@@ -74,6 +90,8 @@ class Playing:
         run_s = {owner: median(pod.run_s for pod in pods if pod.owner == owner) for owner in owners if declared}
         self._notes = {owner: {names.RUN_TIME: f"{seconds:.0f}s"} for owner, seconds in run_s.items()}
         self.seen = Seen()
+        self.running: dict[str, list[Answer]] = defaultdict(list)
+        """By pod, what was told of it while it ran."""
         self._bodies: dict[str, dict[str, Any]] = {}
         self._running: list[tuple[float, str, str]] = []
         """When each of them ends, its name and node."""
@@ -105,11 +123,12 @@ class Playing:
                 told.clear()
 
     def _ask(self, now: float) -> None:
-        """When the pods that wait are going to start and to end."""
+        """When the pods that wait are going to start and to end, and when those that run are."""
         state = self._state
         for uid, entry in state.cache.pods.items():
             estimate, plan = state.starts.of(uid), state.plan.get(uid)
             if entry.place:
+                self._ask_running(uid, entry, now)
                 continue
             if estimate is None or estimate.end is None:
                 self.seen.unanswered[uid] += 1
@@ -118,6 +137,16 @@ class Playing:
             if plan is not None and plan.start_s is not None and plan.end_s is not None:
                 run_s = plan.end_s - plan.start_s
             self.seen.answers[uid].append(Answer(now, estimate.start, estimate.end, run_s))
+
+    def _ask_running(self, uid: str, entry: PodEntry, now: float) -> None:
+        """When a pod ends that runs, as rounds take it; nothing slows a pod down that has no profile."""
+        learnt = self._state.cache.learnt.of(entry.priced_class)
+        began_s = self.seen.started_s[uid]
+        if learnt is not None and entry.learnt_s is not None:
+            done = (now - began_s) / entry.learnt_s
+            lengths = (learnt.late_length(done, 0.1), learnt.length(done), learnt.late_length(done, 0.9))
+            ends_s = tuple(began_s + length * entry.learnt_s for length in lengths)
+            self.running[uid].append(Answer(now, (began_s, began_s, began_s), ends_s, math.nan))
 
     @property
     def learnt(self) -> int:
@@ -176,17 +205,30 @@ def measured(load: float, seeds: Sequence[int], pods: int) -> dict[str, Any]:
         drawn = drawn_pods(seed, pods, OWNERS, FIRST_WAVE, NODES * CORES, MEDIAN_RUN_S, load)
         playing = Playing("on", drawn, NODES, declared=False)
         playing.play()
-        found.append(judged(drawn, playing.seen))
-    return {"load": load, **{key: fmean(row[key] for row in found) for key in HEADS if key != "load"}}
+        seen, running = playing.seen, playing.running
+        of = {
+            "waiting": judged(drawn, seen),
+            "running": judged(drawn, replace(seen, answers=running)),
+            "all": judged(
+                drawn, replace(seen, answers={p.name: seen.answers[p.name] + running[p.name] for p in drawn})
+            ),
+        }
+        found.append(of["waiting"] | {f"{which}_{key}": row[key] for which, row in of.items() for key in ASKED})
+    return {"load": load, **{key: fmean(row[key] for row in found) for key in found[0]}}
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """A line for each load."""
+    """A line for each load, and below that one for each load and what pods did as they were asked for."""
     lines = [[*HEADS.values()]]
     for row in rows:
         cells = [f"{row['load']:g}", f"{row['answers']:,.0f}", f"{row['time_left_s']:.1f}"]
         lines.append(cells + [f"{row[key]:.1f}" if key == "late_s" else f"{row[key]:.1%}" for key in [*HEADS][3:]])
-    return "\n".join(text_table(lines, left=()))
+    asked = [["load", "asked", *ASKED.values()]]
+    for row in rows:
+        for which in WHICH:
+            answers, *shares = (row[f"{which}_{key}"] for key in ASKED)
+            asked.append([f"{row['load']:g}", which, f"{answers:,.0f}", *(f"{share:.1%}" for share in shares)])
+    return "\n".join([*text_table(lines, left=()), "", *text_table(asked, left=(1,))])
 
 
 @click.command()

@@ -16,7 +16,6 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.snapshot import PlannedStart
 from flowsched.cluster.start_errors import ErrorClasses, Interval, StartErrors, error_classes
 from flowsched.support.arrays import FloatArray
 
@@ -53,6 +52,14 @@ class StartOutcome(NamedTuple):
     """How many forecasts it stands for."""
 
 
+class Forecast(NamedTuple):
+    """When a task that waits starts, and ends where it does that by itself; seconds of one clock."""
+
+    task: str
+    start_s: float
+    end_s: float | None
+
+
 @dataclass
 class _Kept:
     """The forecasts of a task that are kept: rows, and the numbers that say whether they are kept."""
@@ -74,11 +81,9 @@ class StartSamples:
         """[rows] what the task of each does."""
         self._empty: list[int] = []
 
-    def decided(self, plan: Iterable[PlannedStart], now_s: float, round: int, told: StartErrors | None = None) -> None:
-        """A round planned these starts. ``told``: the errors that intervals followed from, where those are to be judged."""
-        for planned in plan:
-            if planned.start_s is None:
-                continue
+    def decided(self, forecasts: Iterable[Forecast], now_s: float, round: int, told: StartErrors | None = None) -> None:
+        """After a round this is forecast. ``told``: the errors that intervals followed from, where these are judged."""
+        for planned in forecasts:
             known = self._of.get(planned.task)
             mixed = crc32(f"{planned.task} {round}".encode())
             if mixed % (_ONE_OF if known is None else known.one_of):
@@ -173,9 +178,9 @@ class StartSamples:
             self._empty += rows
 
 
-def _spans(planned: PlannedStart, now_s: float, told: StartErrors | None) -> tuple[float, ...]:
+def _spans(planned: Forecast, now_s: float, told: StartErrors | None) -> tuple[float, ...]:
     start = end = _NONE
-    if told is not None and planned.start_s is not None:
+    if told is not None:
         start = told.start(planned.start_s, now_s)
         end = _NONE if planned.end_s is None else told.end(planned.end_s, now_s)
     return tuple(moment_s - now_s for moment_s in (*start, *end))

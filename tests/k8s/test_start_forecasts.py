@@ -265,6 +265,23 @@ def test_the_end_of_a_job_is_that_of_its_last_pod_where_all_are_planned() -> Non
     assert not any("job_ends_in_s" in w for w in told().values())
 
 
+def test_a_pod_waits_for_those_with_less_work_whatever_was_planned_for_it() -> None:
+    """One CPU; each is planned for the next completion, in 10 s, and the last round was about the short one alone."""
+    running = crowd(job("long", cpu="1"), job("middle", cpu="1"), job("short", cpu="1"))
+    running.state.starts.resume(StartErrors(((0, 4096),), ((0, 4096),)))  # starts and ends are as forecast
+    plan(running, long=(10.0, 1010.0), middle=(10.0, 110.0))
+    plan(running, 2, short=(10.0, 40.0))
+
+    found = {name: running.state.starts.of(uid(running, name)) for name in ("short", "middle", "long")}
+
+    expected = {"short": (10.0, 40.0), "middle": (30.0, 130.0), "long": (130.0, 1130.0)}
+    for name, estimate in found.items():
+        assert estimate is not None and estimate.end is not None
+        assert (estimate.start.expected_s - running.now, estimate.end.expected_s - running.now) == pytest.approx(
+            expected[name], rel=0.05
+        )
+
+
 # What is learnt
 
 

@@ -1,19 +1,25 @@
 """When pods that wait start and end, as rounds have planned it, and how good such forecasts were.
 
+A round is about few of the pods that wait. What it plans for each holds until the next round that is about it, and each
+round forecasts all of them anew: none starts before those with less work have had what they need.
+
 A pod has started when the watch shows it as running, after its images were pulled: that is what its user waits for. It has
 ended when it is gone without having been deleted and without having failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from flowsched.cluster.snapshot import PlannedStart
-from flowsched.cluster.start_errors import Interval, StartErrors
-from flowsched.cluster.start_samples import StartSamples
+from flowsched.cluster.snapshot import MILLI, PlannedStart
+from flowsched.cluster.start_errors import NO_START_ERRORS, Interval, StartErrors
+from flowsched.cluster.start_samples import Forecast, StartSamples
+from flowsched.cluster.work_ahead import seconds_ahead
 from flowsched.support.arrays import FloatArray
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.metrics.tallies import Tallies
@@ -38,23 +44,37 @@ class StartEstimate:
         return "".join(f"; {verb} {_in(interval, now)}" for verb, interval in spans if interval is not None)
 
 
-@dataclass(frozen=True)
-class _Planned:
-    """What a round planned for a pod, when that was, and what was known of errors by then."""
+class _Planned(NamedTuple):
+    """What a round planned for a pod."""
 
     plan: PlannedStart
-    now_s: float
-    errors: StartErrors
+    priority: int
+    work_s: float
+    """Core-seconds; infinite for a pod without an end."""
+    came: int
+
+
+@dataclass(frozen=True)
+class _Forecasts:
+    """When pods start and end, as it was forecast at one moment."""
+
+    now_s: float = 0.0
+    errors: StartErrors = NO_START_ERRORS
+    """What was known of errors by then."""
+    of: Mapping[str, Forecast] = field(default_factory=dict)
+    """By uid."""
 
 
 class StartForecasts:
-    """Of the pods that the last round they were in has planned for later."""
+    """Of the pods that the last round which was about them has planned for later."""
 
     def __init__(self, cache: Cache, tallies: Tallies) -> None:
         """Nothing is planned, and no error was seen."""
         self._cache = cache
         self._planned: dict[str, _Planned] = {}
         """By uid."""
+        self._forecasts = _Forecasts()
+        """Of these and of others that wait no longer."""
         self._errors = StartErrors()
         self._samples = StartSamples(tallies.start_outcomes.append)
         self._expected: FloatArray | None = None
@@ -68,11 +88,37 @@ class StartForecasts:
         """A round ended: what it said of the pods that it was about holds from now on."""
         for uid in (*(c.uid for c in result.chosen), *(uid for held in result.held for uid in held.uids)):
             self._planned.pop(uid, None)
-        plan = [p for p in result.plan if p.start_s is not None and p.task in self._cache.pods]
+        for p in result.plan:
+            entry = self._cache.pods.get(p.task)
+            if entry is not None and p.start_s is not None:
+                work_s = math.inf if p.end_s is None else (p.end_s - p.start_s) * p.width_milli / MILLI
+                self._planned[p.task] = _Planned(p, entry.priority, work_s, entry.number)
         errors = self.errors(now)
-        self._samples.decided(plan, now, result.number, errors)
-        self._planned.update((p.task, _Planned(p, now, errors)) for p in plan)
+        forecasts = self._forecast(now)
+        self._forecasts = _Forecasts(now, errors, {f.task: f for f in forecasts})
+        self._samples.decided(forecasts, now, result.number, errors)
         self._changed()
+
+    def _forecast(self, now: float) -> list[Forecast]:
+        """When each pod starts that is planned: not before what is to start before it has had what it needs.
+
+        All CPU of the nodes counts as if such pods could have it: that others hold some of it is part of the errors.
+        """
+        if not self._planned:
+            return []
+        planned = self._planned.values()
+        priority = np.array([p.priority for p in planned], np.int64)
+        came = np.array([p.came for p in planned], np.int64)
+        work_s = np.array([p.work_s for p in planned], np.float64)
+        machines = self._cache.machines
+        cores = float(machines.allocatable[:, machines.column("cpu")].sum()) / MILLI
+        ahead_s = seconds_ahead(priority, work_s, came, cores).tolist()
+        found = []
+        for (uid, p), wait_s in zip(self._planned.items(), ahead_s, strict=True):
+            planned_s, end_s = p.plan.start_s or now, p.plan.end_s
+            start_s = max(planned_s, now + wait_s)
+            found.append(Forecast(uid, start_s, None if end_s is None else start_s + end_s - planned_s))
+        return found
 
     def seen(self, entry: PodEntry, before: Pod | None, now: float) -> None:
         """The watch has shown a pod that is on a node."""
@@ -134,13 +180,13 @@ class StartForecasts:
         return len(self._planned)
 
     def of(self, uid: str) -> StartEstimate | None:
-        """When a pod starts and ends, as it follows from the last round that planned it; None where none is planned."""
-        known = self._planned.get(uid)
-        if known is None or known.plan.start_s is None:
+        """When a pod starts and ends, as was forecast after the last round; None where none is planned."""
+        known = self._forecasts.of.get(uid) if uid in self._planned else None
+        if known is None:
             return None
-        start = known.errors.start(known.plan.start_s, known.now_s)
-        end_s = known.plan.end_s
-        return StartEstimate(start, None if end_s is None else known.errors.end(end_s, known.now_s))
+        errors, now_s = self._forecasts.errors, self._forecasts.now_s
+        end = None if known.end_s is None else errors.end(known.end_s, now_s)
+        return StartEstimate(errors.start(known.start_s, now_s), end)
 
     def waits_s(self, now: float) -> FloatArray:
         """[pods] seconds from now until each of them is expected to start."""

@@ -7,7 +7,9 @@ Two presets, one table each; results are kept as JSON under benchmarks/results.
     python -m benchmarks.policies --preset random --policies flow --no-keep --json > after.json
     python -m benchmarks.policies --preset random --policies flow --no-keep --against before.json
 
-The last two show what a change of the engine does: `before.json` was written by the tree before it.
+The last two show what a change of the engine does: `before.json` was written by the tree before it. So they show what
+learnt run times do where `before.json` was written with `--learning off` and the last command has `--learning on`: jobs with
+one profile are then one class. Below the ratios stand the bars of such a change.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO, get_args
 
@@ -27,7 +30,9 @@ import numpy as np
 from benchmarks.machine import describe_machine
 from benchmarks.random_scenario import Recipe, random_scenario
 from benchmarks.variations import NAMES, variations
+from flowsched.cluster.learning import Learning
 from flowsched.cluster.settings import Settings
+from flowsched.support.arrays import FloatArray
 from flowsched_models.profiles import load_catalogue
 from flowsched_models.text_table import text_table
 from flowsched_simulator import POLICIES, EngineOptions, Options, Run, load_scenario, load_schedule, replay, simulate
@@ -38,6 +43,9 @@ RESULTS = Path(__file__).parent / "results"
 BASELINES = tuple(name for name in POLICIES if name != "flow")
 ENGINE = EngineOptions(Settings(exact_limit=0))
 """Without the CP-SAT certificate: it decides nothing, and would only take time."""
+_EXACT_BARS = {"mean_completion_s": 1.01, "p95_completion_s": 1.02}
+_ERROR_BARS = {"mean_completion_s": 1.0}
+"""Most that mean ratios to before may be without a model error, and with one."""
 METRICS = ("mean_completion_s", "p95_completion_s", "makespan_s", "slo_violation_percent")
 
 
@@ -49,6 +57,8 @@ class Cell(NamedTuple):
     model_error: float
     error_of: ErrorOf
     policies: tuple[str, ...]
+    learning: Learning | None = None
+    """On: jobs with one profile are a class. None: as `simulate` chooses, and each job is its own class."""
 
 
 @click.command()
@@ -57,6 +67,10 @@ class Cell(NamedTuple):
 @click.option("--loads", default="0.5,0.8,1.1", show_default=True)
 @click.option("--model-errors", default="0,0.1,0.2,0.4", show_default=True)
 @click.option("--error-of", type=click.Choice(get_args(ErrorOf)), default="job", show_default=True)
+@click.option(
+    "--learning", type=click.Choice(get_args(Learning)), help="Of the preset random: whether classes are learnt."
+)
+@click.option("--processes", type=click.IntRange(1), help="Of the preset random; as many as there are cores.")
 @click.option("--policies", default=",".join(POLICIES), show_default=True, help="Of the preset random.")
 @click.option("--against", type=click.File(), help="Also compare each policy with its kept --json of another tree.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead of a table.")
@@ -67,6 +81,8 @@ def main(
     loads: str,
     model_errors: str,
     error_of: ErrorOf,
+    learning: Learning | None,
+    processes: int | None,
     policies: str,
     against: TextIO | None,
     as_json: bool,
@@ -78,6 +94,8 @@ def main(
     check_policies(chosen, "--policies")
     if keep and {*chosen} != {*POLICIES}:
         raise click.UsageError("the kept results are of all policies; --policies with fewer needs --no-keep")
+    if keep and learning is not None:
+        raise click.UsageError("the kept results are those without --learning; with it they need --no-keep")
     before = None if against is None else json.load(against)
     if before is not None and before.get("error_of") != error_of:
         kind = before.get("error_of", "none")
@@ -87,15 +105,17 @@ def main(
         text = bundled_table(outcome["rows"])
     else:
         cells = [
-            Cell(seed, float(load), float(error), error_of, chosen)
+            Cell(seed, float(load), float(error), error_of, chosen, learning)
             for error in model_errors.split(",")
             for load in loads.split(",")
             for seed in range(scenarios)
         ]
-        outcome = {"preset": preset, "scenarios": scenarios, "error_of": error_of, "rows": list(at_random(cells))}
+        rows = list(at_random(cells, processes))
+        outcome = {"preset": preset, "scenarios": scenarios, "error_of": error_of, "learning": learning, "rows": rows}
         text = random_table(outcome["rows"]) if {"flow", *BASELINES} <= {*chosen} else ""
         if before is not None:
-            text = "\n\n".join(filter(None, [text, against_table(outcome["rows"], before["rows"])]))
+            compared = (against_table(rows, before["rows"]), bars(rows, before["rows"]))
+            text = "\n\n".join(filter(None, [text, *compared]))
     outcome["machine"] = describe_machine()
     outcome["seconds"] = round(time.perf_counter() - began, 1)
     if keep:
@@ -146,9 +166,9 @@ def bundled_table(rows: list[dict[str, Any]]) -> str:
     return f"published plan of group 048, replayed: {plan:.2f} s\n\n" + _aligned(lines)
 
 
-def at_random(cells: list[Cell]) -> Iterator[dict[str, Any]]:
+def at_random(cells: list[Cell], processes: int | None = None) -> Iterator[dict[str, Any]]:
     """One row per scenario, load and model error, with the figures of every policy."""
-    with multiprocessing.Pool() as pool:
+    with multiprocessing.Pool(processes) as pool:
         for i, row in enumerate(pool.imap(_random_row, cells)):
             if sys.stderr.isatty():
                 click.echo(f"\r{i + 1} of {len(cells)} scenarios", err=True, nl=False)
@@ -157,7 +177,9 @@ def at_random(cells: list[Cell]) -> Iterator[dict[str, Any]]:
 
 def _random_row(cell: Cell) -> dict[str, Any]:
     scenario = random_scenario(load_catalogue(), cell.seed, Recipe(load=cell.load))
-    options = Options(seed=cell.seed, model_error=cell.model_error, error_of=cell.error_of)
+    if cell.learning is not None:
+        scenario = replace(scenario, classes={task.job: task.profile for task in scenario.tasks})
+    options = Options(seed=cell.seed, model_error=cell.model_error, error_of=cell.error_of, learning=cell.learning)
     figures = {name: _figures(simulate(scenario, name, options=options, engine=ENGINE)) for name in cell.policies}
     return {"seed": cell.seed, "load": cell.load, "model_error": cell.model_error, "figures": figures}
 
@@ -213,18 +235,38 @@ def random_table(rows: list[dict[str, Any]]) -> str:
 
 def against_table(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> str:
     """By model error and policy: each figure as a ratio to that of other rows on the same scenario, mean and interval."""
-    same = ("seed", "load", "model_error")
-    known = {tuple(row[key] for key in same): row["figures"] for row in before}
     lines = [["error", "policy", "scenarios", "mean completion", "p95 completion", "makespan"]]
     for error in sorted({row["model_error"] for row in rows}):
-        found = [(r["figures"], known.get(tuple(r[k] for k in same), {})) for r in rows if r["model_error"] == error]
         for name in rows[0]["figures"]:
-            pairs = [(now[name], then[name]) for now, then in found if name in then]
-            if pairs:
-                ratios = (interval(np.array([now[m] / then[m] for now, then in pairs])) for m in METRICS[:3])
-                cells = (f"{mean:.3f} [{low:.3f}, {high:.3f}]" for mean, low, high in ratios)
-                lines.append([f"{error:g}", name, str(len(pairs)), *cells])
+            ratios = [_ratios(rows, before, error, name, metric) for metric in METRICS[:3]]
+            if len(ratios[0]):
+                cells = (f"{mean:.3f} [{low:.3f}, {high:.3f}]" for mean, low, high in map(interval, ratios))
+                lines.append([f"{error:g}", name, str(len(ratios[0])), *cells])
     return "now over before (less is better), mean [95 % bootstrap interval]\n\n" + _aligned(lines)
+
+
+def bars(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> str:
+    """Whether `flow` with classes is as good as without: a line for each bar of mean ratios that apply to these rows."""
+    lines = []
+    for error in sorted({row["model_error"] for row in rows}):
+        for metric, most in (_EXACT_BARS if error == 0.0 else _ERROR_BARS).items():
+            ratios = _ratios(rows, before, error, "flow", metric)
+            if len(ratios):
+                mean = float(ratios.mean())
+                verdict = "held" if mean <= most else "missed"
+                lines.append(f"error {error:g}: {metric} {mean:.3f} of before, at most {most:g}: {verdict}")
+    return "\n".join(lines)
+
+
+def _ratios(
+    rows: list[dict[str, Any]], before: list[dict[str, Any]], error: float, policy: str, metric: str
+) -> FloatArray:
+    """[scenarios that both have] a policy's figures now over those before."""
+    same = ("seed", "load", "model_error")
+    known = {tuple(row[key] for key in same): row["figures"] for row in before}
+    found = [(r["figures"], known.get(tuple(r[k] for k in same), {})) for r in rows if r["model_error"] == error]
+    pairs = [(now[policy], then[policy]) for now, then in found if policy in now and policy in then]
+    return np.array([now[metric] / then[metric] for now, then in pairs], np.float64)
 
 
 def interval(values: np.ndarray[Any, Any], draws: int = 10_000) -> tuple[float, float, float]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.policies import against_table, main
+from benchmarks.policies import against_table, bars, main
 
 
 def row(seed: int, error: float, **figures: float) -> dict[str, Any]:
@@ -37,10 +37,18 @@ def test_policies_are_compared_on_the_same_scenarios_alone() -> None:
     ]
 
 
+def test_without_an_error_a_hundredth_is_lost_and_with_one_nothing() -> None:
+    before = [row(1, 0.0, flow=100.0), row(1, 0.4, flow=100.0)]
+    now = [row(1, 0.0, flow=101.0), row(1, 0.4, flow=101.0)]
+
+    assert [line.rpartition(": ")[2] for line in bars(now, before).splitlines()] == ["held", "held", "missed"]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--policies", "flow"], "--policies with fewer needs --no-keep"),
+        (["--learning", "on"], "those without --learning"),
         (["--policies", "flwo", "--no-keep"], "did you mean 'flow'"),
     ],
 )

@@ -47,8 +47,7 @@ class Workload:
 
     def cluster(self) -> BulkCluster:
         """What a bulk round decides on."""
-        machines = self.fleet.machines
-        return load_cluster(machines.loaded(), machines.order(), self.classes, self.places, self.tasks)
+        return load_cluster(self.fleet.machines.loaded(), self.classes, self.places, self.tasks)
 
 
 def many_classes(machines: int, tasks: int, classes: int) -> Workload:

@@ -42,13 +42,16 @@ class LoadedMachines:
     """In the same units; ``UNLIMITED`` where there is none."""
     relation_store: RelationStore
     """With the same machines."""
+    order: IntArray
+    """Rows of all machines, in the order of their names."""
 
-    def over(self, rows: IntArray, resources: Sequence[str], relations: Iterable[str] = ()) -> LoadedMachines:
-        """The machines of some rows, in their order, which are all that there are, in arrays of their own; with these
-        resources, known or not, and these relations.
+    def in_order(self, resources: Sequence[str], relations: Iterable[str] = ()) -> LoadedMachines:
+        """All machines in the order of their names, in arrays of their own; with these resources, known or not, and these
+        relations.
 
         Raises ``KeyError`` for a relation that was not declared.
         """
+        rows = self.order
         known = {resource: i for i, resource in enumerate(self.resources)}
         columns = np.array([known.get(resource, -1) for resource in resources], dtype=np.int64)
         allocatable, free = (values.take(rows, 0).take(columns, 1) for values in (self.allocatable, self.free))
@@ -64,6 +67,7 @@ class LoadedMachines:
             self.readings.take(rows, 0),
             self.limits.take(rows, 0),
             self.relation_store.over(rows, relations),
+            np.arange(len(rows)),
         )
 
     def as_they_are(self) -> LoadedMachines:

@@ -101,7 +101,8 @@ class MachineRows:
 
     def loaded(self) -> LoadedMachines:
         """All of it as values; the arrays are its own."""
-        return LoadedMachines(**{name: getattr(self, name) for name in LoadedMachines.__dataclass_fields__})
+        values = {name: getattr(self, name) for name in LoadedMachines.__dataclass_fields__}
+        return LoadedMachines(**values | {"order": self.order()})
 
     # Machines one by one
 

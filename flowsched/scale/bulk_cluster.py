@@ -7,7 +7,6 @@ of the events that led to it. Rows of machines and of tasks are reused; what is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,16 +34,6 @@ from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 CPU = 0
 """The column of ``cpu`` in every array by resource."""
-
-
-@dataclass(frozen=True)
-class ClusterView:
-    """What one round reads. Arrays are the cluster's own, not copies: a round that changes them copies first."""
-
-    pending: IntArray
-    """Tasks that wait, in the order in which they came."""
-    changed: IntArray
-    """Machine rows that changed since the last view."""
 
 
 class BulkCluster(MachineRows, TaskRows):
@@ -118,8 +107,8 @@ class BulkCluster(MachineRows, TaskRows):
         self.touch(rows)
         return rows
 
-    def load_machines(self, machines: LoadedMachines) -> IntArray:
-        """Many machines join at once, with what is taken of them already by tasks that are none of this cluster; their rows.
+    def load_machines(self, machines: LoadedMachines) -> None:
+        """Many machines join at once, with what is taken of them already by tasks that are none of this cluster.
 
         Raises ``EventError`` unless there were none before.
         """
@@ -149,9 +138,7 @@ class BulkCluster(MachineRows, TaskRows):
         self.own_readings[:] = machines.readings
         self.readings[:] = machines.readings
         self.limits[:] = machines.limits
-        rows = np.arange(count, dtype=np.int64)
-        self.touch(rows)
-        return rows
+        self.touch(np.arange(count))
 
     def remove_machines(self, names: Sequence[str]) -> IntArray:
         """Machines leave; what ran there waits again, as old as it was. Those tasks.
@@ -314,10 +301,6 @@ class BulkCluster(MachineRows, TaskRows):
             if task_class.group in found:
                 found[task_class.group] += count
         return found
-
-    def view(self) -> ClusterView:
-        """What a round reads; machines count as changed from here on anew."""
-        return ClusterView(self.waiting(), self.changed_rows())
 
     def table(self) -> PriceTable:
         """Prices of all classes; the same object until a class or a kind turns up."""

@@ -37,14 +37,13 @@ def loaded_anew(cluster: BulkCluster, classes: Sequence[int]) -> BulkCluster:
     machines in rows by name, kinds by their first machine, and ``classes``, those with tasks, in their order. What runs is
     known as sums only.
     """
-    rows = np.flatnonzero(cluster.alive)
-    rows = rows[np.argsort(np.array([cluster.machine_name(row) for row in rows.tolist()], dtype=object))]
+    rows = cluster.order()
     other = BulkCluster(cluster.policy, cluster.resources)
     other.memory_unit, other.groups = cluster.memory_unit, dict(cluster.groups)
     other.members_elsewhere = cluster.members_elsewhere | cluster.running_members()
     known = [relation.name for relation in cluster.relation_store.relations()]
-    other.load_machines(cluster.loaded().over(rows, cluster.resources, known))
-    pending = cluster.view().pending
+    other.load_machines(cluster.loaded().in_order(cluster.resources, known))
+    pending = cluster.waiting()
     waiting = set(cluster.task_class[pending].tolist())
     present = [c for c in classes if c in waiting]
     used = sorted({cluster.classes[c].places for c in present})

@@ -29,7 +29,6 @@ from flowsched.scale.lone_kernels import lone_place
 from flowsched.scale.places import Places
 from flowsched.scale.round import RoundSettings
 from flowsched.solvers import Solver, make_solver
-from flowsched.support.arrays import IntArray
 
 _ANYWHERE, _ALIKE = np.zeros(0, dtype=np.bool_), np.zeros(0)
 """No difference between machines."""
@@ -41,8 +40,6 @@ class LoneRecord:
 
     machines: LoadedMachines
     """As they were then."""
-    order: IntArray
-    """Their rows, in the order of their names."""
     task_class: TaskClass
     places: Places
     """By row of the machines."""
@@ -65,7 +62,7 @@ class LoneRecord:
         return self._outcome(keep_record=False).certificate
 
     def _outcome(self, keep_record: bool) -> BulkOutcome:
-        cluster = load_cluster(self.machines, self.order, [self.task_class], [self.places], [[self.task]])
+        cluster = load_cluster(self.machines, [self.task_class], [self.places], [[self.task]])
         return decide(cluster, self.settings, solver=make_solver(self.solver), keep_record=keep_record)
 
 
@@ -92,8 +89,9 @@ def decide_lone(
     if placement is None:
         return None
     timings = {"decide": (clock() - began) * 1e3}
-    then, order = machines.loaded().as_they_are(), machines.order()
-    record = LoneRecord(then, order, task_class, places, task, settings, solver.name, placement, timings)
+    record = LoneRecord(
+        machines.loaded().as_they_are(), task_class, places, task, settings, solver.name, placement, timings
+    )
     return BulkOutcome((placement,), (), {}, record.part if keep_record else None, timings, record.certify)
 
 

@@ -41,7 +41,7 @@ def prepare() -> None:
     for classes in ([one, other], [one, apart], [one, even], [gang], [counted, other]):
         tasks = [[f"{c.name}-{i}" for i in range(many[c])] for c in classes]
         places = [where.get(c, anywhere) for c in classes]
-        cluster = load_cluster(machines.loaded(), machines.order(), classes, places, tasks)
+        cluster = load_cluster(machines.loaded(), classes, places, tasks)
         cluster.declare_group("gang", 3)
         outcome = decide(cluster, solver=solver, keep_record=True)
         assert outcome.record is not None, "the round was asked for its record"

@@ -307,6 +307,7 @@ def read_machines(part: Part) -> LoadedMachines:
         np.array(fleet["readings"], dtype=np.int64).reshape(count, features),
         np.where(limited, np.where(limited, limits, 0.0).astype(np.int64), UNLIMITED),
         _read_relations(part["relations"], count),
+        np.arange(count),
     )
 
 

@@ -201,24 +201,23 @@ class Rounds:
         timer = StageTimer(self._clock)
         timer.start("compact")
         cluster = self.cluster
-        view = cluster.view()
-        pending = view.pending
+        pending, changed = cluster.waiting(), cluster.changed_rows()
         task_class = cluster.task_class[pending]
         present = np.unique(task_class)
         self.compaction.upkeep.clear()
         state = BulkRoundState(cluster, barred, present, self.spreads(present))
         signed = self.compaction.sign(signatures(cluster, present, state.relations, state.model))
-        self.compaction.catch_up(np.unique(np.concatenate([view.changed, self._again, signed])), present)
+        self.compaction.catch_up(np.unique(np.concatenate([changed, self._again, signed])), present)
         self.compaction.renumber()
         counts: dict[str, int] = {"solves": 0, "moves": 0, "trades": 0, "looks": 0}
         gangs = self._gangs.find(pending)
         reserved = self._overdue.reservations
         try:
-            self._overdue.begin(view.changed)
+            self._overdue.begin(changed)
             levels = self._levels(by_priority(cluster, pending, gangs), state, timer, counts, now_s)
         except Exception:
             # As if it had not been: what changed is news to the next round, and what was held stays so.
-            cluster.touch(view.changed)
+            cluster.touch(changed)
             self._overdue.resume(reserved)
             raise
         finally:

@@ -117,7 +117,7 @@ def offered(
     classes = [task_class(kind) for kind in kinds]
     waiting = {kind.name: kind.waiting_cost for kind in kinds if kind.waiting_cost < float("inf")}
     machines, where, names = fleet.machines, [places(k, fleet) for k in kinds], [k.tasks for k in kinds]
-    cluster = load_cluster(machines.loaded(), machines.order(), classes, where, names, waiting)
+    cluster = load_cluster(machines.loaded(), classes, where, names, waiting)
     for group in groups:
         cluster.declare_group(group.name, group.minimum)
     cluster.members_elsewhere = dict(running_members or {})

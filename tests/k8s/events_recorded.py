@@ -189,9 +189,7 @@ def numbered(domains: Sequence[int]) -> list[int]:
 def told_bulk(given: RoundInput, classes: Sequence[ClassInput]) -> dict[str, Any]:
     """The machines that a bulk round on these classes reads, were it the first part of the round."""
     asked = [TaskClass(c.name, 0, tuple(c.needs.items()), holds=c.holds, joins=c.joins) for c in classes]
-    found = load_cluster(
-        given.machines.loaded(), given.machines.order(), asked, [ANYWHERE] * len(asked), [()] * len(asked)
-    )
+    found = load_cluster(given.machines.loaded(), asked, [ANYWHERE] * len(asked), [()] * len(asked))
     arrays = {key: getattr(found, key).tolist() for key in ("allocatable", "free", "readings", "limits")}
     relations = {}
     for name in [r.name for r in found.relation_store.relations()]:

@@ -399,8 +399,7 @@ class _Round:
         if len(classes) == 1 and len(classes[0].uids) == 1:
             outcome = decide_lone(self.machines, task_classes[0], places[0], classes[0].uids[0], settings, **how)
         if outcome is None:
-            uids = [c.uids for c in classes]
-            cluster = load_cluster(self.machines.loaded(), self.machines.order(), task_classes, places, uids)
+            cluster = load_cluster(self.machines.loaded(), task_classes, places, [c.uids for c in classes])
             groups = {c.group for c in classes if c.group is not None}
             for group in self.given.groups:
                 if group.name in groups:

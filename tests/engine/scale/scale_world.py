@@ -91,9 +91,9 @@ class Stand:
 def compacted(cluster: BulkCluster, now_s: float, compaction: Compaction | None = None) -> Stand:
     """The network of all that waits, whatever its priority."""
     compaction = compaction or Compaction(cluster)
-    view = cluster.view()
-    compaction.catch_up(view.changed, np.unique(cluster.task_class[view.pending]))
-    waiting = survey(cluster, view.pending, now_s, DUE_AGE_S)
+    pending = cluster.waiting()
+    compaction.catch_up(cluster.changed_rows(), np.unique(cluster.task_class[pending]))
+    waiting = survey(cluster, pending, now_s, DUE_AGE_S)
     return Stand(cluster, compaction, waiting, build_network(cluster, compaction, waiting))
 
 

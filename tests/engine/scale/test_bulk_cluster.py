@@ -53,7 +53,7 @@ def test_a_machine_that_leaves_sends_its_tasks_back_as_old_as_they_were() -> Non
     assert cluster.remove_machines(["m"]).tolist() == [task]
     assert cluster.state[task] == PENDING
     assert cluster.created_s[task] == 7.0
-    assert cluster.view().pending.tolist() == [task]
+    assert cluster.waiting().tolist() == [task]
     assert cluster.machine_count == 1
     again = cluster.add_machines([machine("o", cpu=2000)])
     assert cluster.free[again[0], 0] == 2000
@@ -62,11 +62,11 @@ def test_a_machine_that_leaves_sends_its_tasks_back_as_old_as_they_were() -> Non
 def test_changes_are_listed_once_and_then_forgotten() -> None:
     cluster = BulkCluster(FlowCostModel())
     rows = cluster.add_machines([machine("m"), machine("n")])
-    assert sorted(cluster.view().changed.tolist()) == sorted(rows.tolist())
+    assert sorted(cluster.changed_rows().tolist()) == sorted(rows.tolist())
     tasks = [one(cluster, batch(), name=f"t{i}") for i in range(3)]
     cluster.bind(np.array(tasks), rows[[1, 1, 1]])
-    assert cluster.view().changed.tolist() == [rows[1]]
-    assert not len(cluster.view().changed)
+    assert cluster.changed_rows().tolist() == [rows[1]]
+    assert not len(cluster.changed_rows())
 
 
 def test_who_waits_is_read_in_the_order_of_arrival() -> None:
@@ -77,8 +77,8 @@ def test_who_waits_is_read_in_the_order_of_arrival() -> None:
     late = one(cluster, batch(), name="late")
     cluster.bind(tasks[[1]], np.array([row]))
     cluster.unbind(tasks[[1]])
-    assert cluster.view().pending.tolist() == [*tasks[[1, 2, 4]].tolist(), late]
-    assert [cluster.task_name(t) for t in cluster.view().pending.tolist()] == ["t1", "t2", "t4", "late"]
+    assert cluster.waiting().tolist() == [*tasks[[1, 2, 4]].tolist(), late]
+    assert [cluster.task_name(t) for t in cluster.waiting().tolist()] == ["t1", "t2", "t4", "late"]
 
 
 def test_resources_kinds_and_classes_may_turn_up_later() -> None:
@@ -128,7 +128,7 @@ def test_tasks_that_are_none_of_the_cluster_s_count_as_its_own_would() -> None:
     theirs.count(np.array([1]), np.array([2]), needs, effects)
     assert np.array_equal(ours.free, theirs.free)
     assert np.array_equal(ours.readings, theirs.readings)
-    assert 1 in theirs.view().changed
+    assert 1 in theirs.changed_rows()
     theirs.count(np.array([1]), np.array([-2]), needs, effects)
     assert np.array_equal(theirs.free, theirs.allocatable)
     assert not theirs.readings.any()
@@ -139,7 +139,7 @@ def test_a_task_of_another_class_keeps_its_place_among_those_that_wait() -> None
     cluster.add_machines([machine("m")])
     first, second = (one(cluster, batch(), created_s=3.0, name=name) for name in "ab")
     cluster.change_class(np.array([first]), cluster.intern(batch(500)))
-    assert cluster.view().pending.tolist() == [first, second]
+    assert cluster.waiting().tolist() == [first, second]
     assert cluster.created_s[first] == 3.0
     cluster.bind(np.array([first]), np.array([0]))
     assert cluster.free[0, 0] == 3500
@@ -262,6 +262,6 @@ def test_sums_are_those_of_what_is_there(events: list[tuple[str, int]]) -> None:
         readings[row] += cluster.effects[c]
     assert np.array_equal(free, cluster.free)
     assert np.array_equal(readings, cluster.readings)
-    pending = cluster.view().pending
+    pending = cluster.waiting()
     assert sorted(pending.tolist()) == np.flatnonzero(cluster.state == PENDING).tolist()
     assert (np.diff(cluster.sequence[pending]) > 0).all()

@@ -65,7 +65,7 @@ def test_nothing_has_changed(event: object, says: str) -> None:
             cluster.task_count,
             len(cluster.classes),
             tuple(cluster.resources),
-            len(cluster.view().pending),
+            len(cluster.waiting()),
         )
         return (*(a.tobytes() for a in arrays), *plain)
 

@@ -207,14 +207,13 @@ def both_ways(events: list[tuple[Callable[..., None], int]], bucket: float, cano
     kept = Compaction(shadow.cluster, canonical=canonical)
     for event, seed in [(new_class, 1), (join, 2), *events]:
         event(shadow, random.Random(seed))
-        view = shadow.cluster.view()
-        pending = view.pending
-        kept.catch_up(view.changed, np.unique(shadow.cluster.task_class[pending]))
+        pending = shadow.cluster.waiting()
+        kept.catch_up(shadow.cluster.changed_rows(), np.unique(shadow.cluster.task_class[pending]))
         kept.renumber()
         other = shadow.fresh()
         anew = Compaction(other, canonical=canonical)
-        other_pending = other.view()
-        present = np.unique(other.task_class[other_pending.pending])
+        other_pending = other.waiting()
+        present = np.unique(other.task_class[other_pending])
         if not canonical:
             # Widths that no task waits with any more are kept while that changes no tier: they are part of the state.
             # So are the shapes of classes that have waited.
@@ -223,14 +222,14 @@ def both_ways(events: list[tuple[Callable[..., None], int]], bucket: float, cano
             known = [kept.shape_of[shadow.cluster.intern(c)] >= 0 for c in other.classes]
             with_shapes = functools.partial(anew._add_shapes, np.flatnonzero(known))
             anew._add_shapes = lambda _, add=with_shapes: add()  # type: ignore[method-assign]
-        anew.catch_up(other_pending.changed, present)
+        anew.catch_up(other.changed_rows(), present)
         anew.renumber()
         if not len(pending):
             continue
         assert kept.widths == anew.widths
         assert counted(shadow.cluster, kept) == counted(other, anew)
         networks = []
-        for cluster, compaction, waits in ((shadow.cluster, kept, pending), (other, anew, other_pending.pending)):
+        for cluster, compaction, waits in ((shadow.cluster, kept, pending), (other, anew, other_pending)):
             waiting = survey(cluster, waits, NOW_S, DUE_AGE_S)
             built = build_network(cluster, compaction, waiting)
             networks.append(canonical_network(cluster, compaction, waiting, built))

@@ -194,7 +194,7 @@ def test_the_cluster_does_not_change():
     before = {k: v.tobytes() for k, v in vars(cluster).items() if isinstance(v, np.ndarray)}
     assert len(Mover(cluster).propose())
     assert {k: v.tobytes() for k, v in vars(cluster).items() if isinstance(v, np.ndarray)} == before
-    assert cluster.view().pending.tolist() == np.flatnonzero(cluster.state == PENDING).tolist()
+    assert cluster.waiting().tolist() == np.flatnonzero(cluster.state == PENDING).tolist()
 
 
 def test_the_network_grows_with_classes_times_groups(monkeypatch: pytest.MonkeyPatch):

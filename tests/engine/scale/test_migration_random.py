@@ -98,7 +98,7 @@ def test_moves_do_what_they_say(world: World, price: float):
 @given(WORLDS, PRICES)
 def test_rounds_end_and_what_is_paid_is_less_than_what_is_won(world: World, price: float):
     cluster = crowd(world)
-    cluster.leave(cluster.view().pending)
+    cluster.leave(cluster.waiting())
     rounds = mover(cluster, price)
     start, paid, moved = total_cost(cluster), 0.0, 0
     for _ in range(40):

@@ -151,9 +151,9 @@ def test_the_network_of_equal_machines_knows_the_true_convex_optimum(
     for i, count in enumerate(news):
         world.submit(a_class(f"c{i}", width, run_s=float(i)), count)
     cluster, compaction = world.cluster, world.rounds.compaction
-    view = cluster.view()
-    compaction.catch_up(view.changed, np.unique(cluster.task_class[view.pending]))
-    network = build_network(cluster, compaction, survey(cluster, view.pending, 0.0, DUE_S))
+    pending = cluster.waiting()
+    compaction.catch_up(cluster.changed_rows(), np.unique(cluster.task_class[pending]))
+    network = build_network(cluster, compaction, survey(cluster, pending, 0.0, DUE_S))
     solution = make_solver("ortools").solve(network.network)
     believed = solution.cost / network.network.cost_scale
 

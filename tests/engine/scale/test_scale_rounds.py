@@ -100,7 +100,7 @@ def test_a_round_that_fails_leaves_no_trace(answers: int) -> None:
     cluster = world.cluster()
     solver = Refusing(answers)
     rounds = Rounds(cluster, solver, RoundSettings(worth_a_solve=0.0))  # type: ignore[arg-type]
-    waiting = int(cluster.view().pending[0])
+    waiting = int(cluster.waiting()[0])
     cluster.touch(np.flatnonzero(cluster.alive))
     held = MachineReservation.of(cluster, waiting, 0, 1e9)
     rounds.resume([held])

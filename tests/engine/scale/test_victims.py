@@ -39,7 +39,7 @@ def preempt(
     cluster: BulkCluster, how: Settings = ON, now_s: float = 0.0, times: dict[int, int] | None = None, **rest: int
 ) -> Preemptions:
     """Plan for all that wait, and carry it out; ``times``: how often each was preempted, which changes."""
-    plan = planner(cluster, how, times, **rest).plan(cluster.view().pending, now_s)
+    plan = planner(cluster, how, times, **rest).plan(cluster.waiting(), now_s)
     if times is not None:
         times.update({task: times.get(task, 0) + 1 for task in plan.victims.tolist()})
     carry_out(plan, cluster)
@@ -197,7 +197,7 @@ def test_barred_machines_are_left_alone():
     wait(cluster, HIGH, 2)
     barred = np.zeros(cluster.rows, dtype=np.bool_)
     barred[cluster.row("a")] = True
-    plan = planner(cluster).plan(cluster.view().pending, 0.0, barred)
+    plan = planner(cluster).plan(cluster.waiting(), 0.0, barred)
     assert plan.machines.tolist() == [cluster.row("b")]
 
 
@@ -231,7 +231,7 @@ def lets_in(cluster: BulkCluster, row: int, newcomer: int, gone: tuple[int, ...]
 @given(WORLDS)
 def test_victims_are_lower_and_needed_and_the_newcomers_get_in(world: World):
     cluster = after_a_round(world)
-    waits = cluster.view().pending
+    waits = cluster.waiting()
     by = planner(cluster)
     plan = by.plan(waits, world.now_s)
     priority = cluster.table().priority[cluster.task_class]
@@ -261,7 +261,7 @@ def test_there_are_victims_in_such_worlds():
     for seed in range(10):
         world = draw_world(seed, Draw(machines=4, use=0.9, priorities=3, tasks=12))
         cluster = after_a_round(world)
-        plan = planner(cluster).plan(cluster.view().pending, world.now_s)
+        plan = planner(cluster).plan(cluster.waiting(), world.now_s)
         sizes += np.bincount(plan.room_for, minlength=len(plan.tasks)).tolist()
     assert sizes.count(1) > 3
     assert sum(n > 1 for n in sizes) > 1
@@ -275,7 +275,7 @@ def test_the_cheapest_set_goes(world: World):
     """
     cluster = after_a_round(world)
     by = planner(cluster)
-    plan = by.plan(cluster.view().pending, world.now_s)
+    plan = by.plan(cluster.waiting(), world.now_s)
     if not len(plan.tasks):
         return
     row, newcomer = int(plan.machines[0]), int(cluster.task_class[plan.tasks[0]])
@@ -301,7 +301,7 @@ def test_no_task_waits_that_could_have_got_in(world: World):
     """After preemption no task of higher priority waits for a place at no cost that lower ones alone take."""
     cluster = after_a_round(world)
     by = planner(cluster)
-    carry_out(by.plan(cluster.view().pending, world.now_s), cluster)
+    carry_out(by.plan(cluster.waiting(), world.now_s), cluster)
     table = cluster.table()
     for task in np.flatnonzero(cluster.state == PENDING).tolist():
         c = int(cluster.task_class[task])

@@ -175,7 +175,7 @@ class HeldNode:
                 self._wakeups.room_on(known.node, now)
         self.look(now)
         if not self._first:
-            self._first = next((r.task for r in self.reservations), "") or self._begin(result.held, now)
+            self._first = self._begin(result.held, now) or next((r.task for r in self.reservations), "")
 
     def look(self, now: float) -> None:
         """End what is kept in vain; for a timer, and after rounds."""
@@ -237,9 +237,10 @@ class HeldNode:
         return "" if kept is None else kept.node
 
     def _begin(self, held: Iterable[Held], now: float) -> str:
-        """A node drains for the earliest overdue pod for which one can be made free; the uid of that pod."""
+        """The earliest overdue pod for which a node is reserved, or can be made free and drains from now on; its uid."""
         cache, engine = self._cache, self._cache.configuration.engine
-        candidates = [
+        reserved = [r.task for r in self.reservations if r.overdue]
+        candidates = [e for uid in reserved if (e := cache.pods.get(uid)) is not None] + [
             e
             for h in held
             if h.fate is Fate.UNSCHEDULABLE and Cause.RESOURCES in h.causes and Cause.GROUP not in h.causes
@@ -255,6 +256,8 @@ class HeldNode:
 
         passed_over, left = self.passed_over(candidates, now), _MOST_ASKED
         for entry in sorted(candidates, key=turn):
+            if entry.key.uid in reserved:
+                return entry.key.uid
             kind, over = cache.wants(entry).class_key, passed_over.get(entry.key.uid, frozenset())
             if not over and self._hopeless.get(kind, 0.0) > now:
                 continue

@@ -2,7 +2,7 @@
 
 Priorities strictly in order. Within one, pods of which forecasts are made, with a measured profile or a known run time, go
 first, by passes of min-cost flow at forecast prices; all others then go through one network of classes and machine groups
-at linear prices.
+at linear prices. The pod, or gang, that is overdue for longest goes before all of them, whichever prices it has.
 """
 
 from __future__ import annotations
@@ -243,11 +243,32 @@ class _Round:
             self._modelled(level, self.given.model)
             return
         forecast = [c for c in level if c.task is not None]
+        first = self._longest_overdue(level) if forecast else []
+        if first and first[0].task is None:
+            # Forecasts come first otherwise: it would wait for as long as there is a pod with one for its room.
+            self._bulk(first, priority)
+            taken = {uid for c in first for uid in c.uids}
+            level = [_only(c, uids) for c in level if (uids := set(c.uids) - taken)]
         if forecast:
             began = self.clock()
             self._measured(forecast, priority)
             self.timings["search"] += (self.clock() - began) * 1e3
         self._bulk([c for c in level if c.task is None], level[-1].priority)
+
+    def _longest_overdue(self, level: list[ClassInput]) -> list[ClassInput]:
+        """The pod of a level that is overdue for longest, or its gang; a gang is overdue with its last member."""
+        young = {c.group for c in level if not all(map(self._is_overdue, c.since_s))} - {None}
+        due = [
+            (since, uid, c)
+            for c in level
+            if c.group not in young
+            for uid, since in zip(c.uids, c.since_s, strict=True)
+            if self._is_overdue(since)
+        ]
+        if not due:
+            return []
+        _, uid, c = min(due, key=lambda found: found[:2])
+        return [_only(c, {uid})] if c.group is None else [other for other in level if other.group == c.group]
 
     # Pods that services keep off
 

@@ -36,7 +36,7 @@ from flowsched.cluster.snapshot import (
 )
 from flowsched.cluster.snapshot_checks import forbid_contradictions
 from flowsched.cluster.start_errors import StartErrors
-from flowsched.cluster.start_samples import Forecast, StartSamples
+from flowsched.cluster.start_samples import StartForecast, StartSamples
 from flowsched.gpu.demand import LearntDemand
 from flowsched.gpu.devices import suits, taken
 from flowsched.gpu.shapes import GpuShape
@@ -170,7 +170,7 @@ class ClusterState:
                 self._start_samples.forget(name)
             case RoundDecided(plan, reservations, by_choice):
                 self._plan = {p.task: p for p in plan}
-                forecasts = (Forecast(p.task, p.start_s, p.end_s) for p in plan if p.start_s is not None)
+                forecasts = (StartForecast(p.task, p.start_s, p.end_s) for p in plan if p.start_s is not None)
                 self._start_samples.decided(forecasts, now_s, self._rounds)
                 self._reservations = reservations
                 self._rounds += 1

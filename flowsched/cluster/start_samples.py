@@ -52,7 +52,7 @@ class StartOutcome(NamedTuple):
     """How many forecasts it stands for."""
 
 
-class Forecast(NamedTuple):
+class StartForecast(NamedTuple):
     """When a task that waits starts, and ends where it does that by itself; seconds of one clock."""
 
     task: str
@@ -81,7 +81,9 @@ class StartSamples:
         """[rows] what the task of each does."""
         self._empty: list[int] = []
 
-    def decided(self, forecasts: Iterable[Forecast], now_s: float, round: int, told: StartErrors | None = None) -> None:
+    def decided(
+        self, forecasts: Iterable[StartForecast], now_s: float, round: int, told: StartErrors | None = None
+    ) -> None:
         """After a round this is forecast. ``told``: the errors that intervals followed from, where these are judged."""
         for planned in forecasts:
             known = self._of.get(planned.task)
@@ -178,7 +180,7 @@ class StartSamples:
             self._empty += rows
 
 
-def _spans(planned: Forecast, now_s: float, told: StartErrors | None) -> tuple[float, ...]:
+def _spans(planned: StartForecast, now_s: float, told: StartErrors | None) -> tuple[float, ...]:
     start = end = _NONE
     if told is not None:
         start = told.start(planned.start_s, now_s)

@@ -21,7 +21,7 @@ from flowsched.cluster.events import RoundDecided, TaskBound, TaskFinished, Task
 from flowsched.cluster.snapshot import PlannedStart
 from flowsched.cluster.snapshot_dump import dump_snapshot, read_plain_snapshot
 from flowsched.cluster.start_errors import NO_START_ERRORS, StartErrors, error_classes, read_error_classes
-from flowsched.cluster.start_samples import Forecast, StartSamples
+from flowsched.cluster.start_samples import StartForecast, StartSamples
 from flowsched.support.arrays import FloatArray
 
 ONCE = np.ones(1)
@@ -127,7 +127,7 @@ def test_of_many_forecasts_of_a_task_some_are_kept_that_stand_for_all() -> None:
     """Rounds once a second, each of which forecasts a start in 10 s; it starts after a thousand."""
     samples = StartSamples()
     for round_ in range(1000):
-        samples.decided([Forecast("t", round_ + 10.0, None)], float(round_), round_)
+        samples.decided([StartForecast("t", round_ + 10.0, None)], float(round_), round_)
 
     counts = samples.started("t", 1000.0, NO_START_ERRORS).starts
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from flowsched.cluster.snapshot import MILLI, PlannedStart
 from flowsched.cluster.start_errors import NO_START_ERRORS, Interval, StartErrors
-from flowsched.cluster.start_samples import Forecast, StartSamples
+from flowsched.cluster.start_samples import StartForecast, StartSamples
 from flowsched.cluster.work_ahead import seconds_ahead
 from flowsched.support.arrays import FloatArray
 from flowsched_k8s.cache import Cache
@@ -61,7 +61,7 @@ class _Forecasts:
     now_s: float = 0.0
     errors: StartErrors = NO_START_ERRORS
     """What was known of errors by then."""
-    of: Mapping[str, Forecast] = field(default_factory=dict)
+    of: Mapping[str, StartForecast] = field(default_factory=dict)
     """By uid."""
 
 
@@ -99,7 +99,7 @@ class StartForecasts:
         self._samples.decided(forecasts, now, result.number, errors)
         self._changed()
 
-    def _forecast(self, now: float) -> list[Forecast]:
+    def _forecast(self, now: float) -> list[StartForecast]:
         """When each pod starts that is planned: not before what is to start before it has had what it needs.
 
         All CPU of the nodes counts as if such pods could have it: that others hold some of it is part of the errors.
@@ -117,7 +117,7 @@ class StartForecasts:
         for (uid, p), wait_s in zip(self._planned.items(), ahead_s, strict=True):
             planned_s, end_s = p.plan.start_s or now, p.plan.end_s
             start_s = max(planned_s, now + wait_s)
-            found.append(Forecast(uid, start_s, None if end_s is None else start_s + end_s - planned_s))
+            found.append(StartForecast(uid, start_s, None if end_s is None else start_s + end_s - planned_s))
         return found
 
     def seen(self, entry: PodEntry, before: Pod | None, now: float) -> None:

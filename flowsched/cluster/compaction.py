@@ -10,27 +10,23 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from operator import itemgetter
 
 import numpy as np
 
 from flowsched.cluster.domain_counts import DomainCounts
+from flowsched.cluster.machine_order import LARGE_GROUP, MachineOrder
 from flowsched.cluster.occupied_machines import service_load
 from flowsched.cluster.resource import covers, without
-from flowsched.cluster.running_estimates import running_estimates
-from flowsched.cluster.running_tasks import running_on
+from flowsched.cluster.running_rows import RunningColumns
+from flowsched.cluster.running_tasks import in_rows, running_on, with_rows
 from flowsched.cluster.snapshot import Estimate, Machine, Running, Service, Snapshot, Task, by_machine, cores_beside
-from flowsched.gpu.devices import MachineGpus, TaskGpus, has_devices, left_beside, suits, use_of
+from flowsched.cluster.tasks_there import TasksThere, order_of
+from flowsched.gpu.devices import TaskGpus, has_devices, left_beside, suits, use_of
 from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_models.gpu_profile import NO_GPUS
-from flowsched_models.profile import PhaseOrder
+from flowsched_models.profile import JobProfile, PhaseOrder
 from flowsched_models.runtime import Host, HostFactory, Resident
 
-LARGE_GROUP = 32
-"""Groups with more members than this, and than there are tasks to place, are searched by as many members as there are
-tasks: no plan uses more of them. Smaller ones are searched whole."""
-_NO_GPUS = MachineGpus("", 0)
-"""Stands for none where machines are compared, beside what says that there is none."""
 ENDLESS_WORK_S = 1e10
 """Single-thread seconds that a task without an end is forecast with: beyond every other completion."""
 
@@ -55,14 +51,12 @@ class MachineGroup:
     """Indices into the view's machines: those that the search looks at."""
     host: Host
     services: tuple[Service, ...]
-    running: tuple[Running, ...]
-    """Tasks on the representative member; the other members' differ in names only."""
-    residents: tuple[Resident, ...]
-    """The same tasks as the run-time model sees them, with times relative to now."""
+    there: TasksThere
+    """Tasks on the representative member, of any progress; the other members' differ in names only."""
+    snapshot: Snapshot = field(repr=False, compare=False)
     batch_cores: tuple[int, ...]
     free_milli: int
     free_memory_mib: int
-    free_resources: Mapping[str, int] = field(default_factory=dict)
     devices_left: tuple[int, ...] = ()
     """What is left of each GPU, in thousandths, the fullest first: members differ in the numbers of the devices."""
     spares: tuple[str, ...] = ()
@@ -74,14 +68,32 @@ class MachineGroup:
         return len(self.members) + len(self.spares)
 
     @cached_property
+    def running(self) -> tuple[Running, ...]:
+        """Tasks on the representative member as they are now."""
+        progress = in_rows(self.snapshot).progress_at(np.array(self.there.rows, np.int64)).tolist()
+        return tuple([r.at(done) for r, done in zip(self.there.tasks, progress, strict=True)])
+
+    @cached_property
+    def residents(self) -> tuple[Resident, ...]:
+        """The same tasks as the run-time model sees them, with times relative to now."""
+        now, machine = self.snapshot, self.machine
+        estimates = [now.estimate(r.task, r.progress, machine.type, r.factor) for r in self.running]
+        return tuple([_resident(r, now, machine, each) for r, each in zip(self.running, estimates, strict=True)])
+
+    @cached_property
+    def free_resources(self) -> Mapping[str, int]:
+        """What is left of further resources."""
+        return without(dict(self.machine.resources), *self.there.resources)
+
+    @property
     def endless(self) -> tuple[Running, ...]:
         """Long-running tasks on the representative member."""
-        return tuple(r for r in self.running if r.task.endless)
+        return self.there.endless
 
     @property
     def completes(self) -> bool:
         """Whether anything here will end by itself."""
-        return len(self.running) > len(self.endless)
+        return len(self.there.tasks) > len(self.endless)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +146,18 @@ class View:
     _roomy: dict[Hashable, BoolArray] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     @cached_property
+    def first(self) -> IntArray:
+        """[groups + 1] the first of each group's running tasks in ``there``."""
+        counts = [len(group.there.rows) for group in self.groups]
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+    @cached_property
+    def there(self) -> RunningColumns:
+        """The numbers of what runs on the groups' machines, group by group."""
+        rows = [row for group in self.groups for row in group.there.rows]
+        return in_rows(self.snapshot).columns_at(np.array(rows, np.int64))
+
+    @cached_property
     def domain_counts(self) -> DomainCounts:
         """The running tasks, counted by relation. To change it, take a copy."""
         return DomainCounts.of(self.snapshot)
@@ -181,7 +205,7 @@ class View:
                 machine.gpus,
                 group.batch_cores,
                 tuple([(s.slo_us, s.memory_mib) for s in group.services]),
-                tuple([_running_order(r, self.snapshot.now_s) for r in group.endless]),
+                tuple([order_of(r, r.progress, self.snapshot.now_s) for r in group.endless]),
                 tuple([machine.name in names for names in lists]),
             )
             shapes.append(first.setdefault(key, g))
@@ -308,22 +332,16 @@ def _has_gpus(here: MachineGroup, wanted: TaskGpus) -> bool:
     return has_devices(left_beside(here.machine.gpus, stay), wanted)
 
 
-def running_in_order(running: Iterable[Running], now_s: float) -> list[tuple[tuple[object, ...], Running]]:
-    """What runs on a machine in the order of a group's residents, each with what it is to the group."""
-    found = [(_running_order(r, now_s), r) for r in running]
-    found.sort(key=itemgetter(0))
-    return found
-
-
 def compact(
     snapshot: Snapshot, hosts: HostFactory, candidates: Candidates | None = None, longest_first: bool = False
 ) -> View:
     """The view of a snapshot: of all its machines, or of the candidates only. ``longest_first``: classes of a priority in
     descending order of work, which is the order in which machines bind arrivals of one start.
     """
-    whole = snapshot
+    snapshot = with_rows(snapshot)
+    chosen = snapshot.machines
     if candidates is not None:
-        snapshot = part_of(snapshot, candidates.machines)
+        chosen = tuple([m for m in chosen if m.name in candidates.machines])
     tasks = tuple(sorted(snapshot.pending, key=lambda t: (t.content, t.arrival)))
     if longest_first:
         jobs = snapshot.catalogue.jobs
@@ -333,83 +351,33 @@ def compact(
         by_class.setdefault(task.content, []).append(i)
     classes = tuple(PendingClass(tasks[rows[0]], tuple(rows)) for rows in by_class.values())
 
-    running, services = by_machine(snapshot.running), by_machine(snapshot.services)
-    free = snapshot.free_milli()
-    free_memory = snapshot.free_memory_mib()
-    free_resources = snapshot.free_resources()
-    linked = {m.name for m in snapshot.machines if m.gpus is not None and m.gpus.topology}
-    # Where links tell devices apart it matters which of them are left, and who has which.
-    devices_left = {
-        name: left if name in linked else tuple(sorted(left)) for name, left in snapshot.devices_left().items()
-    }
-    lists = {names for t in tasks for names in (t.machines, t.spread_over) if names is not None}
-    named_lists = [frozenset(names) for names in sorted(lists)]
-    wishes = [dict(w) for w in sorted({t.wishes for t in tasks if t.wishes})]
-    counted: dict[str, list[tuple[str, int, int]]] = {}
-    for count in snapshot.relation_counts:
-        counted.setdefault(count.machine, []).append((count.relation, count.members, count.holders))
-
-    # A label that no relation uses, such as a host's name, would leave a large cluster without machines alike.
-    keep_labels = len(snapshot.machines) <= LARGE_GROUP
-    label_keys = {r.key for r in snapshot.relations}
-
-    keyed = []
-    for machine in snapshot.machines:
-        in_order = running_in_order(running[machine.name], snapshot.now_s)
-        here = tuple([r for _, r in in_order])
-        loads = tuple([service_load(s) for s in services[machine.name]])
-        key = (
-            machine.type,
-            machine.cpu_milli,
-            machine.memory_mib,
-            machine.vcpus,
-            machine.labels if keep_labels else tuple([pair for pair in machine.labels if pair[0] in label_keys]),
-            tuple([(x.profile, x.cores, x.threads, x.weight, x.qps, x.client) for x in loads]),
-            tuple([(s.slo_us, s.memory_mib) for s in services[machine.name]]),
-            tuple([order for order, _ in in_order]),
-            tuple([machine.name in names for names in named_lists]),
-            tuple([costs.get(machine.name, 0.0) for costs in wishes]),
-            tuple(sorted(machine.resources)),
-            machine.gpus is not None,
-            (machine.gpus or _NO_GPUS, devices_left.get(machine.name, ())),
-            tuple([r.devices for r in here]) if machine.name in linked else (),
-            tuple(sorted(counted.get(machine.name, ()))),
-        )
-        keyed.append((key, machine.name, machine, here, loads))
-    keyed.sort(key=lambda row: row[:2])
-    # Equal ones are neighbours now: to compare them is cheaper than to hash all that runs there.
-    by_group: list[list[int]] = []
-    for i, row in enumerate(keyed):
-        if i and row[0] == keyed[i - 1][0]:
-            by_group[-1].append(i)
-        else:
-            by_group.append([i])
+    services = by_machine(snapshot.services)
+    order = MachineOrder(snapshot, chosen, services, tasks)
     named = {p.machine for p in snapshot.plan} | {r.machine for r in snapshot.reservations}
-    each = [(r, keyed[rows[0]][2].type) for rows in by_group for r in keyed[rows[0]][3]]
-    estimates = iter(running_estimates(snapshot, [r for r, _ in each], [type_ for _, type_ in each]))
     machines: list[Machine] = []
     groups = []
-    for rows in by_group:
-        _, name, machine, here, loads = keyed[rows[0]]
-        searched = _searched([keyed[i][1] for i in rows], len(tasks), named)
+    for alike in order.groups():
+        machine, there = chosen[alike[0]], order.in_order(alike[0])
+        name, names = machine.name, [chosen[i].name for i in alike]
+        here = tuple(services.get(name, ()))
+        searched = _searched(names, len(tasks), named)
         groups.append(
             MachineGroup(
                 machine,
                 tuple(range(len(machines), len(machines) + len(searched))),
-                hosts.host(machine.type, loads),
-                tuple(services[name]),
+                hosts.host(machine.type, [service_load(s) for s in here]),
                 here,
-                tuple([_resident(r, snapshot, machine, next(estimates)) for r in here]),
-                cores_beside(machine, services[name]),
-                free[name],
-                free_memory[name],
-                free_resources[name],
-                devices_left.get(name, ()),
-                tuple(keyed[i][1] for i in rows if keyed[i][1] not in searched) if len(searched) < len(rows) else (),
+                there,
+                snapshot,
+                cores_beside(machine, here),
+                machine.cpu_milli - sum(s.width_milli for s in here) - there.width_milli,
+                machine.memory_mib - sum(s.memory_mib for s in here) - there.memory_mib,
+                order.devices_left.get(name, ()),
+                tuple([other for other in names if other not in searched]) if len(searched) < len(names) else (),
             )
         )
-        machines += (keyed[i][2] for i in rows if keyed[i][1] in searched)
-    return View(whole, tasks, tuple(machines), classes, tuple(groups), candidates)
+        machines += [chosen[i] for i in alike if chosen[i].name in searched]
+    return View(snapshot, tasks, tuple(machines), classes, tuple(groups), candidates)
 
 
 def part_of(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
@@ -431,16 +399,13 @@ def _searched(names: list[str], tasks: int, named: set[str]) -> set[str]:
     return {names[0], *(name for name in names if name in named), *others[: max(1, tasks)]}
 
 
-def _running_order(r: Running, now_s: float) -> tuple[object, ...]:
-    if r.task.endless:
-        # When it came and how far it is believed to be tell machines apart that are alike from now on.
-        return (r.task.timeless.content, 0.0, max(r.start_s, now_s), r.width_milli, r.threads, r.cores, r.remote)
-    return (r.task.content, r.progress, r.start_s, r.width_milli, r.threads, r.cores, r.remote, r.factor)
+def ready_s(start_s: float, now_s: float) -> float:
+    """Seconds until a task's program runs; in whole microseconds."""
+    return max(0.0, round(start_s - now_s, 6)) if start_s > now_s else 0.0
 
 
 def _resident(r: Running, snapshot: Snapshot, machine: Machine, estimate: Estimate) -> Resident:
-    ready_s = max(0.0, round(r.start_s - snapshot.now_s, 6)) if r.start_s > snapshot.now_s else 0.0
-    resident = r.resident.at(estimate.scale, estimate.done, ready_s)
+    resident = r.resident.at(estimate.scale, estimate.done, ready_s(r.start_s, snapshot.now_s))
     gpus = use_of(snapshot.catalogue, r.task.profile, machine.gpus, r.task.gpus, r.devices, r.remote)
     if gpus is not NO_GPUS:
         resident = replace(resident, gpus=gpus)
@@ -448,8 +413,13 @@ def _resident(r: Running, snapshot: Snapshot, machine: Machine, estimate: Estima
 
 
 def long_running_resident(resident: Resident, snapshot: Snapshot) -> Resident:
-    """A task without an end as the model sees it: in the longer of its phases, with work that outlasts all others."""
-    profile = snapshot.catalogue.jobs[resident.profile]
+    """A task without an end as the model sees it."""
+    scale, progress = long_running_work(snapshot.catalogue.jobs[resident.profile])
+    return replace(resident, scale=scale, progress=progress)
+
+
+def long_running_work(profile: JobProfile) -> tuple[float, float]:
+    """Scale and progress of a task without an end: in the longer of its phases, with work that outlasts all others."""
     serial = profile.serial_fraction
     parallel = profile.phase_order is PhaseOrder.SERIAL_FIRST and serial <= 0.5
-    return replace(resident, scale=ENDLESS_WORK_S / profile.work_s, progress=serial if parallel else 0.0)
+    return ENDLESS_WORK_S / profile.work_s, serial if parallel else 0.0

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from flowsched.cluster.running_tasks import RunningTable, RunningTasks
+from flowsched.cluster.running_rows import RunningRows
+from flowsched.cluster.running_tasks import RunningTasks
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Service
 from flowsched.gpu.devices import DevicesNow, use_of
 from flowsched_models.catalogue import Catalogue
@@ -77,7 +78,7 @@ class OccupiedMachines:
         self._running: dict[str, Running] = {}
         self._rows: dict[str, int] = {}
         """Of running tasks, in both of the next two."""
-        self._table = RunningTable(catalogue)
+        self._table = RunningRows(catalogue)
         self._estimates = EstimatedExecutions(now_s)
         self._began_s: dict[str, float] = {}
         """When the estimate of a task began, of those on machines that are seen as a whole."""
@@ -111,7 +112,7 @@ class OccupiedMachines:
             here = self._here.values()
             self._shown = tuple([m.machine for m in here]), tuple([s for m in here for s in m.services])
         machines, services = self._shown
-        running = self._table.at(self._estimates.progress(), machines, self._devices.copy())
+        running = RunningTasks(self._table.look(), self._estimates.progress(), machines, self._devices.copy())
         return Occupancy(machines, services, running)
 
     @property

@@ -252,12 +252,13 @@ class Running:
     @cached_property
     def numbers(self) -> tuple[float, ...]:
         """Width, memory in MiB, scale, goal in seconds (below 0 for none), weight, submission, whether it has no end,
-        priority, and factor.
+        priority, factor, and start.
         """
         task = self.task
         goal_s = NO_GOAL if task.goal_s is None else task.goal_s
         size = self.width_milli, task.memory_mib, task.scale
-        return (*size, goal_s, task.weight, task.submit_s, task.endless, task.priority, self.factor)
+        others = goal_s, task.weight, task.submit_s, task.endless, task.priority
+        return (*size, *others, self.factor, self.start_s)
 
     @cached_property
     def resident(self) -> Resident:

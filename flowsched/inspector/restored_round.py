@@ -13,9 +13,9 @@ from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
-from flowsched.cluster.compaction import running_in_order
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Running, Task, by_machine
+from flowsched.cluster.tasks_there import order_of
 from flowsched.errors import RestoreError
 from flowsched.inspector.re_solve import POLICY, snapshot_of
 from flowsched.inspector.record_view import Part, RecordView, option_of
@@ -109,8 +109,8 @@ class RestoredRound:
 
     def residents(self, machine: str) -> tuple[Running, ...]:
         """What runs on a machine, in the order of its group's residents."""
-        here = self._running_on.get(machine, ())
-        return tuple([r for _, r in running_in_order(here, self.model.view.snapshot.now_s)])
+        now_s = self.model.view.snapshot.now_s
+        return tuple(sorted(self._running_on.get(machine, ()), key=lambda r: order_of(r, r.progress, now_s)))
 
     @contextmanager
     def states_without(self, task: int) -> Iterator[MachineStates]:

@@ -251,7 +251,7 @@ class FlowPrices:
             here.running,
             here.residents,
             self.forecasts.residents_alone_s(group),
-            self.goals.running[group],
+            self.goals.of_running(group),
             strict=True,
         ):
             if running.task.endless:
@@ -287,7 +287,7 @@ class FlowPrices:
         if colocation and not self._keeps_goals(group, forecast.peak_p95_us):
             return FORBIDDEN
         total = self._headroom(group, forecast.peak_p95_us) + self._of_place(group, colocation)
-        for end, (elapsed, tau, weight) in zip(forecast.residents_s, self.goals.running[group], strict=True):
+        for end, (elapsed, tau, weight) in zip(forecast.residents_s, self.goals.of_running(group), strict=True):
             total += weight * self.goals.g(elapsed + end, tau)
         for arrival, end in zip(colocation, forecast.arrivals_s, strict=True):
             total += self.goals.penalty(arrival, end)
@@ -308,15 +308,15 @@ class FlowPrices:
     def _base(self) -> Base:
         view, forecasts = self.forecasts.view, self.forecasts
         groups = view.groups
-        most = max((len(g.running) for g in groups), default=0)
-        count = np.array([len(g.running) for g in groups], np.int64)
+        count = np.diff(forecasts.first)
+        most = int(count.max(initial=0))
         jobs = np.zeros((len(groups), most, JOB_NUMBERS))
         kinds = np.zeros((len(groups), most), np.int64)
         row = np.repeat(np.arange(len(groups)), count)
         place = np.arange(len(row)) - forecasts.first[row]
         if len(row):
             jobs[row, place] = forecasts.running_jobs
-            jobs[row, place, ELAPSED_S : IMPORTANCE + 1] = [goal for goals in self.goals.running for goal in goals]
+            jobs[row, place, ELAPSED_S : IMPORTANCE + 1] = self.goals.running
             kinds[row, place] = forecasts.running_kinds
         jobs[:, :, LATEST_S] = np.inf
         known = MachineForecasts(
@@ -385,7 +385,7 @@ class FlowPrices:
         if not asked:
             return
         here = forecasts.view.groups[group]
-        there = len(here.running)
+        there = len(here.there.rows)
         most = there + max(len(c) for c in asked)
         cost, peak = np.zeros(len(asked)), np.zeros((len(asked), self.slo_us.shape[1]))
         results = RunResult(np.zeros((len(asked), most)), np.zeros((len(asked), most)), peak)
@@ -506,7 +506,7 @@ class FlowPrices:
             return alone_s, 0.0
         before, _ = self.forecasts.slowdowns_for_good(group, ())
         after, (own,) = self.forecasts.slowdowns_for_good(group, (Arrival(task_class, 0, width_milli),))
-        weights = [w for r, (_, _, w) in zip(running, self.goals.running[group], strict=True) if r.task.endless]
+        weights = [w for r, (_, _, w) in zip(running, self.goals.of_running(group), strict=True) if r.task.endless]
         caused = sum(
             w * (self._slowness(a) - self._slowness(b)) for w, a, b in zip(weights, after, before, strict=True)
         )
@@ -551,9 +551,7 @@ class FlowPrices:
         delays = view.snapshot.start_delay.after_waiting_s * (1 + len(view.tasks))
         last_s = forecasts.backlog_s * max(1, cores) * _SLOWEST + float(self.base.drained_s.max(initial=0.0)) + delays
         weights = sum(self.goals.weight[c] * len(cls.members) for c, cls in enumerate(view.classes))
-        weights += sum(
-            w * g.size for g, known in zip(view.groups, self.goals.running, strict=True) for _, _, w in known
-        )
+        weights += sum(w * g.size for i, g in enumerate(view.groups) for _, _, w in self.goals.of_running(i))
         dearest = self.wishes.max(axis=1, initial=0.0) + (0.0 if self.gpus is None else self.gpus.worst)
         if self.spread is not None:
             dearest = dearest + self.spread.waiting

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TypeVar
 
 import numpy as np
 
-from flowsched.cluster.compaction import View, long_running_resident
+from flowsched.cluster.compaction import View, long_running_resident, long_running_work, ready_s
 from flowsched.cluster.resource import covers, without
+from flowsched.cluster.running_tasks import lengths
 from flowsched.cluster.settings import WORTH, Settings
 from flowsched.cluster.snapshot import MILLI, Task
 from flowsched.gpu.devices import WHOLE_MILLI, MachineGpus, use_of
@@ -33,6 +34,7 @@ from flowsched.pricing.topology_prices import SetMemory, TopologyPrices
 from flowsched.relations.relation import MACHINE, RelationKind
 from flowsched.support.arrays import FloatArray, IntArray
 from flowsched_models.forecast import forecast
+from flowsched_models.gpu_profile import NO_GPUS
 from flowsched_models.neutral import NEUTRAL
 from flowsched_models.pace_table import PaceTable
 from flowsched_models.runtime import Host, HostFactory, Resident
@@ -71,21 +73,12 @@ class ForecastCache:
         self.shares = shares and view.snapshot.share_service_cores
         self.hosts: IntArray = np.array([table.host(g.host) for g in view.groups], np.int64)
         """[groups] number of each group's host."""
-        everything = [(int(self.hosts[g]), r) for g, group in enumerate(view.groups) for r in group.residents]
-        self.running_kinds: IntArray = np.array([table.kind(host, r) for host, r in everything], np.int64)
-        """[running] kind of each task that runs on a group's machine, group by group."""
-        lasting = [running.task.endless for group in view.groups for running in group.running]
-        self.running_jobs: FloatArray = np.zeros((len(everything), JOB_NUMBERS))
-        """[running, JOB_NUMBERS], goals left open."""
-        if everything:
-            columns = [SCALE, DONE, READY_S, JOB_CORES, MEMORY_MIB, LONG_RUNNING, LATE_SCALE, LATE_DONE]
-            self.running_jobs[:, columns] = [
-                (r.scale, r.progress, r.ready_s, r.weight, r.memory_mib, -1.0 if stays else 0.0, r.scale, r.progress)
-                for (_, r), stays in zip(everything, lasting, strict=True)
-            ]
-        counts = np.array([len(g.residents) for g in view.groups], np.int64)
-        self.first: IntArray = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self.first: IntArray = view.first
         """[groups + 1] the first row of each group's running tasks."""
+        self.running_kinds: IntArray = self._running_kinds()
+        """[running] kind of each task that runs on a group's machine, group by group."""
+        self.running_jobs: FloatArray = self._running_jobs()
+        """[running, JOB_NUMBERS], goals left open."""
         for g, group in enumerate(view.groups):
             if group.services:
                 self._set_late_ends(g)
@@ -96,6 +89,44 @@ class ForecastCache:
         self._resourceful = any(c.task.resources for c in view.classes)
         per_machine = (RelationKind.LIMIT, RelationKind.APART)
         self._local = tuple(r for r in view.snapshot.relations if r.key == MACHINE and r.kind in per_machine)
+
+    def _running_kinds(self) -> IntArray:
+        generation, found = self.table.generation, [np.zeros(0, np.int64)]
+        for g, group in enumerate(self.view.groups):
+            if group.there.rows:
+                of = generation, group.host, group.machine.gpus
+                found.append(group.there.kept("kinds", of, partial(self._kinds_there, g)))
+        return np.concatenate(found)
+
+    def _kinds_there(self, group: int) -> IntArray:
+        here, host, catalogue = self.view.groups[group], int(self.hosts[group]), self.view.snapshot.catalogue
+        found = []
+        for r in here.there.tasks:
+            gpus = use_of(catalogue, r.task.profile, here.machine.gpus, r.task.gpus, r.devices, r.remote)
+            found.append(self.table.kind(host, r.resident if gpus is NO_GPUS else replace(r.resident, gpus=gpus)))
+        return np.array(found, np.int64)
+
+    def _running_jobs(self) -> FloatArray:
+        snapshot, there = self.view.snapshot, self.view.there
+        found: FloatArray = np.zeros((len(there.profile), JOB_NUMBERS))
+        length, jobs = self._lengths(), [*snapshot.catalogue.jobs.values()]
+        found[:, SCALE], found[:, DONE] = there.scale * there.factor * length, there.progress / length
+        for row in np.flatnonzero(there.endless).tolist():
+            found[row, SCALE], found[row, DONE] = long_running_work(jobs[there.profile[row]])
+        for row in np.flatnonzero(there.start_s > snapshot.now_s).tolist():
+            found[row, READY_S] = ready_s(float(there.start_s[row]), snapshot.now_s)
+        found[:, JOB_CORES], found[:, MEMORY_MIB] = np.maximum(there.width_milli, 1.0) / MILLI, there.memory_mib
+        found[:, LONG_RUNNING] = np.where(there.endless > 0.0, -1.0, 0.0)
+        found[:, LATE_SCALE], found[:, LATE_DONE] = found[:, SCALE], found[:, DONE]
+        return found
+
+    def _lengths(self) -> FloatArray:
+        """[running] estimated over forecast run time of each."""
+        view, counts = self.view, np.diff(self.first)
+        types = list(dict.fromkeys(group.machine.type for group in view.groups))
+        number = {name: i for i, name in enumerate(types)}
+        type_of = np.repeat(np.array([number[group.machine.type] for group in view.groups], np.int64), counts)
+        return lengths(view.snapshot, view.there, type_of, types)
 
     def _set_late_ends(self, group: int) -> None:
         """What runs beside services, if it ends late."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from flowsched.cluster.settings import WORTH, Settings
 from flowsched.cluster.snapshot import Task
+from flowsched.cluster.tasks_there import TasksThere
 from flowsched.gpu.devices import suits
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.forecast_cache import ForecastCache
@@ -62,7 +63,14 @@ class Goals:
         self._known_goals: dict[tuple[object, ...], tuple[float, float]] = forecasts.table.remembered(
             ("goals", rule, places), dict
         )
-        self.running = [self._running_goals(g) for g in range(len(view.groups))]
+        self.running: FloatArray = self._running_goals()
+        """[running, 3] (elapsed, goal, importance) of all that runs on a group's machine, group by group."""
+
+    def of_running(self, group: int) -> list[list[float]]:
+        """(elapsed, goal, importance) of all that runs on a group's machine."""
+        first = self._forecasts.first
+        found: list[list[float]] = self.running[first[group] : first[group + 1]].tolist()
+        return found
 
     def welcome(self, group: int, task_class: int) -> bool:
         """Whether a class breaks no p95 goal on a machine of the group that runs nothing else."""
@@ -151,20 +159,31 @@ class Goals:
         snapshot = self._forecasts.view.snapshot
         return snapshot.catalogue.jobs[task.profile].work_s * snapshot.expected_scale(task)
 
-    def _running_goals(self, group: int) -> list[tuple[float, float, float]]:
-        """(elapsed, goal, importance) of all that runs on a group's machine."""
+    def _running_goals(self) -> FloatArray:
         view = self._forecasts.view
-        goals = []
-        for running in view.groups[group].running:
-            task = running.task
-            scales = self._forecasts.scales(task)
-            key = (task.profile, *scales, task.threads, task.goal_s, task.weight, task.endless, task.gpus)
-            known = self._known_goals.get(key)
-            if known is None:
-                known = self._known_goals[key] = self._goal_and_importance(task)
-            tau, importance = known
-            goals.append((0.0 if self._goal_s is not None else view.snapshot.age_s(task), tau, importance))
-        return goals
+        # What is learnt of a task's class changes its goal.
+        learnt = view.snapshot.learnt_run_times.in_use
+        goals = [np.zeros((0, 2))]
+        for group in view.groups:
+            if group.there.rows:
+                make = partial(self._goals_there, group.there)
+                goals.append(make() if learnt else group.there.kept("goals", (self._known_goals,), make))
+        found: FloatArray = np.zeros((len(view.there.submit_s), 3))
+        found[:, 1:] = np.concatenate(goals)
+        if self._goal_s is None:
+            # As of waiting tasks, in whole microseconds.
+            found[:, 0] = [round(view.snapshot.now_s - at_s, 6) for at_s in view.there.submit_s.tolist()]
+        return found
+
+    def _goals_there(self, there: TasksThere) -> FloatArray:
+        """[tasks, 2] goal and importance of what runs on a machine."""
+        scales, known, found = self._forecasts.scales, self._known_goals, []
+        for task in [r.task for r in there.tasks]:
+            key = (task.profile, *scales(task), task.threads, task.goal_s, task.weight, task.endless, task.gpus)
+            if key not in known:
+                known[key] = self._goal_and_importance(task)
+            found.append(known[key])
+        return np.array(found, np.float64)
 
     def _goal_and_importance(self, task: Task) -> tuple[float, float]:
         """Of a task that runs, whose best run time is that on any machine: it may have grown too wide for some since."""

@@ -278,8 +278,9 @@ def _mixed(values: IntArray, seed: int) -> IntArray:
 
 
 def _first(open_: BoolArray, rank: IntArray, most: int) -> IntArray:
-    """The rows that are open with the lowest ranks, at most so many."""
+    """The rows that are open with the lowest ranks, at most so many; ascending, as prices are read from arrays by row."""
     rows = np.flatnonzero(open_)
     if len(rows) > most:
-        rows = rows[np.argpartition(rank[rows], most - 1)[:most]]
+        ranks = rank[rows]
+        rows = rows[ranks <= np.partition(ranks, most - 1)[most - 1]][:most]
     return rows

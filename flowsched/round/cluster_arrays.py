@@ -10,7 +10,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.running_tasks import RunningColumns, class_names, columns_of, in_columns, lengths
+from flowsched.cluster.running_rows import RunningColumns
+from flowsched.cluster.running_tasks import in_rows, lengths
 from flowsched.cluster.settings import WORTH, Settings
 from flowsched.cluster.snapshot import MILLI, Snapshot, Task
 from flowsched.gpu.devices import TaskGpus, suits
@@ -58,6 +59,7 @@ class ClusterArrays:
     def __init__(self, snapshot: Snapshot, hosts: HostFactory, settings: Settings) -> None:
         """Work out what can be known without a forecast."""
         self.snapshot = snapshot
+        self._there = in_rows(snapshot)
         layout = self._layout = hosts.attached(LayoutMemory).layout(snapshot, hosts)
         self.names, self.number, self.hash = layout.names, layout.number, layout.hash
         self.places, self.shape = layout.places, layout.shape
@@ -82,7 +84,7 @@ class ClusterArrays:
         """By class, [shapes]."""
         self._welcome: dict[tuple[str, tuple[int, ...]], NDArray[np.int8]] = {}
         """By profile and allowed threads, [places]: 1 welcome, 0 not, -1 unknown."""
-        self._book(columns_of(snapshot), settings)
+        self._book(self._there.columns, settings)
 
     def suits(self, task: Task) -> BoolArray:
         """[machines] that have the GPU model and the devices that a task asks for, however full they are."""
@@ -193,7 +195,7 @@ class ClusterArrays:
         best_s: FloatArray = alone_s.min(axis=1, initial=np.inf)[running.profile]
         if not self.snapshot.learnt_run_times.in_use:
             return best_s
-        names = class_names(self.snapshot)
+        names = self._there.class_names
         kinds, kind_of = np.unique(running.run_class * len(alone_s) + running.profile, return_inverse=True)
         classes, jobs = np.divmod(kinds, len(alone_s))
         factors = np.array([self._factors_of(names[c]) for c in classes.tolist()]).reshape(len(kinds), len(self.places))
@@ -248,7 +250,7 @@ class ClusterArrays:
         """[running tasks, further resources] that they have."""
         if not self.resources:
             return np.zeros((len(self.snapshot.running), 0), np.int64)
-        return self._units([r.task.resources for r in in_columns(self.snapshot)])
+        return self._units([r.task.resources for r in self._there.entries])
 
     def _book(self, running: RunningColumns, settings: Settings) -> None:
         """What runs, as arrays [machines, most running] that are padded with zeros."""

@@ -121,7 +121,7 @@ class MachineStates:
     def _write(self, machine: int, group: int, colocation: Colocation) -> None:
         prices, variants = self.prices, self.prices.variants.arrays
         here = prices.forecasts.view.groups[group]
-        there = len(here.running)
+        there = len(here.there.rows)
         n = there + len(colocation)
         if n > self.jobs.shape[1]:
             self._widen(n + _SPARE_JOBS)

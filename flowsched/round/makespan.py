@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from flowsched.cluster.running_tasks import columns_of
+from flowsched.cluster.running_tasks import in_rows
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.pricing.arrival import Arrival, joined
@@ -102,7 +102,7 @@ def more_expected(snapshot: Snapshot) -> bool:
     They may not where several tasks wait and run that were all submitted at one moment, or where none came for ``_SILENCE``
     times as long as there was between their submissions on average. Long-running tasks tell nothing of that.
     """
-    running = columns_of(snapshot)
+    running = in_rows(snapshot).columns
     waiting_s = np.array([t.submit_s for t in snapshot.pending if not t.endless], np.float64)
     submitted_s = np.concatenate([waiting_s, running.submit_s[running.endless == 0.0]])
     moments_s = np.unique(submitted_s)

@@ -11,7 +11,7 @@ from functools import partial
 from flowsched.cluster.compaction import View
 from flowsched.cluster.decision import Decisions, Postponement
 from flowsched.cluster.knowledge import Knowledge
-from flowsched.cluster.running_tasks import columns_of
+from flowsched.cluster.running_tasks import in_rows, with_rows
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.pricing.arrival import Arrival, joined
@@ -88,7 +88,7 @@ class FlowScheduler:
         settings = self._settings
         take_stopped(self._solver)
         timer.start("compact")
-        snapshot = _with_requests(snapshot)
+        snapshot = with_rows(_with_requests(with_rows(snapshot)))
         if self._hosts is None or self._hosts.catalogue is not snapshot.catalogue:
             self._hosts = HostFactory(snapshot.catalogue)
         self._hosts.attached(PaceTable).begin_round()
@@ -206,7 +206,7 @@ def begin_round(view: View, hosts: HostFactory, settings: Settings) -> BegunRoun
 def _with_requests(snapshot: Snapshot) -> Snapshot:
     """Every task with a request: forecasts know no program that takes no CPU."""
     pending, running = snapshot.pending, snapshot.running
-    if all(t.widths_milli[0] for t in pending) and columns_of(snapshot).width_milli.all():
+    if all(t.widths_milli[0] for t in pending) and in_rows(snapshot).columns.width_milli.all():
         return snapshot
     return replace(
         snapshot,

@@ -31,6 +31,12 @@ class Progress:
         """``courses``: [4, rows]. ``apart``: the progress of jobs, by row, for which they do not hold."""
         self._courses, self._now_s, self._apart = courses, now_s, apart
 
+    @classmethod
+    def given(cls, progress: Mapping[int, float]) -> Progress:
+        """What is given by row."""
+        rows = max(progress, default=-1) + 1
+        return cls(SeenColumns([np.repeat(_NO_JOB[:, None], rows, axis=1)]), 0.0, progress)
+
     @cached_property
     def by_row(self) -> Floats:
         """[rows] share of each job's work that is done; a row without a job has none."""

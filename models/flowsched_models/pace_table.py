@@ -66,6 +66,11 @@ class PaceTable:
             entries = 4 * entries if 4 * entries <= _MOST_ENTRIES else entries
             self.memory = _with_entries(known, entries)
 
+    @property
+    def generation(self) -> object:
+        """Another object once the table has started anew, which makes all its numbers void."""
+        return self._kinds
+
     def host(self, host: Host) -> int:
         """The number of a host: hosts of one factory are the same object if they are equal."""
         found = self._hosts.get(id(host))

@@ -28,7 +28,7 @@ from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.compaction import compact
 from flowsched.cluster.learnt_run_times import LearntRunTimes
 from flowsched.cluster.run_time_errors import RunTimeErrors
-from flowsched.cluster.running_tasks import class_names, columns_of, lengths
+from flowsched.cluster.running_tasks import in_rows, lengths
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot, Task
 from flowsched.planner.problem import problem_of
@@ -112,11 +112,11 @@ def test_what_runs_is_conditioned_on_its_class_and_keeps_the_goal_of_that(
 
     assert forecasts.best_left_s(0, 0) == pytest.approx(ALONE_S * factor)
     assert forecasts.residents_alone_s(0)[0] == pytest.approx(ALONE_S * (length - progress), abs=1e-6)
-    assert lengths(now, columns_of(now), np.array([0]), ["small"]).tolist() == pytest.approx([length / forecast])
+    assert lengths(now, in_rows(now).columns, np.array([0]), ["small"]).tolist() == pytest.approx([length / forecast])
     rough = ClusterArrays(now, hosts, Settings())
     assert rough.running[0, 0, 0] == pytest.approx(ALONE_S * (length - progress), abs=1e-6)
     assert length >= progress and (progress > 1.0 or length == pytest.approx(factor, rel=0.01))
-    assert goals.running[0][0][1:] == (goals.tau[0], goals.weight[0])
+    assert goals.running[0, 1:].tolist() == [goals.tau[0], goals.weight[0]]
 
 
 RUNS = st.tuples(
@@ -150,12 +150,12 @@ def test_lengths_of_all_that_runs_are_those_of_each(
     now = replace(now, run_time_errors=RunTimeErrors.of(9, 2.0) if errors else None)
     types = {"m1": "small", "m2": "large"}
     for seen in (now, ClusterState.of(now).snapshot(now.now_s)):
-        columns = columns_of(seen)
+        columns = in_rows(seen).columns
         type_of = np.array([("small", "large").index(seen.machines[at].type) for at in columns.machine.tolist()])
         found = lengths(seen, columns, type_of, ("small", "large")).tolist()
         one_by_one = [seen.length(r.task, r.progress, types[r.machine], r.factor) for r in seen.running]
         assert found == pytest.approx(one_by_one, rel=1e-12)
-        assert [class_names(seen)[k] for k in columns.run_class.tolist()] == [
+        assert [in_rows(seen).class_names[k] for k in columns.run_class.tolist()] == [
             "" if r.task.endless else r.task.run_class for r in seen.running
         ]
         assert columns.factor.tolist() == [r.factor for r in seen.running]

@@ -43,7 +43,7 @@ from flowsched.cluster.events import (
 )
 from flowsched.cluster.learnt_run_times import LearntRunTimes
 from flowsched.cluster.run_time_errors import RunTimeErrors
-from flowsched.cluster.running_tasks import columns_of
+from flowsched.cluster.running_tasks import in_rows
 from flowsched.cluster.snapshot import PlannedStart, RelationCount, Reservation, Snapshot
 from flowsched.errors import EventError
 from flowsched.relations.relation import TaskGroup
@@ -289,7 +289,7 @@ def test_a_snapshot_shows_what_runs_whenever_it_is_asked(steps: list[tuple[float
     for found, view in zip(asked, later, strict=True):
         assert view.running == found
         assert len(view.running) == len(found)
-        assert sorted(columns_of(view).progress) == sorted(r.progress for r in found)
+        assert sorted(in_rows(view).columns.progress) == sorted(r.progress for r in found)
 
 
 def test_estimated_progress_follows_the_models_with_all_neighbours() -> None:

@@ -266,7 +266,7 @@ def test_the_cost_of_a_machine_is_its_definition(now: Snapshot, goal_s: float | 
         for s, peak in zip(group.services, found.peak_p95_us, strict=True):
             used = min(0.99, peak / s.slo_us)
             total += chosen.headroom_weight * used / (1.0 - used)
-        for (elapsed, tau, weight), end in zip(prices.goals.running[g], found.residents_s, strict=True):
+        for (elapsed, tau, weight), end in zip(prices.goals.of_running(g), found.residents_s, strict=True):
             total += weight * prices.goals.g(elapsed + end, tau)
         for a, end in zip(colocation, found.arrivals_s, strict=True):
             total += prices.goals.penalty(a, end)

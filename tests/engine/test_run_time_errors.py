@@ -23,6 +23,7 @@ from builders import (
     any_of,
     flow_scheduler,
     in_another_order,
+    machine,
     machines,
     rounds,
     running,
@@ -34,8 +35,7 @@ from flowsched.cluster.compaction import compact
 from flowsched.cluster.events import MachineAdded, TaskBound, TaskFinished, TaskPreempted, TaskSubmitted
 from flowsched.cluster.learnt_run_times import LearntRunTimes
 from flowsched.cluster.run_time_errors import RunTimeErrors
-from flowsched.cluster.running_estimates import running_estimates
-from flowsched.cluster.running_tasks import columns_of, lengths
+from flowsched.cluster.running_tasks import in_rows, lengths
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot, Task
 from flowsched.cluster.snapshot_dump import dump_snapshot, read_plain_snapshot
@@ -134,8 +134,8 @@ def test_forecasts_take_what_is_left_and_goals_what_was_forecast(progress: float
     length = run_length(progress, SCALING.error, told.ends, told.log_squares) if errors else 1.0
 
     assert forecasts.residents_alone_s(0)[0] == pytest.approx(2.0 * ALONE_S * (length - progress), abs=1e-6)
-    assert Goals(forecasts, Settings()).running == Goals(before, Settings()).running
-    assert lengths(now, columns_of(now), np.array([0]), ["small"]).tolist() == pytest.approx([length])
+    assert Goals(forecasts, Settings()).of_running(0) == Goals(before, Settings()).of_running(0)
+    assert lengths(now, in_rows(now).columns, np.array([0]), ["small"]).tolist() == pytest.approx([length])
 
 
 @given(
@@ -156,15 +156,24 @@ def test_what_is_estimated_of_many_is_to_the_bit_what_is_estimated_of_each(
     learnt = LearntRunTimes()
     for end in ends:
         learnt = learnt.with_end(*end)
-    now = snapshot([], run_time_errors=errors, learnt_run_times=learnt)
+    kinds = (SMALL, LARGE)
     many = [
-        running(task(f"t{k}", SCALING, run_class=run_class, endless=k == 3), factor=factor, progress=progress)
-        for k, (run_class, _, factor, progress) in enumerate(of)
+        running(
+            task(f"t{k}", SCALING, run_class=run_class, endless=k == 3), type_name, factor=factor, progress=progress
+        )
+        for k, (run_class, type_name, factor, progress) in enumerate(of)
     ]
-    types = [machine_type for _, machine_type, _, _ in of]
+    now = snapshot(
+        [],
+        [machine(kind.name, kind) for kind in kinds],
+        running=tuple(many),
+        run_time_errors=errors,
+        learnt_run_times=learnt,
+    )
+    columns = in_rows(now).columns
 
-    assert running_estimates(now, many, types) == [
-        now.estimate(r.task, r.progress, machine_type, r.factor) for r, machine_type in zip(many, types, strict=True)
+    assert lengths(now, columns, columns.machine, [kind.name for kind in kinds]).tolist() == [
+        now.length(r.task, r.progress, r.machine, r.factor) for r in many
     ]
 
 
@@ -172,7 +181,7 @@ def test_an_endless_task_has_no_forecast_to_be_beyond() -> None:
     now = one_running(30.0, RunTimeErrors(), endless=True)
 
     assert now.estimate(now.running[0].task, 30.0).scale == 2.0
-    assert lengths(now, columns_of(now), np.array([0]), ["small"]).tolist() == [1.0]
+    assert lengths(now, in_rows(now).columns, np.array([0]), ["small"]).tolist() == [1.0]
 
 
 def test_kept_work_is_conditioned_while_it_waits_as_while_it_ran() -> None:

@@ -19,7 +19,7 @@ from flowsched.cluster.occupied_machines import service_load
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.running_rows import RunningColumns
 from flowsched.cluster.running_tasks import in_rows, running_on, with_rows
-from flowsched.cluster.snapshot import Estimate, Machine, Running, Service, Snapshot, Task, by_machine, cores_beside
+from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, by_machine, cores_beside
 from flowsched.cluster.tasks_there import TasksThere, order_of
 from flowsched.gpu.devices import TaskGpus, has_devices, left_beside, suits, use_of
 from flowsched.support.arrays import BoolArray, IntArray
@@ -76,9 +76,7 @@ class MachineGroup:
     @cached_property
     def residents(self) -> tuple[Resident, ...]:
         """The same tasks as the run-time model sees them, with times relative to now."""
-        now, machine = self.snapshot, self.machine
-        estimates = [now.estimate(r.task, r.progress, machine.type, r.factor) for r in self.running]
-        return tuple([_resident(r, now, machine, each) for r, each in zip(self.running, estimates, strict=True)])
+        return tuple([_resident(r, self.snapshot, self.machine) for r in self.running])
 
     @cached_property
     def free_resources(self) -> Mapping[str, int]:
@@ -404,7 +402,8 @@ def ready_s(start_s: float, now_s: float) -> float:
     return max(0.0, round(start_s - now_s, 6)) if start_s > now_s else 0.0
 
 
-def _resident(r: Running, snapshot: Snapshot, machine: Machine, estimate: Estimate) -> Resident:
+def _resident(r: Running, snapshot: Snapshot, machine: Machine) -> Resident:
+    estimate = snapshot.estimate(r.task, r.progress, machine.type, r.factor)
     resident = r.resident.at(estimate.scale, estimate.done, ready_s(r.start_s, snapshot.now_s))
     gpus = use_of(snapshot.catalogue, r.task.profile, machine.gpus, r.task.gpus, r.devices, r.remote)
     if gpus is not NO_GPUS:

@@ -24,93 +24,95 @@ compiled = compiler([Path(__file__).with_name(name) for name in _SOURCES])
 # others by a busy core, sensitivity to theirs.
 LEFT_S, SERIAL_S, WIDTH, MEMORY_MIB, DEMAND, PARALLEL_DEMAND, SLOPE, PRESSURE, SENSITIVITY = range(9)
 RUNNING_NUMBERS = 9
+# After these: when it ends if nothing comes; then the seconds that it has left after each of the first ends on its machine,
+# none first; then those of them on one core.
+END_S = RUNNING_NUMBERS
+COURSES = END_S + 1
+
+
+def columns_with_courses(starts: int) -> int:
+    """Columns of a task that runs, where an arriving one may start now or after one of the first ``starts`` - 1 ends."""
+    return COURSES + 2 * starts
+
+
+# A machine: cores and MiB that nothing has, and its batch cores.
+FREE_CORES, FREE_MIB, CORES = range(3)
 # An arriving task: its numbers that no machine changes.
 ELAPSED_S, GOAL_S, IMPORTANCE, DELAY_NOW_S, NEEDED_MIB, OWN_PRESSURE, OWN_SENSITIVITY = range(7)
 ARRIVAL_NUMBERS = 7
 
 
 @compiled
-def put_in_order(machine: IntArray, numbers: FloatArray, running: FloatArray, count: IntArray) -> None:
-    """Tasks that run, ``numbers`` [tasks, RUNNING_NUMBERS] on ``machine`` [tasks], into ``running`` [machines, most,
-    RUNNING_NUMBERS], of each machine in the order of their numbers; how many there are into ``count`` [machines].
+def put_in_order(machine: IntArray, numbers: FloatArray, first: IntArray, running: FloatArray) -> None:
+    """Tasks that run, ``numbers`` [tasks, RUNNING_NUMBERS] on ``machine`` [tasks], into ``running`` [tasks, columns]: from
+    ``first`` [machines + 1] on those of each machine, in the order of their numbers.
     """
+    count = np.zeros(len(first) - 1, np.int64)
     for t in range(len(machine)):
         m = machine[t]
-        place = count[m]
-        while place > 0:
+        place = first[m] + count[m]
+        while place > first[m]:
             column = 0
-            while column < RUNNING_NUMBERS and running[m, place - 1, column] == numbers[t, column]:
+            while column < RUNNING_NUMBERS and running[place - 1, column] == numbers[t, column]:
                 column += 1
-            if column == RUNNING_NUMBERS or running[m, place - 1, column] < numbers[t, column]:
+            if column == RUNNING_NUMBERS or running[place - 1, column] < numbers[t, column]:
                 break
-            running[m, place] = running[m, place - 1]
+            running[place] = running[place - 1]
             place -= 1
-        running[m, place] = numbers[t]
+        running[place, :RUNNING_NUMBERS] = numbers[t]
         count[m] += 1
 
 
 @compiled
-def courses(
-    count: IntArray,
-    running: FloatArray,
-    cores: FloatArray,
-    ends_s: FloatArray,
-    left_s: FloatArray,
-    serial_s: FloatArray,
-) -> None:
-    """When what runs on each machine ends, and what is left of it then, if nothing comes.
+def add_courses(first: IntArray, cores: FloatArray, running: FloatArray) -> None:
+    """Into the last columns of ``running`` [tasks, columns] when each task ends, and what is left of it before, if nothing
+    comes.
 
-    ``count`` [machines], ``running`` [machines, most, RUNNING_NUMBERS] by work left, the least first, ``cores`` [machines].
-    Into ``ends_s`` [machines, most] the ends; into ``left_s`` and ``serial_s`` [machines, starts, most] the work that the
-    j-th task has left after the k-th end, and of it on one core; after no end at k = 0.
+    ``first`` [machines + 1]: those of each machine, the least work left first; ``cores`` [machines].
     """
-    for m in range(len(count)):
-        n = count[m]
+    starts = (running.shape[1] - COURSES) // 2
+    for m in range(len(cores)):
+        begin, end = first[m], first[m + 1]
         if cores[m] <= 0.0:
             continue
         busy = 0.0
-        for j in range(n):
-            busy += running[m, j, DEMAND]
+        for j in range(begin, end):
+            busy += running[j, DEMAND]
         until, before, still = 0.0, 0.0, busy
-        for j in range(n):
-            if running[m, j, LEFT_S] == np.inf:
-                ends_s[m, j] = np.inf
+        for j in range(begin, end):
+            if running[j, LEFT_S] == np.inf:
+                running[j, END_S] = np.inf
             else:
-                until += (running[m, j, LEFT_S] - before) * max(1.0, still / cores[m])
-                before = running[m, j, LEFT_S]
-                ends_s[m, j] = until
-            still -= running[m, j, DEMAND]
-        for k in range(min(left_s.shape[1], n + 1)):
+                until += (running[j, LEFT_S] - before) * max(1.0, still / cores[m])
+                before = running[j, LEFT_S]
+                running[j, END_S] = until
+            still -= running[j, DEMAND]
+        for k in range(min(starts, end - begin + 1)):
             begun = 0.0
             if k > 0:
-                begun = ends_s[m, k - 1]
+                begun = running[begin + k - 1, END_S]
                 if begun == np.inf:
                     break
-            for j in range(k, n):
-                left, serial = running[m, j, LEFT_S], running[m, j, SERIAL_S]
-                if ends_s[m, j] < np.inf and ends_s[m, j] > 0.0:
-                    gone = left * min(1.0, begun / ends_s[m, j])
+            for j in range(begin + k, end):
+                left, serial = running[j, LEFT_S], running[j, SERIAL_S]
+                if running[j, END_S] < np.inf and running[j, END_S] > 0.0:
+                    gone = left * min(1.0, begun / running[j, END_S])
                     left -= gone
                     serial = max(0.0, serial - gone)
-                left_s[m, k, j], serial_s[m, k, j] = left, serial
+                running[j, COURSES + k], running[j, COURSES + starts + k] = left, serial
 
 
 @compiled
 def sharing_prices(
     machines: IntArray,
-    count: IntArray,
+    first: IntArray,
     running: FloatArray,
-    free_cores: FloatArray,
-    free_memory: FloatArray,
-    cores: FloatArray,
+    places: FloatArray,
     shape: IntArray,
     alone_of_shape_s: FloatArray,
     demand_of_shape: FloatArray,
     task: FloatArray,
     widths: FloatArray,
-    ends_s: FloatArray,
-    left_s: FloatArray,
-    serial_s: FloatArray,
     settings: PriceSettings,
     price: FloatArray,
     price_now: FloatArray,
@@ -118,55 +120,56 @@ def sharing_prices(
     """Into ``price`` [len(machines)] the least rough price of a task on each of some machines, into ``price_now`` that of
     a start now; infinity where it does not fit.
 
-    Arrays by machine of the cluster: ``running`` [machines, most, RUNNING_NUMBERS] by work left, the least first;
-    ``free_cores``, ``free_memory``, ``cores`` (batch cores), ``shape``. By shape of machine: the task's run time alone, and
-    the cores that it keeps busy. ``task`` [ARRIVAL_NUMBERS], ``widths`` [widths] in cores, ascending. ``ends_s``, ``left_s``
-    and ``serial_s``: :func:`courses`; it starts now or after one of the ends that these have.
+    ``running`` [tasks, columns]: from ``first`` [machines + 1] on what runs on each machine, by work left, the least first,
+    with courses. ``places`` [machines, 3] FREE_CORES, FREE_MIB, CORES; ``shape`` [machines]. By shape: the task's run time
+    alone, and the cores that it keeps busy. ``task`` [ARRIVAL_NUMBERS], ``widths`` [widths] in cores, ascending. It starts
+    now or after one of the ends that courses have.
     """
-    most = running.shape[1]
-    use = np.empty(most)
+    starts = (running.shape[1] - COURSES) // 2
+    use = np.empty((first[1:] - first[:-1]).max() if len(first) > 1 else 0)
     for at in range(len(machines)):
         m = machines[at]
-        n = count[m]
+        there, n = first[m], first[m + 1] - first[m]
+        cores = places[m, CORES]
         price[at] = price_now[at] = np.inf
         alone_s, demand = alone_of_shape_s[shape[m]], demand_of_shape[shape[m]]
-        if cores[m] <= 0.0 or alone_s == np.inf:
+        if cores <= 0.0 or alone_s == np.inf:
             continue
-        room, memory = free_cores[m], free_memory[m]
-        for k in range(min(left_s.shape[1], n + 1)):
+        room, memory = places[m, FREE_CORES], places[m, FREE_MIB]
+        for k in range(min(starts, n + 1)):
             begin = task[DELAY_NOW_S]
             if k > 0:
-                begun = ends_s[m, k - 1]
+                begun = running[there + k - 1, END_S]
                 if begun == np.inf:
                     break
                 begin = begun + settings.start_delay_s
-                room += running[m, k - 1, WIDTH]
-                memory += running[m, k - 1, MEMORY_MIB]
+                room += running[there + k - 1, WIDTH]
+                memory += running[there + k - 1, MEMORY_MIB]
             if memory < task[NEEDED_MIB] or widths[0] > room + 1e-9:
                 continue
             # What each keeps busy while the arriving task runs: one core during its serial part.
             in_use = demand
             for j in range(k, n):
-                together = min(left_s[m, k, j], alone_s)
+                together = min(running[there + j, COURSES + k], alone_s)
                 use[j] = 0.0
                 if together > 0.0:
-                    alone = min(serial_s[m, k, j], together)
-                    use[j] = (alone + (together - alone) * running[m, j, PARALLEL_DEMAND]) / together
+                    alone = min(running[there + j, COURSES + starts + k], together)
+                    use[j] = (alone + (together - alone) * running[there + j, PARALLEL_DEMAND]) / together
                 in_use += use[j]
-            crowded = min(1.0, max(0.0, in_use / cores[m] - 1.0))
+            crowded = min(1.0, max(0.0, in_use / cores - 1.0))
             for w in range(len(widths)):
                 width = widths[w]
                 if width > room + 1e-9:
                     break
                 own, caused = alone_s, 0.0
                 for j in range(k, n):
-                    other = running[m, j, WIDTH]
-                    together = min(left_s[m, k, j], alone_s)
-                    own += crowded * min(left_s[m, k, j], alone_s * other / width)
-                    own += task[OWN_SENSITIVITY] * running[m, j, PRESSURE] * use[j] * together
-                    delayed = crowded * min(alone_s, left_s[m, k, j] * width / other)
-                    delayed += running[m, j, SENSITIVITY] * task[OWN_PRESSURE] * demand * together
-                    caused += running[m, j, SLOPE] * delayed
+                    other, left_s = running[there + j, WIDTH], running[there + j, COURSES + k]
+                    together = min(left_s, alone_s)
+                    own += crowded * min(left_s, alone_s * other / width)
+                    own += task[OWN_SENSITIVITY] * running[there + j, PRESSURE] * use[j] * together
+                    delayed = crowded * min(alone_s, left_s * width / other)
+                    delayed += running[there + j, SENSITIVITY] * task[OWN_PRESSURE] * demand * together
+                    caused += running[there + j, SLOPE] * delayed
                 cost = caused + task[IMPORTANCE] * penalty_of(
                     task[ELAPSED_S] + begin + own, task[GOAL_S], settings.eps, settings.beta
                 )

@@ -13,6 +13,17 @@ compiled = compiler([Path(__file__)])
 
 
 @compiled
+def mixed(values: IntArray, seed: int, found: IntArray) -> None:
+    """Into ``found`` [values] numbers that look random, from unsigned values and a seed (the finalizer of SplitMix64)."""
+    start = np.uint64(seed) * np.uint64(0xD1342543DE82EF95)
+    for i in range(len(values)):
+        one = values[i] * np.uint64(0x9E3779B97F4A7C15) + start
+        one = (one ^ (one >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        one = (one ^ (one >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        found[i] = one ^ (one >> np.uint64(31))
+
+
+@compiled
 def with_room(
     milli: IntArray,
     memory_mib: IntArray,

@@ -25,7 +25,7 @@ from flowsched.pricing.flow_prices import price_settings_of
 from flowsched.pricing.goals import REFERENCE_RUN_S
 from flowsched.pricing.sharing_kernel import sharing_prices
 from flowsched.relations.relation import MACHINE
-from flowsched.round.candidate_kernel import cheapest_first
+from flowsched.round.candidate_kernel import cheapest_first, mixed
 from flowsched.round.cluster_arrays import ClusterArrays
 from flowsched.round.makespan import more_expected
 from flowsched.round.ties import in_steps, packs
@@ -64,6 +64,10 @@ class _Draw:
         self.domain_counts = DomainCounts.of(cluster.snapshot) if cluster.snapshot.relations else None
         self._alone: dict[tuple[int, float], tuple[FloatArray, FloatArray]] = {}
         """By profile and the share of its work that is done: see :meth:`ProfileArrays.alone`."""
+        self._known_places: dict[Hashable, tuple[BoolArray, BoolArray, tuple[IntArray, IntArray]]] = {}
+        self._told: dict[Hashable, list[int]] = {}
+        self._room = np.stack([cluster.free.milli / MILLI, cluster.free.memory_mib, cluster.batch_cores], axis=1)
+        """[machines, 3] as :func:`sharing_prices` takes it."""
 
     def candidates(self) -> Candidates:
         """The candidates of every kind of task, and the machines that are planned for it; reserved ones are in all."""
@@ -92,12 +96,11 @@ class _Draw:
         alike = len(tasks) + min(drawn_by_others, _MOST_RIVALS * settings.candidates)
         wanted = settings.candidates + alike
         asked = cluster.asked(task)
-        open_ = self._open(task)
-        fits = open_ & cluster.lasting.fits(task, asked)
-        now = fits & cluster.free.fits(task, asked) & cluster.has_devices(task)
-        rank = _mixed(cluster.hash, crc32(repr((self.snapshot.round, kind)).encode()))
+        open_, now, to_rank = self._places(task, asked)
+        rank: IntArray = np.empty_like(cluster.hash)
+        mixed(cluster.hash, crc32(repr((self.snapshot.round, kind)).encode()), rank)
         drawn = max(DRAWN, 2 * wanted)
-        rows = np.concatenate([self._drawn(task, now, rank, drawn), self._drawn(task, fits & ~now, rank, drawn)])
+        rows = np.concatenate([self._drawn(task, some, rank, drawn) for some in to_rank])
         price, price_now = self._prices(task, rows)
         found = self._best(task, rows, price, rank, wanted, alike)
         # Shares of CPU and memory say nothing of devices: a machine without free ones has a price as well.
@@ -108,7 +111,18 @@ class _Draw:
             found += self._with_victims(task, open_, asked, rank, wanted)
         if settings.drain and self.snapshot.age_s(task) > self._overdue_age_s(task):
             found += self._emptiest(np.flatnonzero(open_ & cluster.bare.fits(task, asked)), wanted)
-        return found + self._told(open_, fits)
+        return found + self._told_of(task, open_, np.concatenate(to_rank))
+
+    def _places(self, task: Task, asked: IntArray) -> tuple[BoolArray, BoolArray, tuple[IntArray, IntArray]]:
+        """[machines] where a task may run, and where it has room now; rows of the latter, and of those with room later."""
+        key = _asks(task)
+        found = self._known_places.get(key)
+        if found is None:
+            cluster, open_ = self.cluster, self._open(task)
+            fits = open_ & cluster.lasting.fits(task, asked)
+            now = fits & cluster.free.fits(task, asked) & cluster.has_devices(task)
+            found = self._known_places[key] = open_, now, (np.flatnonzero(now), np.flatnonzero(fits & ~now))
+        return found
 
     def _overdue_age_s(self, task: Task) -> float:
         """After how long a task is overdue; with a group that may be later, and then there are machines too many."""
@@ -117,11 +131,10 @@ class _Draw:
         best_s = self.cluster.best_alone_s(task) * task.scale
         return self.settings.overdue_age_s(best_s)
 
-    def _drawn(self, task: Task, open_: BoolArray, rank: IntArray, most: int) -> IntArray:
+    def _drawn(self, task: Task, every: IntArray, rank: IntArray, most: int) -> IntArray:
         """Machines to rank: some that the draw chooses, and as many whose GPUs lose least, where there are GPUs."""
-        rows = _first(open_, rank, most)
+        rows = _first(every, rank, most)
         if len(rows) == most and self.cluster.has_gpus:
-            every = np.flatnonzero(open_)
             cheapest = every[np.argsort(self.cluster.gpu_costs(task, every), kind="stable")[: most // 2]]
             rows = np.unique(np.concatenate([rows[: most - len(cheapest)], cheapest]))
         return rows
@@ -195,7 +208,7 @@ class _Draw:
         """Machines where a task has room once lower priorities make way, the lowest ones first."""
         found: list[int] = []
         for _, room in self.cluster.freed_below(task.priority):
-            rows = _first(open_ & room.fits(task, asked), rank, wanted)
+            rows = _first(np.flatnonzero(open_ & room.fits(task, asked)), rank, wanted)
             found += [i for i in rows.tolist() if i not in found]
             if len(found) >= wanted:
                 break
@@ -207,11 +220,17 @@ class _Draw:
         found: list[int] = rows[order[:wanted]].tolist()
         return found
 
-    def _told(self, open_: BoolArray, fits: BoolArray) -> list[int]:
+    def _told_of(self, task: Task, open_: BoolArray, fits: IntArray) -> list[int]:
         """Machines that reasons name: the emptiest where a task could run, else the largest ones that it may use."""
+        key = _asks(task)
+        if key not in self._told:
+            self._told[key] = self._to_tell(open_, np.sort(fits))
+        return self._told[key]
+
+    def _to_tell(self, open_: BoolArray, fits: IntArray) -> list[int]:
         cluster = self.cluster
-        if fits.any():
-            return [int(np.where(fits, cluster.free.milli, -1).argmax())]
+        if len(fits):
+            return [int(fits[cluster.free.milli[fits].argmax()])]
         rows = np.flatnonzero(open_ if open_.any() else np.ones(len(open_), np.bool_))
         amounts = [room for r in (cluster.bare, cluster.lasting) for room in (r.milli, r.memory_mib, *r.units.T)]
         return [int(rows[amount[rows].argmax()]) for amount in amounts]
@@ -238,17 +257,14 @@ class _Draw:
         price, price_now = np.empty(len(rows)), np.empty(len(rows))
         sharing_prices(
             rows,
-            cluster.count,
+            cluster.first,
             cluster.running,
-            cluster.free.milli / MILLI,
-            cluster.free.memory_mib.astype(np.float64),
-            cluster.batch_cores,
+            self._room,
             cluster.shape,
             alone_s * (cluster.factors(task) * (task.scale / self.snapshot.expected_scale(task))) * work.scale,
             demand,
             arrival,
             np.array(task.widths_milli) / MILLI,
-            *cluster.courses,
             price_settings,
             price,
             price_now,
@@ -263,23 +279,13 @@ class _Draw:
         return price + lost, price_now + lost
 
 
-def _mixed(values: IntArray, seed: int) -> IntArray:
-    """Numbers that look random, from values and a seed (the finalizer of SplitMix64)."""
-    with np.errstate(over="ignore"):
-        mixed = values * np.uint64(0x9E3779B97F4A7C15)
-        mixed += np.uint64(seed) * np.uint64(0xD1342543DE82EF95)
-        shifted = mixed >> np.uint64(30)
-        for factor, bits in ((0xBF58476D1CE4E5B9, 27), (0x94D049BB133111EB, 31)):
-            mixed ^= shifted
-            mixed *= np.uint64(factor)
-            np.right_shift(mixed, np.uint64(bits), out=shifted)
-        mixed ^= shifted
-    return mixed
+def _asks(task: Task) -> Hashable:
+    """What decides where a task has room."""
+    return task.machines, task.gpus, task.widths_milli[0], task.memory_mib, task.resources
 
 
-def _first(open_: BoolArray, rank: IntArray, most: int) -> IntArray:
-    """The rows that are open with the lowest ranks, at most so many; ascending, as prices are read from arrays by row."""
-    rows = np.flatnonzero(open_)
+def _first(rows: IntArray, rank: IntArray, most: int) -> IntArray:
+    """Of some rows, ascending, those with the lowest ranks, at most so many; ascending, too, as arrays are read by row."""
     if len(rows) > most:
         ranks = rank[rows]
         rows = rows[ranks <= np.partition(ranks, most - 1)[most - 1]][:most]

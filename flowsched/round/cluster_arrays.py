@@ -19,7 +19,7 @@ from flowsched.gpu.shapes import GpuShape
 from flowsched.gpu.tie_order import tie_ranks
 from flowsched.pricing.goals import REFERENCE_RUN_S
 from flowsched.pricing.gpu_prices import TIE, GpuMemory, MachineWorth, as_devices, in_whole_steps
-from flowsched.pricing.sharing_kernel import RUNNING_NUMBERS, courses, put_in_order
+from flowsched.pricing.sharing_kernel import add_courses, columns_with_courses, put_in_order
 from flowsched.pricing.topology_prices import MachineSets, SetMemory, demand_for
 from flowsched.round.candidate_kernel import with_room
 from flowsched.round.cluster_layout import LayoutMemory, Place
@@ -169,15 +169,6 @@ class ClusterArrays:
         )
         return MachineWorth(worth, machines)
 
-    @cached_property
-    def courses(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """When what runs ends if nothing comes, and what is left of it then: see the kernel of that name."""
-        machines, most = self.running.shape[:2]
-        ends_s = np.empty((machines, most))
-        left_s, serial_s = (np.empty((machines, self._settings.slots, most)) for _ in range(2))
-        courses(self.count, self.running, self.batch_cores, ends_s, left_s, serial_s)
-        return ends_s, left_s, serial_s
-
     def factors(self, task: Task) -> FloatArray:
         """[shapes] how many times its forecast a task is expected to run on each of ``places``; 1: nothing is learnt."""
         return self._factors_of("" if task.endless else task.run_class)
@@ -291,13 +282,14 @@ class ClusterArrays:
         sensitivity = profiles.sensitivity[job] * self.bandwidth[at]
         cores = width / MILLI
         numbers = [left_s, serial_s, cores, memory, demand, parallel_demand, slope, pressure, sensitivity]
-        self.count: IntArray = np.zeros(len(self.names), np.int64)
-        """[machines] running tasks."""
-        most = int(np.bincount(at, minlength=1).max(initial=0))
-        self.running: FloatArray = np.zeros((len(self.names), most, RUNNING_NUMBERS))
-        """[machines, most running, RUNNING_NUMBERS] by work left, the least first."""
+        self.first: IntArray = np.zeros(len(self.names) + 1, np.int64)
+        """[machines + 1] the first task of each machine in ``running``."""
+        np.cumsum(np.bincount(at, minlength=len(self.names)), out=self.first[1:])
+        self.running: FloatArray = np.zeros((len(at), columns_with_courses(settings.slots)))
+        """[running tasks, columns] machine by machine, by work left, the least first; with courses."""
         # Equal rows alone are interchangeable: sums must not depend on the order of the snapshot.
-        put_in_order(at, np.stack(numbers, axis=1), self.running, self.count)
+        put_in_order(at, np.stack(numbers, axis=1), self.first, self.running)
+        add_courses(self.first, self.batch_cores, self.running)
         # A plain job holds all its cores for its run time.
         held = np.where(plain, np.maximum(1.0, cores), 1.0)
         work_s = profiles.one_core_s[job, shape] * length_scale * left * held

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowsched.pricing.sharing_kernel import RUNNING_NUMBERS, put_in_order
-from flowsched.round.candidate_kernel import cheapest_first, with_room
+from flowsched.pricing.sharing_kernel import RUNNING_NUMBERS, columns_with_courses, put_in_order
+from flowsched.round.candidate_kernel import cheapest_first, mixed, with_room
 from flowsched.support.arrays import FloatArray, IntArray
 
 
@@ -58,11 +58,27 @@ def test_tasks_on_a_machine_are_in_the_order_of_their_numbers(data: st.DataObjec
     number = st.sampled_from((0.0, 1.0, np.inf))
     rows = data.draw(st.lists(st.tuples(*[number] * RUNNING_NUMBERS), min_size=tasks, max_size=tasks))
     numbers = np.array(rows, np.float64).reshape(tasks, RUNNING_NUMBERS)
-    running, count = np.zeros((machines, max(1, tasks), RUNNING_NUMBERS)), np.zeros(machines, np.int64)
+    first = np.concatenate([[0], np.cumsum(np.bincount(at, minlength=machines))])
+    running = np.zeros((tasks, columns_with_courses(2)))
 
-    put_in_order(at, numbers, running, count)
+    put_in_order(at, numbers, first, running)
 
     for m in range(machines):
-        assert [tuple(row) for row in running[m, : count[m]].tolist()] == sorted(
+        there = running[first[m] : first[m + 1], :RUNNING_NUMBERS]
+        assert [tuple(row) for row in there.tolist()] == sorted(
             row for row, where in zip(rows, at.tolist(), strict=True) if where == m
         )
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 2**32 - 1), max_size=6), st.integers(0, 2**32 - 1))
+def test_ranks_are_the_numbers_of_splitmix(values: list[int], seed: int) -> None:
+    found = np.empty(len(values), np.uint64)
+    mixed(np.array(values, np.uint64), seed, found)
+    for value, number in zip(values, found.tolist(), strict=True):
+        expected = value * 0x9E3779B97F4A7C15 + seed * 0xD1342543DE82EF95
+        for factor, bits in ((0xBF58476D1CE4E5B9, 30), (0x94D049BB133111EB, 27)):
+            expected %= 1 << 64
+            expected = (expected ^ (expected >> bits)) * factor
+        expected %= 1 << 64
+        assert number == expected ^ (expected >> 31)

@@ -114,7 +114,7 @@ def test_what_runs_is_conditioned_on_its_class_and_keeps_the_goal_of_that(
     assert forecasts.residents_alone_s(0)[0] == pytest.approx(ALONE_S * (length - progress), abs=1e-6)
     assert lengths(now, in_rows(now).columns, np.array([0]), ["small"]).tolist() == pytest.approx([length / forecast])
     rough = ClusterArrays(now, hosts, Settings())
-    assert rough.running[0, 0, 0] == pytest.approx(ALONE_S * (length - progress), abs=1e-6)
+    assert rough.running[0, 0] == pytest.approx(ALONE_S * (length - progress), abs=1e-6)
     assert length >= progress and (progress > 1.0 or length == pytest.approx(factor, rel=0.01))
     assert goals.running[0, 1:].tolist() == [goals.tau[0], goals.weight[0]]
 

@@ -59,7 +59,8 @@ class Goals:
         found = ((g.host, g.batch_cores, g.machine.gpus) for g in view.groups if g.batch_cores)
         self._places = list(dict.fromkeys(found))
         places = tuple((forecasts.table.host(host), cores, gpus) for host, cores, gpus in self._places)
-        rule = (settings.goal_factor, settings.length_weight, goal_s)
+        # Whether all that waits is plain says how much lengths count, too.
+        rule = (settings.goal_factor, settings.length_weight, goal_s, view.snapshot.waits_plain)
         self._known_goals: dict[tuple[object, ...], tuple[float, float]] = forecasts.table.remembered(
             ("goals", rule, places), dict
         )

@@ -105,6 +105,22 @@ def test_long_plain_jobs_count_as_long_measured_ones_where_both_wait() -> None:
     assert importance(mine, replace(beside, profile=SCALING.name)) == pytest.approx(8.0)
 
 
+def test_what_a_running_plain_job_is_worth_does_not_depend_on_rounds_before() -> None:
+    jobs = {p.name: p for p in (PLAIN, SCALING)}
+    first = replace(
+        world([plain("w", 1, 60.0)], 1, (busy("r", "m1", 1, 240.0),)), catalogue=replace(CATALOGUE, jobs=jobs)
+    )
+    second = replace(first, pending=(replace(first.pending[0], profile=SCALING.name),))
+    kept = HostFactory(first.catalogue)
+
+    def worth(now: Snapshot, hosts: HostFactory) -> list[list[float]]:
+        return begin_round(look(now, hosts, Settings()), hosts, Settings()).model.prices.goals.of_running(0)
+
+    fresh = [worth(now, HostFactory(now.catalogue)) for now in (first, second)]
+    assert [worth(now, kept) for now in (first, second)] == fresh
+    assert fresh[0] != fresh[1]
+
+
 def test_length_counts_for_measured_jobs_only_unless_it_is_set() -> None:
     assert [Settings().length_exponent(plain) for plain in (True, False)] == [0.0, 1.5]
     fixed = apply_settings(Settings(), ["length_weight=1"])

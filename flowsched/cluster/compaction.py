@@ -358,11 +358,14 @@ def compact(
         machine, there = chosen[alike[0]], order.in_order(alike[0])
         name, names = machine.name, [chosen[i].name for i in alike]
         here = tuple(services.get(name, ()))
-        searched = _searched(names, len(tasks), named)
+        spares = _spares(names, len(tasks), named)
+        members = [chosen[i] for i in alike]
+        if spares:
+            members = [m for m in members if m.name not in spares]
         groups.append(
             MachineGroup(
                 machine,
-                tuple(range(len(machines), len(machines) + len(searched))),
+                tuple(range(len(machines), len(machines) + len(members))),
                 hosts.host(machine.type, [service_load(s) for s in here]),
                 here,
                 there,
@@ -371,10 +374,10 @@ def compact(
                 machine.cpu_milli - sum(s.width_milli for s in here) - there.width_milli,
                 machine.memory_mib - sum(s.memory_mib for s in here) - there.memory_mib,
                 order.devices_left.get(name, ()),
-                tuple([other for other in names if other not in searched]) if len(searched) < len(names) else (),
+                tuple([other for other in names if other in spares]) if spares else (),
             )
         )
-        machines += [chosen[i] for i in alike if chosen[i].name in searched]
+        machines += members
     return View(snapshot, tasks, tuple(machines), classes, tuple(groups), candidates)
 
 
@@ -389,12 +392,12 @@ def part_of(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
     )
 
 
-def _searched(names: list[str], tasks: int, named: set[str]) -> set[str]:
-    """The members of a group that the search looks at, its first one among them."""
+def _spares(names: list[str], tasks: int, named: set[str]) -> set[str]:
+    """The members of a group that the search does not look at, its first one not among them."""
     if len(names) <= max(LARGE_GROUP, tasks):
-        return set(names)
-    others = [name for name in names if name not in named]
-    return {names[0], *(name for name in names if name in named), *others[: max(1, tasks)]}
+        return set()
+    others = [name for name in names[1:] if name not in named]
+    return set(others[max(1, tasks) - (names[0] not in named) :])
 
 
 def ready_s(start_s: float, now_s: float) -> float:

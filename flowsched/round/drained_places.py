@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -10,29 +11,37 @@ from flowsched.cluster.compaction import View
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.relations.gang_search import steps_among
 from flowsched.relations.later_places import LaterPlaces, TimedPlace, earliest_set
-from flowsched.relations.relation import Relation
+from flowsched.relations.relation import MACHINE, Relation
 from flowsched.round.gang import RoundGang
 from flowsched.round.hold import Hold
 from flowsched.round.reserved_relations import ReservedRelations
-from flowsched.support.arrays import IntArray
+from flowsched.support.arrays import FloatArray, IntArray
 
 Draining = Callable[[int, int, Hold | None], tuple[float, Hold] | None]
 """Of a task of the view, a machine and what is held there already: when there is room for it too, in seconds from now, and
 what is held then; None for never. Relations aside."""
+_FURTHER = 16
+"""So many machines more than there are members are looked at for each, the first ones that have room."""
 
 
 def soonest_together(
-    view: View, relations: ReservedRelations, gang: RoundGang, draining: Draining
+    view: View,
+    relations: ReservedRelations,
+    gang: RoundGang,
+    draining: Draining,
+    least_s: Callable[[int], FloatArray],
 ) -> tuple[float, list[tuple[int, int]]] | None:
     """When enough members of a gang could start together, in seconds from now, and tasks with their machines; None where
     no such places are found. Relations among members count, and those to tasks that stay.
+
+    ``least_s``: of a task of the view, when each machine has room for it at the earliest, [machines].
 
     Relations that are open as things stand count as open, as well as those that will be; where such a set could not start
     at once after all, it is one that could once all has ended that ends.
     """
     steps = steps_among(len(view.machines))
     for settled in (False, True) if view.domain_counts.relations else (False,):
-        places = _DrainedPlaces(view, relations, gang, draining, settled)
+        places = _DrainedPlaces(view, relations, gang, draining, least_s, settled)
         found = earliest_set(places, gang.needed, steps)
         if found is not None:
             tasks = [(places.tasks[member], m) for member, m in found[1]]
@@ -50,6 +59,7 @@ class _DrainedPlaces(LaterPlaces):
         relations: ReservedRelations,
         gang: RoundGang,
         draining: Draining,
+        least_s: Callable[[int], FloatArray],
         settled: bool,
     ) -> None:
         """``settled``: relations count as they will be only."""
@@ -57,8 +67,11 @@ class _DrainedPlaces(LaterPlaces):
         members = [view.tasks[t] for t in self.tasks]
         needs = [(task.widths_milli[0], task.memory_mib) for task in members]
         super().__init__(members, needs, [view.class_of[t] for t in self.tasks])
-        self._view, self._counts, self._draining = view, relations, draining
+        self._view, self._counts, self._draining, self._least_s = view, relations, draining, least_s
         self._settled = settled
+        self._most = len(members) + _FURTHER
+        self._order: dict[int, list[TimedPlace]] = {}
+        """By class, when machines have room at the earliest, in this order."""
         self._placed: list[tuple[float, int, int]] = []
         self._holds: dict[int, list[Hold]] = {}
         """What is held on a machine, with one member more each time."""
@@ -95,8 +108,25 @@ class _DrainedPlaces(LaterPlaces):
 
     def when(self, member: int) -> Sequence[TimedPlace]:
         """When and where there will be room for a member, the earliest first."""
-        found = ((self._at(member, m), m) for m in range(len(self._view.machines)))
-        return sorted((at[0], m) for at, m in found if at is not None)
+        c = self._view.class_of[self.tasks[member]]
+        if c not in self._order:
+            least_s = self._least_s(self.tasks[member])
+            machines = np.argsort(least_s, kind="stable")
+            self._order[c] = list(zip(least_s[machines].tolist(), machines.tolist(), strict=True))
+        # Of each domain there have to be some where a relation asks for one.
+        most = len(self._order[c]) if self._is_divided(member) else self._most
+        found: list[TimedPlace] = []
+        for least, m in self._order[c]:
+            if least == FORBIDDEN or (len(found) >= most and least > found[most - 1][0]):
+                break
+            at = self._at(member, m)
+            if at is not None:
+                insort(found, (at[0], m))
+        return found
+
+    def _is_divided(self, member: int) -> bool:
+        names = {*self.members[member].holds, *self.members[member].joins}
+        return any(self.relations[name].key != MACHINE for name in names if name in self.relations)
 
     def reserve(self, member: int, place: TimedPlace) -> None:
         """Count a member where it has a place."""

@@ -286,7 +286,10 @@ def _reserve_together(
     def draining(task: int, machine: int, hold: Hold | None) -> tuple[float, Hold] | None:
         return _drained(model, above, task, machine, hold)
 
-    found = soonest_together(view, relations, gang, draining)
+    def least_s(task: int) -> FloatArray:
+        return _cpu_free_s(model, view.tasks[task].widths_milli[0])[np.array(view.group_of, np.int64)]
+
+    found = soonest_together(view, relations, gang, draining, least_s)
     if found is None:
         return []
     start_s = view.snapshot.now_s + found[0]

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.support.arrays import FloatArray, IntArray
+from flowsched.support.arrays import FloatArray
 
 
-def seconds_ahead(priority: IntArray, work_s: FloatArray, came: IntArray, cores: float) -> FloatArray:
+def seconds_ahead(priority: FloatArray, work_s: FloatArray, came: FloatArray, cores: float) -> FloatArray:
     """[tasks] seconds that ``cores`` need for the tasks before each: those of higher priority, then those with less work.
 
     ``work_s`` [tasks]: core-seconds, infinite for a task without an end, which comes last and delays none. ``came`` [tasks]:

@@ -19,9 +19,9 @@ TASKS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5) | st.just(math.i
 def test_work_of_higher_priority_less_work_or_earlier_arrival_goes_first(
     tasks: list[tuple[int, float]], cores: int
 ) -> None:
-    priority, work_s = (np.array([t[k] for t in tasks], dtype) for k, dtype in enumerate((np.int64, np.float64)))
+    priority, work_s = np.array(tasks, np.float64).reshape(-1, 2).T
 
-    found = seconds_ahead(priority, work_s, np.arange(len(tasks)), float(cores))
+    found = seconds_ahead(priority, work_s, np.arange(len(tasks), dtype=np.float64), float(cores))
 
     rank = {i: (-p, work, i) for i, (p, work) in enumerate(tasks)}
     for i in rank:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowsched.cluster.snapshot import MILLI, PlannedStart
+from flowsched.cluster.snapshot import MILLI
 from flowsched.cluster.start_errors import NO_START_ERRORS, Interval, StartErrors
 from flowsched.cluster.start_samples import StartForecast, StartSamples
 from flowsched.cluster.work_ahead import seconds_ahead
@@ -45,13 +45,15 @@ class StartEstimate:
 
 
 class _Planned(NamedTuple):
-    """What a round planned for a pod."""
+    """What a round planned for a pod, in numbers."""
 
-    plan: PlannedStart
     priority: int
     work_s: float
     """Core-seconds; infinite for a pod without an end."""
     came: int
+    start_s: float
+    run_s: float
+    """From the start to the end; infinite without one."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,9 @@ class StartForecasts:
         for p in result.plan:
             entry = self._cache.pods.get(p.task)
             if entry is not None and p.start_s is not None:
-                work_s = math.inf if p.end_s is None else (p.end_s - p.start_s) * p.width_milli / MILLI
-                self._planned[p.task] = _Planned(p, entry.priority, work_s, entry.number)
+                run_s = math.inf if p.end_s is None else p.end_s - p.start_s
+                work_s = run_s * p.width_milli / MILLI
+                self._planned[p.task] = _Planned(entry.priority, work_s, entry.number, p.start_s, run_s)
         errors = self.errors(now)
         forecasts = self._forecast(now)
         self._forecasts = _Forecasts(now, errors, {f.task: f for f in forecasts})
@@ -106,19 +109,12 @@ class StartForecasts:
         """
         if not self._planned:
             return []
-        planned = self._planned.values()
-        priority = np.array([p.priority for p in planned], np.int64)
-        came = np.array([p.came for p in planned], np.int64)
-        work_s = np.array([p.work_s for p in planned], np.float64)
+        priority, work_s, came, planned_s, run_s = np.array([*self._planned.values()], np.float64).T.copy()
         machines = self._cache.machines
         cores = float(machines.allocatable[:, machines.column("cpu")].sum()) / MILLI
-        ahead_s = seconds_ahead(priority, work_s, came, cores).tolist()
-        found = []
-        for (uid, p), wait_s in zip(self._planned.items(), ahead_s, strict=True):
-            planned_s, end_s = p.plan.start_s or now, p.plan.end_s
-            start_s = max(planned_s, now + wait_s)
-            found.append(StartForecast(uid, start_s, None if end_s is None else start_s + end_s - planned_s))
-        return found
+        starts_s = np.maximum(planned_s, now + seconds_ahead(priority, work_s, came, cores))
+        ends_s = [end_s if end_s < math.inf else None for end_s in (starts_s + run_s).tolist()]
+        return [*map(StartForecast, self._planned, starts_s.tolist(), ends_s)]
 
     def seen(self, entry: PodEntry, before: Pod | None, now: float) -> None:
         """The watch has shown a pod that is on a node."""

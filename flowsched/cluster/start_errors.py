@@ -100,6 +100,14 @@ class StartErrors:
         """When a task ends that is planned to end at a moment."""
         return _interval(planned_s, now_s, self._of_ends)
 
+    def starts_in(self, planned_s: FloatArray) -> FloatArray:
+        """[tasks, 3] the three moments of starts that are planned in so many seconds, in seconds from now."""
+        return _spans(planned_s, self._of_starts)
+
+    def ends_in(self, planned_s: FloatArray) -> FloatArray:
+        """The same of ends."""
+        return _spans(planned_s, self._of_ends)
+
     @cached_property
     def _of_starts(self) -> Factors:
         """How many times its forecast a start takes; asked for by every task that waits."""
@@ -157,6 +165,12 @@ def _factors(errors: ErrorClasses, still_open: ErrorClasses, usual: tuple[int, .
 def _interval(planned_s: float, now_s: float, factors: Factors) -> Interval:
     known = max(0.0, planned_s - now_s) + _FLOOR_S
     return Interval(*(round(now_s + max(0.0, known * factor - _FLOOR_S), 6) for factor in factors))
+
+
+def _spans(planned_s: FloatArray, factors: Factors) -> FloatArray:
+    known = np.maximum(0.0, planned_s) + _FLOOR_S
+    found: FloatArray = np.maximum(0.0, known[:, None] * np.array(factors) - _FLOOR_S)
+    return found
 
 
 def _quantiles(shares: Iterable[float], errors: ErrorClasses, still_open: Mapping[int, int]) -> list[float]:

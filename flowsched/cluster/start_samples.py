@@ -16,7 +16,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.start_errors import ErrorClasses, Interval, StartErrors, error_classes
+from flowsched.cluster.start_errors import ErrorClasses, StartErrors, error_classes
 from flowsched.support.arrays import FloatArray
 
 _ONE_OF = 4
@@ -29,7 +29,6 @@ _ASKED_S, _START_S, _END_S, _WEIGHT = range(4)
 _START_SPAN, _END_SPAN = slice(4, 7), slice(7, 10)
 """Where an interval was told: the seconds from then to its three moments."""
 _COLUMNS = 10
-_NONE = Interval(math.nan, math.nan, math.nan)
 
 
 class Held(StrEnum):
@@ -85,6 +84,9 @@ class StartSamples:
         self, forecasts: Iterable[StartForecast], now_s: float, round: int, told: StartErrors | None = None
     ) -> None:
         """After a round this is forecast. ``told``: the errors that intervals followed from, where these are judged."""
+        rows: list[int] = []
+        numbers: list[tuple[float, float, float]] = []
+        crowded: list[_Kept] = []
         for planned in forecasts:
             known = self._of.get(planned.task)
             mixed = crc32(f"{planned.task} {round}".encode())
@@ -93,10 +95,17 @@ class StartSamples:
             if known is None:
                 known = self._of[planned.task] = _Kept()
             end_s = math.inf if planned.end_s is None else planned.end_s - now_s
-            numbers = (now_s, planned.start_s - now_s, end_s, known.one_of // _ONE_OF)
-            known.rows[self._put((*numbers, *_spans(planned, now_s, told)))] = mixed
+            numbers.append((planned.start_s - now_s, end_s, known.one_of // _ONE_OF))
+            rows.append(self._row())
+            known.rows[rows[-1]] = mixed
             if len(known.rows) > _MOST_KEPT:
-                self._thin(known)
+                crowded.append(known)
+        if not rows:
+            return
+        self._phase[rows] = _WAITS
+        self._numbers[rows] = _table(np.array(numbers), now_s, told)
+        for known in crowded:
+            self._thin(known)
 
     def started(self, task: str, start_s: float, errors: StartErrors) -> StartErrors:
         """What is known of errors once a task started."""
@@ -154,16 +163,15 @@ class StartSamples:
         known = self._of.get(task)
         return [] if known is None else [*known.rows]
 
-    def _put(self, numbers: tuple[float, ...]) -> int:
+    def _row(self) -> int:
+        """One that is free."""
         if not self._empty:
             before = len(self._phase)
             more = max(64, before)
             self._numbers = np.concatenate([self._numbers, np.zeros((more, _COLUMNS))])
             self._phase = np.concatenate([self._phase, np.zeros(more, np.int8)])
             self._empty += range(before + more - 1, before - 1, -1)
-        row = self._empty.pop()
-        self._numbers[row], self._phase[row] = numbers, _WAITS
-        return row
+        return self._empty.pop()
 
     def _thin(self, known: _Kept) -> None:
         """Leave out every other forecast of a task, on average; the others stand for twice as many."""
@@ -180,12 +188,16 @@ class StartSamples:
             self._empty += rows
 
 
-def _spans(planned: StartForecast, now_s: float, told: StartErrors | None) -> tuple[float, ...]:
-    start = end = _NONE
+def _table(numbers: FloatArray, now_s: float, told: StartErrors | None) -> FloatArray:
+    """[forecasts, columns] from [forecasts, seconds until start and end, weight]."""
+    table = np.full((len(numbers), _COLUMNS), math.nan)
+    table[:, _ASKED_S] = now_s
+    table[:, [_START_S, _END_S, _WEIGHT]] = numbers
     if told is not None:
-        start = told.start(planned.start_s, now_s)
-        end = _NONE if planned.end_s is None else told.end(planned.end_s, now_s)
-    return tuple(moment_s - now_s for moment_s in (*start, *end))
+        table[:, _START_SPAN] = told.starts_in(numbers[:, 0])
+        ends = np.isfinite(numbers[:, 1])
+        table[ends, _END_SPAN] = told.ends_in(numbers[ends, 1])
+    return table
 
 
 def _seen(forecast_s: FloatArray, actual_s: FloatArray, weight: FloatArray) -> ErrorClasses:

@@ -123,6 +123,18 @@ def test_old_errors_fade() -> None:
     assert errors.start(10.0, 0.0).latest_s < 20.0
 
 
+@given(st.lists(st.floats(-5.0, 500.0), max_size=5))
+def test_intervals_of_many_are_those_of_each(planned_s: list[float]) -> None:
+    errors = errors_of(np.array([10.0, 20.0]), np.array([30.0, 15.0]))
+    errors = errors.with_ends(error_classes(np.array([10.0]), np.array([90.0]), ONCE))
+
+    found = errors.starts_in(np.array(planned_s)), errors.ends_in(np.array(planned_s))
+
+    for many, one in zip(found, (errors.start, errors.end), strict=True):
+        each = np.array([one(s, 0.0) for s in planned_s]).reshape(-1, 3)
+        assert many == pytest.approx(each, abs=1e-6)
+
+
 def test_of_many_forecasts_of_a_task_some_are_kept_that_stand_for_all() -> None:
     """Rounds once a second, each of which forecasts a start in 10 s; it starts after a thousand."""
     samples = StartSamples()

@@ -150,7 +150,7 @@ def bulk_record(work: Workload, source: str = "round-0007.npz") -> RecordView:
     if outcome.record is None:
         raise RuntimeError("the round kept no record")
     head = record_head(7, 1000.0, "flow", "ortools", Settings())
-    return RecordView({**head, "parts": [outcome.record(0)]}, source)
+    return RecordView({**head, "parts": outcome.record(0)}, source)
 
 
 def data_centre(machines: int, busy: float = 0.55) -> Workload:

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,10 +24,11 @@ from hypothesis import settings
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import flowsched.round.scheduler
+import flowsched.scale.bulk_round
+import flowsched.scale.record
 import tiers
 from flowsched.inspector.record_view import RecordView
 from flowsched.records.record_file import ARCHIVE_SUFFIX, load_record, looks_like_record
-from flowsched.scale.bulk_record import BulkTrace
 from flowsched.support.collector import collect_seldom
 from flowsched_models.document import InputError
 
@@ -134,20 +136,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def _records_that_are_made_are_sound() -> Iterator[None]:
     """Conservation, capacities, complementary slackness, sums of terms: for every record that this process makes."""
     patch = pytest.MonkeyPatch()
-    make_round, make_part = flowsched.round.scheduler.round_record, BulkTrace.part
+    make_round, make_levels = flowsched.round.scheduler.round_record, flowsched.scale.record.linear_levels
 
     def round_record(trace: Any) -> Any:
         record = make_round(trace)
         check(record["parts"], "a record")
         return record
 
-    def part(self: BulkTrace, priority: int | None = None) -> Any:
-        made = make_part(self, priority)
-        check([made], "a bulk part")
+    @wraps(make_levels)  # so that it crosses to other processes by its name
+    def linear_levels(trace: Any, priority: int | None = None) -> Any:
+        made = make_levels(trace, priority)
+        check(made, "levels at linear prices")
         return made
 
     patch.setattr(flowsched.round.scheduler, "round_record", round_record)
-    patch.setattr(BulkTrace, "part", part)
+    for module in (flowsched.scale.record, flowsched.scale.bulk_round):
+        patch.setattr(module, "linear_levels", linear_levels)
     yield
     patch.undo()
 

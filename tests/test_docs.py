@@ -533,11 +533,12 @@ def test_every_key_of_a_record_is_listed() -> None:
     assert record is not None
     (part,) = record["parts"]
     assert keys_of(text, "| Key | Value |") == set(record)
-    assert keys_of(text, "| Key of a part | Value |") == set(part)
+    levels, forecast = "| Key of a level | Value |", "| Key at forecast prices | Value |"
+    assert keys_of(text, levels) | keys_of(text, forecast) == set(part)
     assert keys_of(text, "| Key of a network | Value |") == set(part["first_network"])
     assert keys_of(text, "| Key of the certificate | Value |") == set(part["certificate"])
     postponed = solve(load_snapshot(HOUSE / "docs" / "examples" / "waiting.yaml"), settings=Settings(slots=1))
-    terms = {t for p in part["placements"] for t in p["terms"]} | {t for p in postponed.postponements for t in p.terms}
+    terms = set(part["placements"]["terms"]) | {t for p in postponed.postponements for t in p.terms}
     terms |= set(part["first_network"]["terms"])
     plain = load_snapshot(HOUSE / "docs" / "examples" / "snapshot.yaml")
     wishes = tuple((m.name, 0.5) for m in plain.machines)
@@ -545,14 +546,28 @@ def test_every_key_of_a_record_is_listed() -> None:
     choosy = tuple(replace(t, name=f"{t.name}-{k}") for k, t in enumerate(choosy))  # two of one count share a machine
     terms |= {t for p in solve(replace(plain, pending=choosy)).placements for t in p.terms}
     assert keys_of(text, "| Term | Meaning |") == terms | {GpuPrices.term, TopologyPrices.term}
-    told = {key.strip("`"): set(re.findall(r"`(\w+)`", cell)) for key, cell in rows(text, "| Key of a part | Value |")}
-    assert told["timings"] == set(part["timings"])
-    assert set(part["counts"]) <= told["counts"]
-    for key in ("passes", "decided_by", "plan", "placements"):
+    told = {
+        key.strip("`"): set(re.findall(r"`(\w+)`", cell)) for key, cell in (*rows(text, levels), *rows(text, forecast))
+    }
+    quoted = set(re.findall(r"`(\w+)`", text[: text.index("## Levels at linear prices")]))
+    assert {*part["timings"], *part["counts"]} <= quoted
+    for key in ("passes", "decided_by", "plan"):
         assert {name for entry in part[key] for name in entry} <= told[key], key
+    for key in ("placements", "waiting"):
+        assert set(part[key]) <= told[key], key
 
 
-def test_every_key_of_a_bulk_part_is_listed() -> None:
+def linear_keys(text: str) -> dict[str, set[str]]:
+    """By key of a level at linear prices all that is quoted about it."""
+    told: dict[str, set[str]] = {}
+    for head in ("| Key of a level | Value |", "| Key at linear prices | Value |"):
+        for keys, cell in rows(text, head):
+            for key in re.findall(r"`(\w+)`", keys):
+                told.setdefault(key, set()).update(re.findall(r"`(\w+)`", cell))
+    return told
+
+
+def test_every_key_of_a_bulk_round_is_listed() -> None:
     text = text_of(HOUSE / "docs" / "records.md")
     fleet = BookedTasks()
     fleet.machines.relation_store.declare(Relation("apart", RelationKind.APART))
@@ -560,19 +575,16 @@ def test_every_key_of_a_bulk_part_is_listed() -> None:
     kind = Kind("c", 2, {"cpu": 1000}, holds=("apart",), joins=("apart",))
     outcome = decide(offered(fleet, [kind], [TaskGroup("g", 2)]), solver=make_solver("ortools"), keep_record=True)
     assert outcome.record is not None
-    part = outcome.record(0)
-    table = dict(rows(text, "| Key of a network part | Value |"))
-    further = dict(rows(text, "| Further key of a bulk part | Value |"))
-    keys = {key for cell in (*table, *further) for key in re.findall(r"`(\w+)`", cell)}
-    assert keys == set(part)
-    for key, inside in (("fleet", part["fleet"]), ("demands", part["demands"][0]), ("placements", part["placements"])):
-        assert set(inside) <= set(re.findall(r"`(\w+)`", table[f"`{key}`"]))
-    told = set(re.findall(r"`(\w+)`", further["`given`"]))
-    assert {*part["given"], *part["given"]["task_groups"][0]} <= told
-    assert set(part["timings"]) <= set(re.findall(r"`(\w+)`", further["`timings`"]))
+    (part,) = outcome.record(0)
+    told = linear_keys(text)
+    assert set(part) <= told.keys()
+    for key, inside in (("fleet", part["fleet"]), ("classes", part["classes"][0]), ("placements", part["placements"])):
+        assert set(inside) <= told[key], key
+    assert {*part["given"], *part["given"]["task_groups"][0]} <= told["given"]
+    assert set(part["timings"]) <= set(re.findall(r"`(\w+)`", text[text.index("## Levels at linear prices") :]))
 
 
-def test_every_key_of_a_network_part_is_listed() -> None:
+def test_every_key_of_a_level_at_linear_prices_is_listed() -> None:
     text = text_of(HOUSE / "docs" / "records.md")
     late = task("late", widths_milli=(4000,), submit_s=-1000.0)
     lacking = task("lacking", group="g")
@@ -580,29 +592,30 @@ def test_every_key_of_a_network_part_is_listed() -> None:
     first = solve(found, policy="flow-network")
     record = solve(replace(found, reservations=first.reservations), policy="flow-network").record
     assert record is not None
-    heads = {key for key in record if key not in keys_of(text, "| Key | Value |")}
-    assert heads <= keys_of(text, "| Key of a round of another cost model | Value |") | {"held", "timings"}
+    assert set(record) - keys_of(text, "| Key | Value |") == {"upkeep"}
     (part,) = record["parts"]
-    table = dict(rows(text, "| Key of a network part | Value |"))
-    assert {key for cell in table for key in re.findall(r"`(\w+)`", cell)} == set(part)
+    told, given = linear_keys(text), part["given"]
+    groups = keys_of(text, "| Further key | Value |")
+    listed = {*told, *groups} - {"repairs"}
+    assert set(part) == listed
     for key, inside in (
         ("features", part["features"][0]),
         ("kinds", part["kinds"][0]),
         ("fleet", part["fleet"]),
-        ("demands", part["demands"][0]),
+        ("classes", part["classes"][0]),
+        ("classes", part["outside"][0]),
         ("placements", part["placements"]),
-        ("left", part["left"][0]),
+        ("waiting", {**part["waiting"], **part["waiting"]["reasons"][0]}),
         ("reservations", part["reservations"][0]),
         ("dual", part["dual"]),
+        ("given", given),
     ):
-        assert set(inside) <= set(re.findall(r"`(\w+)`", table[f"`{key}`"])), key
-    told = dict(rows(text, "| Key of a round of another cost model | Value |"))
-    for key, inside in (
-        ("running", record["running"]),
-        ("before", record["before"][0]),
-        ("outside", record["outside"][0]),
-    ):
-        assert set(inside) <= set(re.findall(r"`(\w+)`", told[f"`{key}`"])), key
+        assert set(inside) <= told[key], key
+    of_given = {
+        key.strip("`"): set(re.findall(r"`(\w+)`", cell)) for key, cell in rows(text, "| Key of `given` | Value |")
+    }
+    for key, inside in (("running", given["running"]), ("before", given["before"][0])):
+        assert set(inside) <= of_given[key], key
 
 
 def test_every_key_of_the_result_is_listed() -> None:

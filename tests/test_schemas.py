@@ -81,7 +81,7 @@ def test_every_key_of_a_record_is_documented() -> None:
     keys = {(shape["title"], key) for shape in shapes for key in shape.get("properties", ())}
     assert len(keys) > 200
     # What makes a class one, and settings, are the scheduler's own business.
-    hidden = {"RecordedTaskClass", "RecordedRunningClass", "RecordedScaleSettings"}
+    hidden = {"RecordedTaskClass", "RecordedRunningClass", "RecordedRoundSettings"}
     assert [(title, key) for title, key in sorted(keys) if key not in quoted and title not in hidden] == []
 
 

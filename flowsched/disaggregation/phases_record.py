@@ -11,12 +11,17 @@ import numpy as np
 from flowsched.cluster.compaction import compact
 from flowsched.cluster.decision import Placement, Postponement
 from flowsched.cluster.snapshot import Snapshot
-from flowsched.cluster.snapshot_dump import dump_snapshot
 from flowsched.disaggregation.phase_network import SolvedNetwork
 from flowsched.disaggregation.settings import DisaggregationSettings
-from flowsched.records.record import SEARCH_PART, finite_or_none, plain_nothing, plain_value, record_head
+from flowsched.records.record import (
+    finite_or_none,
+    plain_nothing,
+    plain_placements,
+    plain_postponements,
+    record_head,
+)
 from flowsched.round.origin import PlanStage
-from flowsched.round.round_record import plain_compaction, standing
+from flowsched.round.round_record import plain_head, standing
 from flowsched_models.runtime import HostFactory
 
 
@@ -36,13 +41,12 @@ def phases_record(
     undone = [[task for task in one.found if number.get(task) != i + 1] for i, one in enumerate(solved)]
     most = max(range(len(solved)), key=lambda i: standing(len(solved[i].found), len(undone[i]), i), default=None)
     networks = [_plain_network(one) for one in solved]
+    head = plain_head(compact(snapshot, HostFactory(snapshot.catalogue)))
     return {
         **record_head(snapshot.round, snapshot.now_s, policy, solver, settings),
         "parts": [
             {
-                "kind": SEARCH_PART,
-                "snapshot": dump_snapshot(snapshot),
-                **plain_compaction(compact(snapshot, HostFactory(snapshot.catalogue))),
+                **head,
                 "first_network": plain_nothing() if most is None else networks[most],
                 "passes": [
                     {
@@ -61,8 +65,8 @@ def phases_record(
                 "decided_by": decided_by,
                 "goal_s": None,
                 "plan": [_planned(task.name, started.get(task.name)) for task in snapshot.pending],
-                "placements": [plain_value(p) for p in placements],
-                "postponements": [plain_value(p) for p in postponements],
+                "placements": plain_placements(placements, head["machines"]),
+                "waiting": plain_postponements(postponements),
                 "reservations": [],
                 "certificate": None,
                 "counts": {"solves": len(solved), "passes": len(solved), "decided_by_network": len(placements)},

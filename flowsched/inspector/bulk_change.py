@@ -156,8 +156,8 @@ def footprint(task: Task, width_milli: int, catalogue: Catalogue, needs: Mapping
 def footprints(part: Part) -> Counter[tuple[Footprint, str]]:
     """The placements of a bulk part."""
     of_class = {}
-    lasting = [not feature.get("of_round", False) for feature in part.network["features"]]
-    for name, d in part.demands.items():
+    lasting = [not feature.get("of_round", False) for feature in part.linear["features"]]
+    for name, d in part.priced_classes.items():
         effects = tuple(int(effect) for effect, lasts in zip(d["effects"], lasting, strict=True) if lasts)
         of_class[name] = Footprint(tuple(d["needs"].items()), effects, tuple(d["holds"]), tuple(d["joins"]))
     return Counter((of_class[part.class_of[p.task]], p.machine) for p in part.placements)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from flowsched.cluster.snapshot import MILLI
@@ -82,19 +82,21 @@ def dual_price(part: Part, task_class: str, machine: str, width_milli: int) -> d
     return {"machine": machine, "group": group, "per_core": per_task * MILLI / width_milli, "per_task": per_task}
 
 
-def group_facts(part: Part, name: str, minimum: int | None, running: int, members: Sequence[str]) -> dict[str, Any]:
-    """What there is to say about a task group; ``minimum``: None where nothing says how many of it have to run."""
-    placed = {p.task for p in part.placements}
-    starting = [m for m in members if m in placed]
+def group_facts(part: Part, task: str) -> dict[str, Any] | None:
+    """What there is to say about the task group of a task; None for one without, or whose group runs already."""
+    group = part.task_group(task)
+    if group is None:
+        return None
+    members, placed = list(group["members"]), {p.task for p in part.placements}
     return {
-        "name": name,
-        "minimum": minimum,
-        "running": running,
+        "name": group["name"],
+        "minimum": group["minimum"],
+        "running": group["running"],
         "pending": len(members),
         "members": members,
-        "starting": starting,
-        "missing": None if minimum is None else max(0, minimum - running - len(members)),
-        "starts": bool(starting),
+        "starting": [m for m in members if m in placed],
+        "missing": max(0, group["minimum"] - group["running"] - len(members)),
+        "starts": group["starts"],
     }
 
 

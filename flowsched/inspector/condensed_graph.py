@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from flowsched.inspector.graph import Graph
-from flowsched.inspector.record_view import SEARCH, Part, RecordView
+from flowsched.inspector.record_view import Part, RecordView
 from flowsched_models.quantity import count_cores
 from flowsched_models.text_table import printable
 
@@ -155,7 +155,7 @@ class _Chooser:
             tasks = self._class_sizes.get(name, 1)
             note = f"{tasks:,} tasks" if tasks > 1 else ""
             # A pass has a part of a class only.
-            if self.part.kind == SEARCH and graph.supplies[node] < tasks:
+            if self.part.by_forecasts and graph.supplies[node] < tasks:
                 note = f"{int(graph.supplies[node]):,} of {tasks:,} tasks"
             return Cell(kind, label, note, "", flow)
         note = {"unscheduled": "unscheduled", "arrive": "arrives"}.get(kind, "")

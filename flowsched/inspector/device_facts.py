@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from flowsched.cluster.snapshot_dump import plain_gpu_topologies, plain_machine_gpus, plain_task_gpus
 from flowsched.gpu.devices import taken, untouched
-from flowsched.inspector.record_view import SEARCH, Part, RecordView
+from flowsched.inspector.record_view import Part, RecordView
 from flowsched.inspector.running_changes import changes_of
-from flowsched.records.record_types import RecordedMove, RecordedPlacement, RecordedRunning
+from flowsched.records.level_types import RecordedMove
+from flowsched.records.snapshot_types import RecordedRunning
 from flowsched_models.gpu_topology import GpuTopology
 
 RUNS, STARTS, MOVES_IN, PREEMPTED, MOVES_OUT = "runs", "starts", "moves here", "is preempted", "moves away"
@@ -46,9 +47,9 @@ class MachineDevices:
 
 def machine_devices(recorded: RecordView, part: Part) -> dict[str, MachineDevices]:
     """By name, the machines of a part that have GPUs. Devices are those that the record names: none is made up."""
-    if part.kind != SEARCH:
+    if not part.by_forecasts:
         return {}
-    snapshot = part.search["snapshot"]
+    snapshot = part.forecast["snapshot"]
     gpus = {m["name"]: found for m in snapshot["machines"] if (found := plain_machine_gpus(m)) is not None}
     if not gpus:
         return {}
@@ -63,10 +64,11 @@ def machine_devices(recorded: RecordView, part: Part) -> dict[str, MachineDevice
     holds: dict[str, list[DeviceHold]] = {name: [] for name in gpus}
     before = {name: untouched(found) for name, found in gpus.items()}
     after = dict(before)
-    there = [(RUNS, r, r["task"]["name"]) for r in running]
-    comes = [(STARTS, p, p["task"]) for p in part.search["placements"]] + [(MOVES_IN, m, m["task"]) for m in moves]
-    for does, place, task in (*there, *comes):
-        name, wanted, devices = place["machine"], asks.get(task), _devices(place)
+    there = [(RUNS, r["machine"], r["task"]["name"], _devices(r)) for r in running]
+    comes = [(STARTS, p.machine, p.task, p.devices) for p in part.placements]
+    comes += [(MOVES_IN, m["machine"], m["task"], _devices(m)) for m in moves]
+    for does, name, task, devices in (*there, *comes):
+        wanted = asks.get(task)
         if name not in gpus or wanted is None or not devices:
             continue
         if does == RUNS:
@@ -82,5 +84,5 @@ def machine_devices(recorded: RecordView, part: Part) -> dict[str, MachineDevice
     }
 
 
-def _devices(place: RecordedRunning | RecordedPlacement | RecordedMove) -> tuple[int, ...]:
+def _devices(place: RecordedRunning | RecordedMove) -> tuple[int, ...]:
     return tuple(int(d) for d in place.get("devices", ()))

@@ -11,7 +11,7 @@ from flowsched.cluster.decision import NO_BOUND, proves_nothing
 from flowsched.inspector.machine_forecasts import ServiceForecast, forecasts_of
 from flowsched.inspector.plan_costs import RUNNING_COST, TWICE, Costs, costs_of
 from flowsched.inspector.re_solve import POLICY, of_model, of_networks
-from flowsched.inspector.record_view import SEARCH, Part, RecordView
+from flowsched.inspector.record_view import Part, RecordView
 from flowsched.inspector.task_changes import (
     EVEN,
     PLACED,
@@ -23,7 +23,7 @@ from flowsched.inspector.task_changes import (
     stands_of,
     without_trades,
 )
-from flowsched.records.record_types import RecordedCertificate
+from flowsched.records.level_types import RecordedCertificate
 from flowsched_models.picked_fields import picked
 from flowsched_models.quantity import format_duration_us
 
@@ -229,14 +229,18 @@ def _certificates(before: RecordView, after: RecordView) -> tuple[Change, ...]:
 
 
 def _part_key(recorded: RecordView, part: Part) -> tuple[str, int | None, int]:
-    """Parts of two records are the same if they are of one kind and priority; where there is none, the n-th of a kind."""
-    alike = [p.index for p in recorded.parts if (p.kind, p.priority) == (part.kind, part.priority)]
-    return part.kind, part.priority, alike.index(part.index)
+    """Levels of two records are the same if prices and priority are; where there is none, the n-th at such prices."""
+    alike = [p.index for p in recorded.parts if (p.prices, p.priority) == (part.prices, part.priority)]
+    return part.prices, part.priority, alike.index(part.index)
 
 
 def _part_title(key: tuple[str, int | None, int]) -> str:
-    kind, priority, number = key
-    return kind + ("" if priority is None else f" of priority {priority}") + (f" ({number + 1})" if number else "")
+    prices, priority, number = key
+    return (
+        f"{prices} prices"
+        + ("" if priority is None else f" of priority {priority}")
+        + (f" ({number + 1})" if number else "")
+    )
 
 
 def _conditions(before: RecordView, after: RecordView) -> tuple[Change, ...]:
@@ -277,7 +281,7 @@ def _notes(before: RecordView, after: RecordView) -> tuple[str, ...]:
     changed = [n for n in _PRICES if before.settings.get(n) != after.settings.get(n)]
     if changed:
         notes.append(f"costs are not in the same prices: settings differ ({', '.join(changed)})")
-    goals = [[part.plain.get("goal_s") for part in a.parts if part.kind == SEARCH] for a in (before, after)]
+    goals = [[part.plain.get("goal_s") for part in a.parts if part.by_forecasts] for a in (before, after)]
     if goals[0] != goals[1] and not changed:
         told = [", ".join("none" if g is None else f"{g:.4g} s" for g in side) for side in goals]
         notes.append(

@@ -47,7 +47,7 @@ and, where they apply:
   ``open_machines``: others that could take it, ``as_cheap``: those of them that would cost no more; ``class``: what the
   first network did with its class;
 - ``core_price``: ``machine``, ``group``, ``per_core``, ``per_task``: prices of the certificate's bound; in a
-  network part, dual prices of its network;
+  level at linear prices, dual prices of its network;
 - ``reason``, ``cost``, ``terms``, ``waited_s``, ``rounds_waited`` (this one included), ``planned`` (``likely``:
   between which moments from now start and end lie in four of five cases, ``start_s`` and ``end_s``), ``reservation``
   and ``other_reservations`` (as in the record; ``start_s`` is the cluster's clock, ``in_s`` from now, below 0 where it has
@@ -93,7 +93,7 @@ from flowsched.inspector.flow_case import flow_facts
 from flowsched.inspector.learnt_facts import learnt_facts
 from flowsched.inspector.network_case import NetworkCase
 from flowsched.inspector.pod_facts import told as told_of
-from flowsched.inspector.record_view import SEARCH, Part, RecordView
+from flowsched.inspector.record_view import Part, RecordView
 from flowsched.inspector.restored_round import restore
 from flowsched.inspector.running_changes import change_facts
 from flowsched.inspector.sentences import sentences
@@ -137,7 +137,7 @@ def _explained(recorded: RecordView, task: str) -> Explanation:
             return _explanation(recorded, name, None if found is None else found[0], changed)
     if found is not None:
         part, name = found
-        facts = flow_facts(recorded, part, name) if part.kind == SEARCH else NetworkCase(recorded, part, name).facts()
+        facts = flow_facts(recorded, part, name) if part.by_forecasts else NetworkCase(recorded, part, name).facts()
         told = None if facts["fate"] == "placed" else told_of(recorded, name)
         return _explanation(recorded, name, part, {"told": told, **facts})
     for name in recorded.names_of(task):
@@ -177,7 +177,7 @@ def _explanation(recorded: RecordView, name: str, part: Part | None, facts: Mapp
         "solver": recorded.solver,
         "task": name,
         "title": recorded.title(name),
-        "part": None if part is None else {"index": part.index, "kind": part.kind, "priority": part.priority},
+        "part": None if part is None else {"index": part.index, "prices": part.prices, "priority": part.priority},
     }
     named = sorted({n for n in _strings(facts) if recorded.titles.get(n)} - {name}) if recorded.titles else []
     learnt = learnt_facts(part, name, facts)
@@ -197,9 +197,9 @@ def _strings(value: Any) -> list[str]:
 
 def _running(recorded: RecordView, part: Part, name: str) -> dict[str, Any] | None:
     """Where a task runs that was bound before this round."""
-    if part.kind != SEARCH:
+    if not part.by_forecasts:
         return None
-    snapshot = part.search["snapshot"]
+    snapshot = part.forecast["snapshot"]
     entry = next((r for r in snapshot["running"] if r["task"]["name"] == name), None)
     if entry is None:
         return None
@@ -255,6 +255,6 @@ def _unknown(recorded: RecordView, task: str) -> Problem:
         return Problem(source, None, "", f"'{task}' is a machine; explain wants a task", help)
     known = [recorded.title(t) for part in recorded.parts for t in part.tasks]
     known += [
-        r["task"]["name"] for part in recorded.parts if part.kind == SEARCH for r in part.search["snapshot"]["running"]
+        r["task"]["name"] for part in recorded.parts if part.by_forecasts for r in part.forecast["snapshot"]["running"]
     ]
     return Problem(source, None, "", f"there is no task '{task}' in round {recorded.round}", name_help(task, known))

@@ -18,8 +18,8 @@ def flow_facts(recorded: RecordView, part: Part, name: str) -> dict[str, Any]:
         "models": task.opened is not None,
         "models_missing": task.closed_because,
         "asks": _asks(task),
-        "repairs": [dict(r) for r in part.search.get("repairs", ()) if r["task"] == name],
-        "group": _group(task),
+        "repairs": [dict(r) for r in part.forecast.get("repairs", ()) if r["task"] == name],
+        "group": group_facts(part, name),
         "decided_by": _decided_by(task),
         **(placed_facts(task) if task.placed is not None else waiting_facts(task)),
     }
@@ -58,11 +58,3 @@ def _asks(task: FlowTask) -> dict[str, Any] | None:
         "holds": list(own.holds),
         "joins": list(own.joins),
     }
-
-
-def _group(task: FlowTask) -> dict[str, Any] | None:
-    group = next((g for g in task.part.search.get("task_groups", ()) if task.name in g["members"]), None)
-    if group is None:
-        return None
-    facts = group_facts(task.part, group["name"], group["minimum"], group["running"], list(group["members"]))
-    return facts | {"starts": group["starts"]}

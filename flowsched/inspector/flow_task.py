@@ -10,7 +10,7 @@ from flowsched.errors import RestoreError
 from flowsched.inspector.record_view import Part, Placed, RecordView, Waits
 from flowsched.inspector.restored_round import RestoredRound, remembered, restore
 from flowsched.pricing.arrival import Colocation
-from flowsched.records.record_types import RecordedTask
+from flowsched.records.snapshot_types import RecordedTask
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class FlowTask:
     @cached_property
     def plain(self) -> RecordedTask:
         """The task as the snapshot has it."""
-        return next(t for t in self.part.search["snapshot"]["pending"] if t["name"] == self.name)
+        return next(t for t in self.part.forecast["snapshot"]["pending"] if t["name"] == self.name)
 
     @property
     def restored(self) -> RestoredRound:

@@ -28,8 +28,7 @@ def gpu_facts(task: FlowTask) -> dict[str, Any] | None:
     prices = model.prices.gpus
     if own.gpus is None:
         return None
-    entry = next(p for p in task.part.search["placements"] if p["task"] == task.name)
-    devices = [int(d) for d in entry.get("devices", ())]
+    devices = list(placed.devices)
     known = model.view.snapshot.catalogue.jobs[own.profile].gpus
     disturbs = known.socket.pressure > 0.0 or known.device.pressure > 0.0
     if isinstance(prices, TopologyPrices):
@@ -117,10 +116,10 @@ def _broken(task: FlowTask, wanted: TaskGpus, devices: list[int]) -> int | None:
     assert task.placed is not None and isinstance(prices, GpuPrices), "it is placed on a device"
     name = task.placed.machine
     left = list(opened.model.view.snapshot.devices_left()[name])
-    for other in task.part.search["placements"]:
-        gpus = opened.task(other["task"]).gpus
-        if other["machine"] == name and gpus is not None:
-            for device in other.get("devices", ()):
+    for other in task.part.placements:
+        gpus = opened.task(other.task).gpus
+        if other.machine == name and gpus is not None:
+            for device in other.devices:
                 left[device] -= gpus.share_milli
     after = left[devices[0]]
     before = after + wanted.share_milli

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from flowsched.network.network import Network, potentials
-from flowsched.records.record_types import RecordedNetwork
+from flowsched.records.level_types import RecordedNetwork
 from flowsched.records.value_types import Wholes
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from flowsched.cluster.snapshot_dump import plain_learnt_run_times
-from flowsched.inspector.record_view import SEARCH, Part, RecordView
+from flowsched.inspector.record_view import Part, RecordView
 from flowsched.inspector.wording import count_text
 from flowsched_models.text_table import printable, text_table
 
@@ -17,13 +17,13 @@ NOTHING = "nothing was learnt: no task of a class had completed before this roun
 
 def render_learnt(recorded: RecordView, everything: bool = False) -> str:
     """Classes by machine type, those with the most completions first; ``everything``: more than ``SHOWN`` too."""
-    part = next((part for part in recorded.parts if part.kind == SEARCH), None)
+    part = next((part for part in recorded.parts if part.by_forecasts), None)
     lines = [NOTHING] if part is None else list(_lines(part, everything))
     return "\n".join(map(printable, lines))
 
 
 def _lines(part: Part, everything: bool) -> Iterator[str]:
-    learnt = plain_learnt_run_times(part.search["snapshot"])
+    learnt = plain_learnt_run_times(part.forecast["snapshot"])
     if not learnt.classes:
         yield NOTHING
         return

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from flowsched.cluster.compaction import View
 from flowsched.cluster.snapshot import by_machine
 from flowsched.inspector.re_solve import POLICY, damaged, read_settings, snapshot_of
-from flowsched.inspector.record_view import SEARCH, Part, RecordView
+from flowsched.inspector.record_view import Part, RecordView
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.forecast_cache import Forecast
 from flowsched.round.round_model import RoundModel
@@ -43,7 +43,7 @@ def forecasts_of(recorded: RecordView) -> RoundForecast:
     services: dict[str, ServiceForecast] = {}
     ends: list[float] = []
     for part in recorded.parts if recorded.policy == POLICY else ():
-        if part.kind == SEARCH:
+        if part.by_forecasts:
             with damaged(recorded, part):
                 ends += _look(_model(recorded, part), part, services)
     return RoundForecast(services, max(ends, default=None))
@@ -63,7 +63,7 @@ def residents_cost(recorded: RecordView, part: Part) -> float:
 def _model(recorded: RecordView, part: Part) -> RoundModel:
     settings = read_settings(recorded)[0]
     snapshot = snapshot_of(recorded, part)
-    return rebuild_model(snapshot, settings, part.search.get("goal_s"))
+    return rebuild_model(snapshot, settings, part.forecast.get("goal_s"))
 
 
 def _look(model: RoundModel, part: Part, services: dict[str, ServiceForecast]) -> list[float]:

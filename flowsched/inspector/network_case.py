@@ -1,4 +1,4 @@
-"""What there is to say about one task of a network part, as data: prices at exact readings of every machine.
+"""What there is to say about one task of a level at linear prices, as data: prices at exact readings of every machine.
 
 Everything is priced at the end of the part, without the task itself: with all that ran and all that this part and those
 before it placed.
@@ -20,7 +20,7 @@ from flowsched.inspector.comparison import other_row, plain_terms
 from flowsched.inspector.record_view import Part, Placed, RecordView, Waits
 from flowsched.inspector.wait_cause import WaitCause
 from flowsched.inspector.waiting_bound import pod_bound
-from flowsched.records.record_types import RecordedDemand, RecordedTaskClass
+from flowsched.records.level_types import RecordedPricedClass, RecordedTaskClass
 from flowsched.relations.topology_counts import read_topology_counts
 from flowsched.relations.topology_filter import TopologyFilter
 from flowsched.scale.places import read_numbers, read_places
@@ -87,7 +87,7 @@ def _is_plain(task_class: RecordedTaskClass) -> bool:
 
 
 class NetworkCase:
-    """One task of a part of kind ``network``."""
+    """One task of a level at linear prices."""
 
     def __init__(self, recorded: RecordView, part: Part, task: str) -> None:
         """Find what became of it."""
@@ -96,18 +96,18 @@ class NetworkCase:
         self.name = task
         self.placed, self.waits = part.outcome_of(task)
         self.class_name = part.class_of[task]
-        self.demand: RecordedDemand = part.demands[self.class_name]
+        self.demand: RecordedPricedClass = part.priced_classes[self.class_name]
 
     @cached_property
     def stage(self) -> Stage:
         """The machines with all tasks but this one."""
-        plain = self.part.network
+        plain = self.part.linear
         fleet, features = plain["fleet"], plain["features"]
-        count, width = len(fleet["machines"]), len(features)
+        count, width = len(plain["machines"]), len(features)
         kind = _whole(fleet["kind"], count)
         free = _whole(fleet["free"], count, len(fleet["resources"])).copy()
         readings = _whole(fleet["readings"], count, width).copy()
-        of_class = self.part.demands
+        of_class = self.part.priced_classes
         machine = _whole(plain["placements"]["machine"], -1)
         for task, row in zip(plain["placements"]["task"], machine.tolist(), strict=True):
             if task != self.name:
@@ -132,7 +132,7 @@ class NetworkCase:
         like = np.array([k.get("held_like", -1) for k in plain["kinds"]], dtype=np.int64)
         held: BoolArray = (like[kind] >= 0) & ~np.isfinite(base[kind])
         return Stage(
-            tuple(fleet["machines"]),
+            self.part.machines,
             free,
             _whole(fleet["allocatable"], count, len(fleet["resources"])),
             readings,
@@ -147,7 +147,7 @@ class NetworkCase:
 
     def _gates(self, machine: IntArray) -> list[TopologyFilter]:
         """Relations as they stand without the task; ``machine``: of each placement."""
-        plain, eligible = self.part.network, None
+        plain, eligible = self.part.linear, None
         place = self.demand["class"]["places"]
         if place:
             eligible = read_places(plain["places"][place]).eligible
@@ -155,7 +155,7 @@ class NetworkCase:
             selector = {tuple(pair) for pair in self.demand["class"]["selector"]}
             fitting = [selector <= set(kind["labels"].items()) for kind in plain["kinds"]]
             eligible = np.array(fitting, dtype=np.bool_)[_whole(plain["fleet"]["kind"], -1)]
-        of_class = self.part.demands
+        of_class = self.part.priced_classes
         gates = []
         for relation in plain["relations"]:
             name = relation["name"]
@@ -173,12 +173,14 @@ class NetworkCase:
         return gates
 
     def _ranks(self, free: IntArray) -> FloatArray:
-        fleet = self.part.network["fleet"]
+        fleet = self.part.linear["fleet"]
         resources = list(fleet["resources"])
         columns = [0, resources.index("memory") if "memory" in resources else 0]
-        part = self.part.network
-        scoring = part["given"]["settings"]["scoring"] if "given" in part else self.recorded.settings["scoring"]
-        spread = RoundSettings(scoring=scoring).spreads(_is_plain(d["class"]) for d in self.part.demands.values())
+        part = self.part.linear
+        scoring = part["given"]["settings"]["scoring"]
+        spread = RoundSettings(scoring=scoring).spreads(
+            _is_plain(d["class"]) for d in self.part.priced_classes.values()
+        )
         weights = ties(_whole(fleet["allocatable"], len(free), len(resources))[:, columns], spread)
         ranks: FloatArray = weights[:, 0] + (weights[:, 1:] * free[:, columns]).sum(axis=1)
         return ranks
@@ -195,7 +197,7 @@ class NetworkCase:
                 "joins": list(self.demand["joins"]),
             },
             "repairs": [],
-            "group": self._group(),
+            "group": group_facts(self.part, self.name),
             "class": self._class(),
         }
         if self.placed is not None:
@@ -245,7 +247,7 @@ class NetworkCase:
     @property
     def _any_place(self) -> bool:
         """Whether it takes any place rather than wait."""
-        return self.part.bulk and self.demand["waiting"] is None
+        return self.demand["waiting"] is None
 
     def _instead(self, here: float, terms: Mapping[str, float]) -> dict[str, Any] | None:
         """Waiting, beside a place that costs ``here``; None for a task that takes any place rather than wait."""
@@ -255,16 +257,12 @@ class NetworkCase:
         return other_row(None, cost, {"waiting": cost}, here, terms)
 
     def _when_placed(self, placed: Placed) -> dict[str, Any]:
-        """What its place cost when it was chosen; in a bulk round when its turn came, with terms."""
-        if self.part.bulk:
-            return {"cost": placed.cost, "terms": plain_terms(placed.terms)}
-        plain = self.part.network["placements"]
-        cost = float(plain["believed"][list(plain["task"]).index(self.name)])
-        return {"cost": cost, "terms": []}
+        """What its place cost when its turn came."""
+        return {"cost": placed.cost, "terms": plain_terms(placed.terms)}
 
     def _pressure(self, row: int) -> dict[str, Any] | None:
         """Pressure on a machine with services, for policies that know of it."""
-        plain, stage = self.part.network, self.stage
+        plain, stage = self.part.linear, self.stage
         names = [feature["name"] for feature in plain["features"]]
         if _PRESSURE not in names:
             return None
@@ -358,7 +356,7 @@ class NetworkCase:
 
     def _refusals(self) -> tuple[dict[str, Any], dict[str, Any]]:
         stage = self.stage
-        resources = list(self.part.network["fleet"]["resources"])
+        resources = list(self.part.linear["fleet"]["resources"])
         amounts = _whole(self.demand["amounts"], -1)
         columns = np.flatnonzero(amounts).tolist()
         reasons = dict(pod_facts.filtered(self.recorded, self.name) or {})
@@ -399,16 +397,6 @@ class NetworkCase:
         if short["emptiest"] is not None:
             short["started_there"] = [n["task"] for n in self._neighbours(short["emptiest"]["machine"])]
         return table, short
-
-    def _group(self) -> dict[str, Any] | None:
-        """Its task group in this part; None where nothing says how many have to run."""
-        name = self.demand["class"]["group"]
-        if not name or not self.part.bulk:
-            return None
-        given = self.part.network["given"]
-        minimum = next((int(g["minimum"]) for g in given["task_groups"] if g["name"] == name), None)
-        members = [t for d in self.part.demands.values() if d["group"] == name for t in d["tasks"]]
-        return group_facts(self.part, name, minimum, int(given["running_members"].get(name, 0)), members)
 
     def _limit(self) -> tuple[str, float]:
         """The most that a place may cost, and why: the class's ceiling, or what leaving it costs."""

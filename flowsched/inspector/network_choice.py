@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from flowsched.errors import RestoreError
 from flowsched.inspector.graph import Graph
-from flowsched.inspector.record_view import SEARCH, Part, RecordView
+from flowsched.inspector.record_view import Part, RecordView
 from flowsched.inspector.round_network import round_network
-from flowsched.records.record_types import NETWORK_STAGE
+from flowsched.records.level_types import NETWORK_STAGE
 from flowsched_models.document import InputError, name_help
 
 OPTION = "--network"
@@ -79,7 +79,7 @@ def _of_round(recorded: RecordView, part: Part, asked: str | None) -> ChosenNetw
 
 
 def _first(recorded: RecordView, part: Part) -> ChosenNetwork:
-    if part.kind != SEARCH:
+    if not part.by_forecasts:
         return _of_round(recorded, part, ROUND)
     drawn = next((one["number"] for one in part.passes if one["drawn"]), None)
     return ChosenNetwork(part, part.first, "first network", drawn)
@@ -95,7 +95,7 @@ def _of_pass(recorded: RecordView, part: Part, text: str) -> ChosenNetwork:
 
 
 def _passes(part: Part) -> str:
-    if part.kind != SEARCH:
+    if not part.by_forecasts:
         return f"one network, the {FIRST}"
     count = len(part.passes)
     return "no passes" if not count else "only pass 1" if count == 1 else f"passes 1 to {count}"
@@ -110,7 +110,7 @@ def _of_task(recorded: RecordView, task: str, number: int | None) -> ChosenNetwo
         known = [recorded.title(name) for part in among for name in part.tasks]
         raise InputError.one(OPTION, f"there is no task '{task}' in {where}{recorded.source}", name_help(task, known))
     part, name = found
-    if part.kind != SEARCH:
+    if not part.by_forecasts:
         return _first(recorded, part)
     entry = part.decided_by.get(name)
     if entry is not None and entry["stage"] == NETWORK_STAGE:

@@ -62,7 +62,7 @@ def why_now(part: Part, opened: RestoredRound | None, name: str, machine: str) -
             return "due"
         if opened.task_number[name] in opened.gangs.must_start:
             return "group"
-    if any(r["moved_to"] is not None for r in part.search.get("repairs", ()) if r["task"] == name):
+    if any(r["moved_to"] is not None for r in part.forecast.get("repairs", ()) if r["task"] == name):
         return "repaired"
     if planned is not None and planned[0] != machine:
         return "nothing_runs"

@@ -76,7 +76,7 @@ def _why_now(facts: Facts) -> list[str]:
 def _rivals(facts: Facts) -> list[str]:
     best, waiting, elsewhere = facts["runner_up"], facts["waiting"], facts["alternatives"]
     if best is None:
-        if facts.get("open_machines") is None and (facts["part"]["kind"] != "search" or not facts["models"]):
+        if facts.get("open_machines") is None and (facts["part"]["prices"] != "forecast" or not facts["models"]):
             return []
         return [
             "There was no other place for it"
@@ -106,7 +106,7 @@ def _rivals(facts: Facts) -> list[str]:
 def _neighbours(facts: Facts) -> list[str]:
     place, found = facts["place"], facts["neighbours"]
     caused = next((t["cost"] for t in place["terms"] if t["term"] == "interference_caused"), 0.0)
-    if facts["part"]["kind"] != "search":
+    if facts["part"]["prices"] != "forecast":
         lines = (
             [f"It costs its neighbours on {place['machine']} {cost_text(caused)} in all."]
             if abs(caused) >= SMALL

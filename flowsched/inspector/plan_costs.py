@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from flowsched.inspector.machine_forecasts import residents_cost
 from flowsched.inspector.re_solve import POLICY
-from flowsched.inspector.record_view import SEARCH, RecordView
+from flowsched.inspector.record_view import RecordView
 
 RUNNING_COST = "running"
 """What is no term of a decided task: what machines would cost with only the tasks that run there now."""
@@ -36,7 +36,7 @@ class Costs:
 def costs_of(recorded: RecordView) -> Costs:
     """What a record says that its plan costs."""
     total, terms = 0.0, Counter[str]()
-    searches = [part for part in recorded.parts if part.kind == SEARCH and part.certificate is not None]
+    searches = [part for part in recorded.parts if part.by_forecasts and part.certificate is not None]
     # What runs is in the cost of every search, and counts once.
     standing = [residents_cost(recorded, part) for part in searches] if recorded.policy == POLICY else []
     total -= sum(standing[1:])
@@ -51,7 +51,7 @@ def costs_of(recorded: RecordView) -> Costs:
             total += part.certificate["primal"]
         else:
             # A baseline proves nothing: what its machines cost, and what those cost that it leaves.
-            machines = part.search.get("machine_costs") or {}
+            machines = part.forecast.get("machine_costs") or {}
             total += sum(machines.values()) + sum(w.cost or 0.0 for w in part.waiting) if machines else sum(costs)
     named = {name: float(value) for name, value in terms.items() if value}
     running = standing[0] if standing else 0.0

@@ -15,7 +15,8 @@ from flowsched.cluster.snapshot_dump import read_plain_snapshot
 from flowsched.disaggregation.registry import DISAGGREGATION_POLICIES, make_disaggregation
 from flowsched.disaggregation.settings import DisaggregationSettings
 from flowsched.inspector.consistency import FAULTS, told
-from flowsched.inspector.record_view import NETWORK, Part, RecordView
+from flowsched.inspector.record_view import Part, RecordView
+from flowsched.records.level_types import LinearLevel
 from flowsched.records.record import COST_MODEL, writer
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import SOLVERS, make_solver
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from flowsched.scale.round import RoundSettings
 
 POLICY = COST_MODEL
-"""The policy whose searches can be solved again."""
+"""The policy whose levels at forecast prices can be solved again."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,9 @@ def check_solvable(recorded: RecordView) -> None:
 
 
 def of_networks(recorded: RecordView) -> bool:
-    """Whether a record is of a cost model other than ``flow``: it holds the prices, so the model is not asked."""
-    return bool(recorded.parts) and all(part.kind == NETWORK and not part.bulk for part in recorded.parts)
+    """Whether a record is of a cost model other than ``flow``, with the settings of its rounds: the model is not asked."""
+    linear = bool(recorded.parts) and not any(part.by_forecasts for part in recorded.parts)
+    return linear and recorded.policy != POLICY and not of_model(recorded)
 
 
 def of_phases(recorded: RecordView) -> bool:
@@ -139,34 +141,42 @@ def _check_settings(recorded: RecordView, given: Mapping[str, Any]) -> None:
 
 
 def snapshot_of(recorded: RecordView, part: Part) -> Snapshot:
-    """The snapshot of a search part. Raises :class:`InputError` for a damaged one."""
+    """The snapshot of a level at forecast prices. Raises :class:`InputError` for a damaged one."""
     with damaged(recorded, part):
-        return read_plain_snapshot(part.search["snapshot"])
+        return read_plain_snapshot(part.forecast["snapshot"])
 
 
 def decisions_of(recorded: RecordView) -> list[list[Part]]:
-    """The parts that were decided together: one after the other, but for the priorities of a cost model beside ``flow``."""
+    """The parts that were decided together: one after the other, but for the levels of a decision at linear prices."""
     found: list[list[Part]] = []
     for part in recorded.parts:
-        number = part.network["given"].get("decision") if part.bulk else None
-        if found and number is not None and found[-1][0].network["given"].get("decision") == number:
+        before = found[-1][0] if found else None
+        linear = before is not None and not (before.by_forecasts or part.by_forecasts)
+        if before is not None and linear and _decision(before) == _decision(part):
             found[-1].append(part)
         else:
             found.append([part])
     return found
 
 
-def bulk_round_of(recorded: RecordView, *parts: Part) -> tuple[BulkCluster, RoundSettings]:
-    """The cluster that the bulk parts of one decision began with, and their settings. Raises :class:`InputError` for
-    damaged ones.
+def _decision(part: Part) -> int:
+    return part.linear["given"]["decision"]
+
+
+def linear_round_of(recorded: RecordView, parts: Sequence[Part]) -> tuple[BulkCluster, RoundSettings]:
+    """The cluster that a decision at linear prices began with, and its settings. Raises :class:`InputError` for damaged
+    ones.
     """
-    from flowsched.scale.bulk_record import read_bulk_cluster
-    from flowsched.scale.recorded import read_round_settings
+    from flowsched.scale.recorded import read_linear_cluster, read_round_settings
 
     with damaged(recorded, parts[0]):
         ask = partial(_make_model, recorded) if of_model(recorded) else None
-        settings = read_round_settings(parts[0].network["given"]["settings"])
-        return read_bulk_cluster(*(part.plain for part in parts), ask=ask), settings
+        settings = read_round_settings(parts[0].linear["given"]["settings"])
+        return read_linear_cluster(_plain(parts), ask), settings
+
+
+def _plain(parts: Sequence[Part]) -> list[LinearLevel]:
+    return [part.linear for part in parts]
 
 
 @contextmanager
@@ -179,14 +189,12 @@ def damaged(recorded: RecordView, part: Part, verb: str = "read") -> Iterator[No
         raise InputError.one(recorded.source, message, key=f"parts[{part.index}]") from error
 
 
-def search_again(snapshot: Snapshot, settings: Settings, solver: str, priority: int | None) -> dict[str, Any]:
-    """The part of a record that a search on a snapshot is."""
+def forecast_again(snapshot: Snapshot, settings: Settings, solver: str, priority: int | None) -> dict[str, Any]:
+    """The part of a record that a round of ``flow`` on a snapshot is."""
     scheduler = FlowScheduler(make_solver(solver), settings, keep_records=True)
     record = scheduler.decide(snapshot).record
     assert record is not None, "the scheduler keeps records"
-    part = dict(record["parts"][0])
-    kind = part.pop("kind")
-    return {"kind": kind, **({} if priority is None else {"priority": priority}), **part}
+    return {**record["parts"][0], **({} if priority is None else {"priority": priority})}
 
 
 def phases_again(recorded: RecordView, part: Part, solver: str) -> dict[str, Any]:
@@ -198,50 +206,44 @@ def phases_again(recorded: RecordView, part: Part, solver: str) -> dict[str, Any
     return dict(record["parts"][0])
 
 
-def place_again(cluster: BulkCluster, settings: RoundSettings, solver: str, like: Part) -> list[dict[str, Any]]:
-    """The parts of a record that a bulk round on a cluster is; ``like``: the first that it was."""
-    from flowsched.scale.bulk_round import decide
+def place_again(
+    cluster: BulkCluster, settings: RoundSettings, solver: str, parts: Sequence[Part]
+) -> list[dict[str, Any]]:
+    """The parts of a record that a decision on a cluster is; ``parts``: those that it was."""
+    from flowsched.scale.recorded import decided
 
-    now_s = float(like.network["given"].get("now_s", 0.0))
-    outcome = decide(cluster, settings, solver=make_solver(solver), now_s=now_s, keep_record=True)
-    if outcome.levels is not None:
-        return outcome.levels(int(like.network["given"]["decision"]))
-    assert outcome.record is not None, "the round was asked for its record"
-    return [dict(outcome.record(like.priority))]
+    return decided(cluster, settings, make_solver(solver), _plain(parts))
 
 
 def solve_all_again(recorded: RecordView, terms: Terms) -> list[dict[str, Any]]:
     """All parts as the round had them, solved again. Raises :class:`InputError` for damaged ones."""
-    if not of_networks(recorded):
-        return [part for parts in decisions_of(recorded) for part in _solve_again(recorded, parts, terms)]
-    from flowsched.scale.recorded import solve_again
-
-    with damaged(recorded, recorded.parts[0], "solved again"):
-        return solve_again(recorded.plain, make_solver(terms.solver))
+    return [part for parts in decisions_of(recorded) for part in _solve_again(recorded, parts, terms)]
 
 
 def change_all_again(recorded: RecordView, terms: Terms) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """What a record of networks says that its round changed of running tasks, and what is changed now; None where nothing
+    """What a decision at linear prices says that it changed of running tasks, and what is changed now; None where nothing
     may be. Raises :class:`InputError` for a damaged record.
     """
-    if not of_networks(recorded) or "changes" not in recorded.plain:
-        return None
-    from flowsched.scale.recorded import change_again, told_changes
+    for parts in decisions_of(recorded):
+        if parts[0].by_forecasts or "changes" not in parts[0].linear["given"]:
+            continue
+        from flowsched.scale.recorded import change_again, told_changes
 
-    with damaged(recorded, recorded.parts[0], "solved again"):
-        return told_changes(recorded.plain), change_again(recorded.plain, make_solver(terms.solver))
+        with damaged(recorded, parts[0], "solved again"):
+            return told_changes(parts[0].plain), change_again(_plain(parts), make_solver(terms.solver))
+    return None
 
 
 def _solve_again(recorded: RecordView, parts: Sequence[Part], terms: Terms) -> list[dict[str, Any]]:
     """A decision as the round had it, solved again. Raises :class:`InputError` for a damaged one."""
     part = parts[0]
-    if part.bulk:
-        cluster, settings = bulk_round_of(recorded, *parts)
+    if not part.by_forecasts:
+        cluster, settings = linear_round_of(recorded, parts)
         with damaged(recorded, part, "solved again"):
-            return place_again(cluster, settings, terms.solver, part)
+            return place_again(cluster, settings, terms.solver, parts)
     if of_phases(recorded):
         with damaged(recorded, part, "solved again"):
             return [phases_again(recorded, part, terms.solver)]
     snapshot = snapshot_of(recorded, part)
     with damaged(recorded, part, "solved again"):
-        return [search_again(snapshot, terms.settings, terms.solver, part.priority)]
+        return [forecast_again(snapshot, terms.settings, terms.solver, part.priority)]

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import numpy as np
 
 from flowsched.inspector.graph import Graph, read_graph
-from flowsched.inspector.wait_cause import WaitCause
-from flowsched.records.record_types import (
-    NetworkPart,
-    Record,
+from flowsched.records.level_types import (
+    ForecastLevel,
+    LinearLevel,
     RecordedCertificate,
     RecordedDecision,
-    RecordedDemand,
-    RecordedHeldMachine,
+    RecordedGangOutcome,
     RecordedPass,
     RecordedPlan,
+    RecordedPricedClass,
     RecordedReservation,
-    RecordedVerdict,
-    SearchPart,
 )
+from flowsched.records.record import FORECAST
+from flowsched.records.record_types import Record, RecordedVerdict
 from flowsched.round.origin import PlanStage
-
-SEARCH = "search"
-"""Kind of a part that passes of min-cost flow decided (and of the parts of baselines)."""
-_COLUMNS: Final = ("machine", "cost", "runner_up", "runner_up_cost")
-NETWORK = "network"
-"""Kind of a part that one network of classes and groups decided: a bulk round, or a round of another cost model."""
-
 
 UNDONE_SHOWN = 5
 """Tasks of a pass that are named as undone at most."""
@@ -71,8 +64,9 @@ class Placed:
     width_milli: int | None = None
     threads: int | None = None
     cores: tuple[int, ...] | None = None
+    devices: tuple[int, ...] = ()
     runner_up: str | None = None
-    """The other machine where one more task of its class would have cost least, of a bulk round."""
+    """The other machine where one more task of its class would have cost least, at linear prices."""
     runner_up_cost: float | None = None
 
 
@@ -82,8 +76,8 @@ class Waits:
 
     task: str
     reason: str
-    cause: str = "postponed"
-    """``postponed``, or in a network part the cause of a :class:`flowsched.scale.reasons.Reason`."""
+    cause: str
+    """``postponed``, or at linear prices the cause of a :class:`flowsched.scale.reasons.Reason`."""
     waited_s: float | None = None
     cost: float | None = None
     terms: Mapping[str, float] = field(default_factory=dict)
@@ -93,23 +87,30 @@ class Waits:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One problem that the round solved; on Kubernetes a round has one or two per priority."""
+    """A level: one problem that the round solved; on Kubernetes a round has one or two per priority."""
 
-    kind: str
     index: int
-    plain: SearchPart | NetworkPart
-    now_s: float | None = None
-    """Time of the round, where it is known."""
+    plain: ForecastLevel | LinearLevel
 
     @property
-    def search(self) -> SearchPart:
-        """``plain`` of a part of kind ``search``."""
-        return cast("SearchPart", self.plain)
+    def prices(self) -> str:
+        """``forecast`` or ``linear``."""
+        return self.plain["prices"]
 
     @property
-    def network(self) -> NetworkPart:
-        """``plain`` of a part of kind ``network``."""
-        return cast("NetworkPart", self.plain)
+    def by_forecasts(self) -> bool:
+        """Whether passes of min-cost flow decided it (or a baseline did), at prices of forecasts."""
+        return self.plain["prices"] == FORECAST
+
+    @property
+    def forecast(self) -> ForecastLevel:
+        """``plain`` of a level at forecast prices."""
+        return cast("ForecastLevel", self.plain)
+
+    @property
+    def linear(self) -> LinearLevel:
+        """``plain`` of a level at linear prices."""
+        return cast("LinearLevel", self.plain)
 
     @property
     def priority(self) -> int | None:
@@ -117,19 +118,14 @@ class Part:
         return self.plain.get("priority")
 
     @property
-    def bulk(self) -> bool:
-        """Whether it is of a bulk round, which can be solved again by itself."""
-        return "given" in self.plain
-
-    @property
     def dated(self) -> bool:
-        """Whether it knows when its tasks came, and counts memory in MiB: rounds by linear prices of ``flow`` do not."""
-        return not self.bulk or "cost_model" in self.network["given"]
+        """Whether it knows when its tasks came, and counts memory in MiB: linear prices of ``flow`` do not."""
+        return self.by_forecasts or "cost_model" in self.linear["given"]
 
     @cached_property
-    def demands(self) -> Mapping[str, RecordedDemand]:
-        """The classes of a network part by name, those last that took no part because their task groups lack members."""
-        return {d["name"]: d for d in (*self.network["demands"], *self.network.get("outside", ()))}
+    def priced_classes(self) -> Mapping[str, RecordedPricedClass]:
+        """Classes at linear prices by name, those last that took no part because their task groups lack members."""
+        return {c["name"]: c for c in (*self.linear["classes"], *self.linear["outside"])}
 
     @cached_property
     def first(self) -> Graph:
@@ -144,9 +140,7 @@ class Part:
     @cached_property
     def machines(self) -> tuple[str, ...]:
         """All machines, by name."""
-        if self.kind != SEARCH:
-            return tuple(self.network["fleet"]["machines"])
-        return tuple(m["name"] for m in self.search["snapshot"]["machines"])
+        return tuple(self.plain["machines"])
 
     @cached_property
     def machine_number(self) -> Mapping[str, int]:
@@ -156,16 +150,15 @@ class Part:
     @cached_property
     def classes(self) -> tuple[Members, ...]:
         """Pending tasks that the network cannot tell apart."""
-        if self.kind != SEARCH:
-            return tuple(Members(d["name"], tuple(d["tasks"])) for d in self.demands.values())
-        return tuple(Members(c["task"], tuple(c["members"])) for c in self.search["classes"])
+        outside = () if self.by_forecasts else self.linear["outside"]
+        return tuple(Members(c["name"], tuple(c["tasks"])) for c in (*self.plain["classes"], *outside))
 
     @cached_property
     def groups(self) -> tuple[Members, ...]:
         """Machines that the network cannot tell apart."""
-        if self.kind == SEARCH:
-            return tuple(Members(g["machine"], tuple(g["members"])) for g in self.search["groups"])
-        group_of = np.asarray(self.network["group_of"], dtype=np.int64)
+        if self.by_forecasts:
+            return tuple(Members(g["machine"], tuple(g["members"])) for g in self.forecast["groups"])
+        group_of = np.asarray(self.linear["group_of"], dtype=np.int64)
         members: list[list[str]] = [[] for _ in range(int(group_of.max(initial=-1)) + 1)]
         for name, group in zip(self.machines, group_of.tolist(), strict=True):
             members[group].append(name)
@@ -189,22 +182,56 @@ class Part:
     @cached_property
     def placements(self) -> tuple[Placed, ...]:
         """Tasks that it bound, in the order in which it did."""
-        return tuple(self._placed())
+        plain, machines = self.plain["placements"], self.machines
+        tasks = plain["task"]
+        none: Sequence[None] = [None] * len(tasks)
+        keys = ("machine", "cost", "width_milli", "threads", "cores", "devices", "runner_up", "runner_up_cost")
+        columns = (_listed(plain.get(key, none)) for key in keys)
+        return tuple(
+            Placed(
+                task,
+                machines[machine],
+                cost,
+                terms,
+                width,
+                threads,
+                None if cores is None else tuple(cores),
+                tuple(devices or ()),
+                None if rival is None or rival < 0 else machines[rival],
+                None if rival is None or rival < 0 else rival_cost,
+            )
+            for task, terms, machine, cost, width, threads, cores, devices, rival, rival_cost in zip(
+                tasks, _rows(plain["terms"], len(tasks)), *columns, strict=True
+            )
+        )
 
     @cached_property
     def waiting(self) -> tuple[Waits, ...]:
         """Tasks that it left."""
-        if self.kind == NETWORK:
-            return tuple(self._left())
+        plain = self.plain["waiting"]
+        tasks, reasons = plain["task"], plain["reasons"]
+        none: Sequence[None] = [None] * len(tasks)
+        columns = (_listed(plain[key]) for key in ("reason", "cost"))
+        more = (_listed(plain.get(key, none)) for key in ("waited_s", "planned"))
         return tuple(
-            Waits(p["task"], p["reason"], "postponed", p["waited_s"], p["cost"], p["terms"], p["planned"])
-            for p in self.search["postponements"]
+            Waits(
+                task,
+                reasons[reason]["text"],
+                reasons[reason]["cause"],
+                waited,
+                None if cost is None or not math.isfinite(cost) else cost,
+                terms,
+                planned,
+            )
+            for task, terms, reason, cost, waited, planned in zip(
+                tasks, _rows(plain["terms"], len(tasks)), *columns, *more, strict=True
+            )
         )
 
     @cached_property
     def planned(self) -> Mapping[str, tuple[str, int, int, bool]]:
         """By task, what a round of flow plans: machine, completions to wait for, width, whether services share cores."""
-        options = ((e, option_of(e)) for e in self.search["plan"])
+        options = ((e, option_of(e)) for e in self.forecast["plan"])
         return {e["task"]: (*option, bool(e.get("shared"))) for e, option in options if option is not None}
 
     def outcome_of(self, task: str) -> tuple[Placed | None, Waits | None]:
@@ -216,16 +243,13 @@ class Part:
         return placed, waits
 
     @property
-    def reservations(self) -> Sequence[RecordedHeldMachine]:
-        """``task``, ``machine``, ``start_s``, and in a round of flow ``width_milli``."""
-        return tuple(self.plain.get("reservations", ()))
+    def reservations(self) -> Sequence[RecordedReservation]:
+        """``task``, ``machine``, ``start_s``, ``width_milli``."""
+        return tuple(self.plain["reservations"])
 
-    def width_of(self, reservation: RecordedHeldMachine) -> int:
-        """Milli-CPU that a reservation is for."""
-        if self.kind == SEARCH:
-            return cast("RecordedReservation", reservation)["width_milli"]
-        demand = self.demands[self.class_of[reservation["task"]]]
-        return int(demand["needs"].get("cpu", 0))
+    def task_group(self, task: str) -> RecordedGangOutcome | None:
+        """What it decided about the task group of a task that waited; None for one without."""
+        return next((g for g in self.plain.get("task_groups", ()) if task in g["members"]), None)
 
     @property
     def certificate(self) -> RecordedCertificate | None:
@@ -235,7 +259,7 @@ class Part:
     @property
     def passes(self) -> Sequence[RecordedPass]:
         """Of a round of flow."""
-        return tuple(self.search.get("passes", ()))
+        return tuple(self.forecast.get("passes", ()))
 
     def pass_graph(self, number: int) -> Graph | None:
         """The network of a pass by its number, from 1; None where there is no such pass."""
@@ -259,7 +283,7 @@ class Part:
     @cached_property
     def decided_by(self) -> Mapping[str, RecordedDecision]:
         """By task, the stage that gave it its place; empty for parts without passes."""
-        return {entry["task"]: entry for entry in self.search.get("decided_by", ())}
+        return {entry["task"]: entry for entry in self.forecast.get("decided_by", ())}
 
     @property
     def counts(self) -> Mapping[str, float]:
@@ -271,46 +295,21 @@ class Part:
         """Milliseconds by stage, keys end in ``_ms``."""
         return self.plain.get("timings", {})
 
-    def _left(self) -> Iterator[Waits]:
-        created = {
-            task: float(since)
-            for d in self.network["demands"]
-            for task, since in zip(d["tasks"], d["created_s"], strict=True)
-        }
-        now_s = self.now_s
-        for entry in self.network["left"]:
-            for task, cost in zip(entry["tasks"], np.asarray(entry["costs"]).tolist(), strict=True):
-                waited = None if now_s is None or not self.dated else now_s - created[task]
-                yield Waits(task, entry["text"], entry["cause"], waited, cost, {"waiting": cost})
-        for demand in self.network.get("outside", ()):
-            yield from (Waits(task, demand["reason"], WaitCause.GROUP) for task in demand["tasks"])
 
-    def _placed(self) -> Iterator[Placed]:
-        if self.kind == SEARCH:
-            for p in self.search["placements"]:
-                cores = tuple(p["cores"])
-                yield Placed(p["task"], p["machine"], p["cost"], p["terms"], p["width_milli"], p["threads"], cores)
-            return
-        plain, machines = self.network["placements"], self.machines
-        width_of = {name: int(d["needs"].get("cpu", 0)) for name, d in self.demands.items()}
-        terms = {name: np.asarray(values).tolist() for name, values in plain["terms"].items()}
-        rows = zip(*terms.values(), strict=True) if terms else repeat(())
-        columns = (np.asarray(plain[k]).tolist() for k in _COLUMNS)
-        for task, machine, cost, rival, rival_cost in zip(plain["task"], *columns, strict=True):
-            yield Placed(
-                task,
-                machines[machine],
-                cost,
-                dict(zip(terms, next(rows), strict=True)),
-                width_of[self.class_of[task]],
-                runner_up=None if rival < 0 else machines[rival],
-                runner_up_cost=None if rival < 0 else rival_cost,
-            )
+def _listed(column: Any) -> list[Any]:
+    return column.tolist() if isinstance(column, np.ndarray) else list(column)
 
 
-def new_part(kind: str, index: int, solved: Mapping[str, Any]) -> Part:
+def _rows(terms: Mapping[str, Any], count: int) -> Iterator[Mapping[str, float]]:
+    """Terms task by task; none where all are 0."""
+    columns = [_listed(values) for values in terms.values()]
+    rows = zip(*columns, strict=True) if columns else repeat((), count)
+    return (dict(zip(terms, row, strict=True)) if any(row) else {} for row in rows)
+
+
+def new_part(index: int, solved: Mapping[str, Any]) -> Part:
     """A part that was solved just now; what comes from files was checked when it was read."""
-    return Part(kind, index, cast("SearchPart | NetworkPart", solved))
+    return Part(index, cast("ForecastLevel | LinearLevel", solved))
 
 
 def option_of(plan: RecordedPlan) -> tuple[str, int, int] | None:
@@ -375,7 +374,7 @@ class RecordView:
     @cached_property
     def parts(self) -> tuple[Part, ...]:
         """What the round solved, in order."""
-        return tuple(Part(p["kind"], i, p, self.plain.get("now_s")) for i, p in enumerate(self.plain["parts"]))
+        return tuple(Part(i, p) for i, p in enumerate(self.plain["parts"]))
 
     @property
     def placed_and_waiting(self) -> tuple[int, int]:

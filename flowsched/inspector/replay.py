@@ -10,19 +10,16 @@ from typing import Any, cast
 import numpy as np
 
 from flowsched.inspector.re_solve import change_all_again, check_solvable, read_terms, solve_all_again
-from flowsched.inspector.record_view import NETWORK, SEARCH, Part, RecordView, new_part
+from flowsched.inspector.record_view import Part, RecordView, new_part
 from flowsched.records.record_file import record_json
 from flowsched_models.document import InputError
 
-_SEARCH_KEYS = (
-    "placements", "postponements", "plan", "passes", "decided_by", "reservations", "task_groups", "repairs", "goal_s",
-    "machine_costs", "certificate", "classes", "groups", "first_network", "counts", "preemptions",
-    "taken_back", "moves",
+_KEYS = (
+    "placements", "waiting", "plan", "passes", "decided_by", "outside", "reservations", "task_groups", "repairs", "goal_s",
+    "machine_costs", "certificate", "classes", "groups", "group_of", "first_network", "dual", "counts",
 )  # fmt: skip
-_NETWORK_KEYS = (
-    "placements", "left", "outside", "reservations", "certificate", "groups", "group_of", "first_network", "dual", "counts",
-)  # fmt: skip
-_KEYS: Mapping[str, tuple[str, ...]] = {SEARCH: _SEARCH_KEYS, NETWORK: _NETWORK_KEYS}
+_CHANGES = ("preemptions", "taken_back", "moves")
+"""Of a decision at linear prices they are looked at once for all of its levels."""
 _OTHER_PARTS = "the record has {} parts, and its round solved again has {}"
 _OPTIMUM = "first_network.optimum"
 _ABSENT = "nothing"
@@ -51,7 +48,7 @@ class PartReplay:
     """One part, solved again."""
 
     index: int
-    kind: str
+    prices: str
     priority: int | None
     placed: int
     """Tasks that the record says were bound."""
@@ -70,9 +67,9 @@ class PartReplay:
 
     @property
     def title(self) -> str:
-        """``part 0 (network, priority 5)``."""
+        """``part 0 (linear prices, priority 5)``."""
         priority = "" if self.priority is None else f", priority {self.priority}"
-        return f"part {self.index} ({self.kind}{priority})"
+        return f"part {self.index} ({self.prices} prices{priority})"
 
     def lines(self) -> Iterator[str]:
         """The verdict as text."""
@@ -97,7 +94,7 @@ class Replay:
     notes: tuple[str, ...]
     """What had to be assumed, and why a difference may mean nothing."""
     changes: tuple[Mismatch, ...] = ()
-    """What differs in preemptions and moves that stand beside the parts."""
+    """What differs in preemptions and moves of a decision at linear prices."""
 
     @property
     def same(self) -> bool:
@@ -137,12 +134,12 @@ def replay(recorded: RecordView) -> Replay:
     if len(again) != len(recorded.parts):
         raise InputError.one(recorded.source, _OTHER_PARTS.format(len(recorded.parts), len(again)), key="parts")
     for part, solved in zip(recorded.parts, again, strict=True):
-        now = new_part(part.kind, part.index, solved)
+        now = new_part(part.index, solved)
         found = list(_compare(part, now))
         parts.append(
             PartReplay(
                 part.index,
-                part.kind,
+                part.prices,
                 part.priority,
                 len(part.placements),
                 len(part.waiting),
@@ -160,7 +157,7 @@ def replay(recorded: RecordView) -> Replay:
 def _compare(recorded: Part, now: Part) -> Iterator[Mismatch]:
     """What differs, what was decided first."""
     then, again = cast("Mapping[str, Any]", recorded.plain), cast("Mapping[str, Any]", now.plain)
-    for key in _KEYS[recorded.kind]:
+    for key in (*_KEYS, *(_CHANGES if recorded.by_forecasts else ())):
         if key == "first_network" and recorded.first.optimum != now.first.optimum:
             yield Mismatch(_OPTIMUM, str(recorded.first.optimum), str(now.first.optimum))
         if (key in then) != (key in again):

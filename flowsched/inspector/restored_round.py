@@ -174,7 +174,7 @@ def _restore(recorded: RecordView, part: Part) -> RestoredRound:
         raise RestoreError(f"the record {error.problems[0].message}") from None
     except (TypeError, ValueError) as error:
         raise RestoreError(f"the settings cannot be read ({error})") from None
-    goal_s = part.search.get("goal_s")
+    goal_s = part.forecast.get("goal_s")
     model = rebuild_model(snapshot, settings, goal_s)
     plan = _plan(model, part)
     # Overdue tasks and gangs were settled before the passes of their level, at each task's own goal.

@@ -37,11 +37,11 @@ import numpy as np
 
 from flowsched.errors import RestoreError
 from flowsched.inspector.graph import Graph
-from flowsched.inspector.record_view import SEARCH, Part, RecordView
+from flowsched.inspector.record_view import Part, RecordView
 from flowsched.inspector.restored_round import restore
 from flowsched.inspector.round_options import MACHINES, PricedOption, RoundOptions
 from flowsched.network.network import NetworkBuilder, term_columns
-from flowsched.records.record_types import SearchPart
+from flowsched.records.level_types import ForecastLevel
 from flowsched.solvers import SOLVERS, make_solver
 from flowsched_models.document import InputError
 
@@ -110,9 +110,9 @@ def round_network(recorded: RecordView, part: Part) -> RoundNetwork:
     """
     found = _MADE.get(part)
     if found is None:
-        if part.kind == SEARCH:
+        if part.by_forecasts:
             options = RoundOptions(part, restore(recorded, part))
-            found = _Maker(part.search, options, recorded.solver).make()
+            found = _Maker(part.forecast, options, recorded.solver).make()
         else:
             found = RoundNetwork(part.first, priced=False)
         _MADE[part] = found
@@ -146,7 +146,7 @@ class _Arc:
 class _Maker:
     """Nodes and arcs of a round of flow."""
 
-    def __init__(self, plain: SearchPart, options: RoundOptions, solver: str) -> None:
+    def __init__(self, plain: ForecastLevel, options: RoundOptions, solver: str) -> None:
         self.plain, self.options, self.solver = plain, options, solver
         self.view = options.view
         self.builder = NetworkBuilder()

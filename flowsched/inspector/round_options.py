@@ -79,14 +79,14 @@ class RoundOptions:
         self.part, self.opened = part, opened
         self.model, self.plan, self.view = opened.model, opened.decided, opened.model.view
         self.let_in = let_in(part)
-        self.taken_back = {change["task"] for change in part.search.get("taken_back", ())}
+        self.taken_back = {change["task"] for change in part.forecast.get("taken_back", ())}
         self.left_out = 0
         """Machines, task by task, that have no option because there are too many places."""
 
     @cached_property
     def places(self) -> list[RoundPlace]:
         """Machines one by one; of a large cluster those together that are equal as decided."""
-        view, plain = self.view, self.part.search
+        view, plain = self.view, self.part.forecast
         changed = {c["machine"] for key in ("preemptions", "taken_back", "moves") for c in plain.get(key, ())}  # type: ignore[attr-defined]
         changed |= {c["source"] for c in plain.get("moves", ())}
         changed |= {p.machine for p in self.part.placements if p.task in self.let_in}

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from flowsched.inspector.comparison import plain_terms
 from flowsched.inspector.record_view import Part, RecordView
 from flowsched.inspector.task_sentences import title_of
 from flowsched.inspector.wording import Facts, cost_text, seconds_text, terms_text
-from flowsched.records.record_types import RecordedChanges, RecordedPlacement
+from flowsched.records.level_types import RecordedChanges
 
 STAGE = "preemption"
 """The stage that gives a task the place of others."""
 
 
 def changes_of(recorded: RecordView) -> RecordedChanges:
-    """All that a record has of each key; rounds of one network for all have them beside their parts."""
-    holders: list[RecordedChanges] = [recorded.plain, *(part.search for part in recorded.parts)]
+    """All that the levels of a record have of each key."""
+    levels = [part.plain for part in recorded.parts]
     return {
-        "preemptions": [change for each in holders for change in each.get("preemptions", ())],
-        "taken_back": [change for each in holders for change in each.get("taken_back", ())],
-        "moves": [change for each in holders for change in each.get("moves", ())],
+        "preemptions": [change for each in levels for change in each.get("preemptions", ())],
+        "taken_back": [change for each in levels for change in each.get("taken_back", ())],
+        "moves": [change for each in levels for change in each.get("moves", ())],
+        "let_in": [place for each in levels for place in each.get("let_in", ())],
     }
 
 
 def let_in(part: Part) -> frozenset[str]:
     """Tasks of a part that start in the place of others."""
-    return frozenset(e["task"] for e in part.search.get("decided_by", ()) if e["stage"] == STAGE)
+    return frozenset(e["task"] for e in part.forecast.get("decided_by", ()) if e["stage"] == STAGE)
 
 
 def change_facts(recorded: RecordView, task: str) -> dict[str, Any] | None:
@@ -41,7 +43,7 @@ def change_facts(recorded: RecordView, task: str) -> dict[str, Any] | None:
     for taken in changes["taken_back"]:
         if taken["task"] == task:
             return {**_plain("taken_back"), "change": dict(taken)}
-    for placed in [*recorded.plain.get("let_in", ()), *_let_in_places(recorded)]:
+    for placed in [*changes["let_in"], *_let_in_places(recorded)]:
         if placed["task"] == task:
             victims = [dict(c) for c in changes["preemptions"] if c["room_for"] == task]
             place = {key: placed[key] for key in ("machine", "width_milli", "threads", "cost")}
@@ -55,10 +57,10 @@ def _plain(fate: str) -> dict[str, Any]:
     return {"fate": fate, "cause": None, "models": False, "models_missing": None, "told": None}
 
 
-def _let_in_places(recorded: RecordView) -> list[RecordedPlacement]:
+def _let_in_places(recorded: RecordView) -> list[dict[str, Any]]:
     return [
-        placed for part in recorded.parts if (names := let_in(part)) for placed in part.search["placements"]
-        if placed["task"] in names
+        asdict(placed) for part in recorded.parts if (names := let_in(part)) for placed in part.placements
+        if placed.task in names
     ]  # fmt: skip
 
 

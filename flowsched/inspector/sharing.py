@@ -19,7 +19,7 @@ def shared_services(
     the same if all that comes to the machine kept to the cores that no service has, None where nothing comes. Those of the
     models are None where the record cannot be opened again.
     """
-    services = [s for s in part.search["snapshot"].get("services", ()) if s["machine"] == machine]
+    services = [s for s in part.forecast["snapshot"].get("services", ()) if s["machine"] == machine]
     peaks, off = (None, None) if opened is None else _peaks_us(opened, machine)
     found = []
     for k, service in enumerate(services):

@@ -11,9 +11,9 @@ import numpy as np
 from flowsched.cluster.decision import NO_BOUND, gap_words, proves_nothing
 from flowsched.cluster.snapshot import MILLI
 from flowsched.inspector.graph import LAYERS, Graph
-from flowsched.inspector.record_view import SEARCH, Part, Placed, RecordView, Waits
+from flowsched.inspector.record_view import Part, Placed, RecordView, Waits
 from flowsched.inspector.round_network import RoundNetwork, round_network_or_none
-from flowsched.records.record_types import NETWORK_STAGE, RecordedCertificate, RecordedChanges
+from flowsched.records.level_types import NETWORK_STAGE, RecordedCertificate, RecordedChanges
 from flowsched.round.origin import PlanStage
 from flowsched_models.quantity import format_cores
 from flowsched_models.text_table import INDENT, counted, printable, text_table, when
@@ -98,11 +98,10 @@ def _summary(recorded: RecordView, everything: bool) -> Iterator[str]:
         yield ""
         priority = "" if part.priority is None else f", priority {part.priority}"
         if len(recorded.parts) > 1:
-            yield f"part {part.index} of {len(recorded.parts)}: {part.kind}{priority}"
-        elif priority or part.kind != SEARCH:
-            yield f"{part.kind}{priority}"
+            yield f"part {part.index} of {len(recorded.parts)}: {part.prices} prices{priority}"
+        elif priority or not part.by_forecasts:
+            yield f"{part.prices} prices{priority}"
         yield from _part(recorded, part, everything)
-    yield from _changes(recorded, recorded.plain)
     if not recorded.parts:
         yield "nothing was solved"
     if recorded.held:
@@ -133,7 +132,7 @@ def _part(recorded: RecordView, part: Part, everything: bool) -> Iterator[str]:
         yield ""
         yield f"waiting: {len(part.waiting):,}"
         yield from _waiting(recorded, part.waiting, everything)
-    yield from _changes(recorded, part.search)
+    yield from _changes(recorded, part.plain)
     if part.reservations:
         yield ""
         yield "reserved"
@@ -142,7 +141,7 @@ def _part(recorded: RecordView, part: Part, everything: bool) -> Iterator[str]:
             (
                 r["machine"],
                 recorded.title(r["task"]),
-                _cores(part.width_of(r)),
+                _cores(r["width_milli"]),
                 "-" if r["start_s"] is None else when(r["start_s"]),
             )
             for r in part.reservations
@@ -185,7 +184,7 @@ def _changes(recorded: RecordView, plain: RecordedChanges) -> Iterator[str]:
 
 def _sizes(part: Part, made: RoundNetwork | None) -> Iterator[str]:
     graphs = {} if made is None else {"the round": made.graph}
-    if part.kind == SEARCH or made is None:
+    if part.by_forecasts or made is None:
         graphs |= {"first network": part.first}
     rows: list[Sequence[str]] = [("", *(h for name in graphs for h in (name, "with flow")))]
     nodes = {name: (Counter(g.kinds), Counter(g.kinds[i] for i in _passed(g))) for name, g in graphs.items()}
@@ -231,7 +230,7 @@ def _costs(part: Part) -> Iterator[str]:
     rows.append(("sum", *(f"{sum(column.values()):.3f}" for column in columns.values())))
     yield from text_table(rows)
     total = sum(sum(columns[name].values()) for name in ("placed", "waiting") if name in columns)
-    if part.kind == SEARCH and part.certificate is not None and abs(part.certificate["primal"] - total) >= _SEEN:
+    if part.by_forecasts and part.certificate is not None and abs(part.certificate["primal"] - total) >= _SEEN:
         yield (
             f"the tasks add up to {total:.3f}, the plan costs {part.certificate['primal']:.3f}: it has what runs "
             "already too, and what two tasks do to each other once"
@@ -251,7 +250,7 @@ def _placements(recorded: RecordView, part: Part, everything: bool) -> Iterator[
     yield f"placed: {len(placed):,}"
     if not placed:
         return
-    if part.kind != SEARCH and len(placed) > LISTED and not everything:
+    if not part.by_forecasts and len(placed) > LISTED and not everything:
         yield from _placed_classes(recorded, part)
         yield f"{INDENT}--all shows every task"
         return

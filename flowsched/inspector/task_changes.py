@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from flowsched.cluster.snapshot_dump import milli_of
-from flowsched.inspector.record_view import SEARCH, RecordView
+from flowsched.inspector.record_view import RecordView
 from flowsched_models.quantity import count_cores, format_cores, parse_cores
 
 EVEN = 5e-13
@@ -151,7 +151,7 @@ def stands_of(recorded: RecordView) -> dict[str, Stand]:
             terms = w.terms or ({} if w.cost is None else {"waiting": w.cost})
             stands[key(w.task)] = Stand(WAITING, None, None, w.cost, terms, w.reason)
     for part in recorded.parts:
-        for r in part.search["snapshot"]["running"] if part.kind == SEARCH else ():
+        for r in part.forecast["snapshot"]["running"] if part.by_forecasts else ():
             stand = Stand(RUNNING, r["machine"], milli_of(r["width"]), None, cores=parse_cores(r["cores"]))
             stands.setdefault(key(r["task"]["name"]), stand)
     return stands

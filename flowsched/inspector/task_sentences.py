@@ -86,7 +86,7 @@ def why_left(facts: Facts, rival: Facts) -> str:
         return "for a makespan, plans are judged by how many tasks are left without a place, then by the last end"
     if facts.get("search_ended_early"):
         return "the round had used up its forecasts (setting pricings) before it found that"
-    if facts["part"]["kind"] != "search":
+    if facts["part"]["prices"] != "forecast":
         return "one network places many at once: the best for all need not be the best for each, and each changes the prices"
     return "passes and bounded improvement found no plan in which it helps"
 
@@ -119,7 +119,7 @@ def place_text(place: Facts, own: str | None = None) -> str:
 def group_sentences(facts: Facts) -> list[str]:
     """What the task group of a task needs, and whether it starts."""
     group = facts.get("group")
-    if group is None or group["minimum"] is None:
+    if group is None:
         return []
     name, minimum = group["name"], group["minimum"]
     there = f"{group['running']} run, {group['pending']} are pending"
@@ -182,7 +182,7 @@ def core_price_sentences(facts: Facts) -> list[str]:
     price = facts.get("core_price")
     if price is None:
         return []
-    source = "the certificate's bound" if facts["part"]["kind"] == "search" else "the first network"
+    source = "the certificate's bound" if facts["part"]["prices"] == "forecast" else "the first network"
     return [
         f"Cores are short on {price['machine']} and its like: {source} prices them at "
         f"{cost_text(price['per_core'])} each, {cost_text(price['per_task'])} for this task."

@@ -14,7 +14,7 @@ from typing import Any
 from flowsched.inspector import pod_facts
 from flowsched.inspector.drained_cluster import can_be_reserved, room_for
 from flowsched.inspector.longest_run import longest_run_s
-from flowsched.inspector.record_view import NETWORK, RecordView
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.restored_round import RestoredRound, remembered
 from flowsched.inspector.wait_cause import NoBound
 from flowsched.round.gang import RoundGang
@@ -79,7 +79,7 @@ def pod_bound(recorded: RecordView, task: str, feasible: bool) -> dict[str, Any]
     """The same for a pod of a bulk round: how long the others run is not known, so there is no bound."""
     waited = pod_facts.waited(recorded, task)
     due_age_s = float(recorded.settings["due_age_s"] if waited is None else waited["due_age_s"])
-    demands = [d for part in recorded.parts if part.kind == NETWORK for d in part.demands.values()]
+    demands = [d for part in recorded.parts if not part.by_forecasts for d in part.priced_classes.values()]
     group = next((d["group"] for d in demands if task in d["tasks"]), None)
     together = {t for d in demands if group is not None and d["group"] == group for t in d["tasks"]}
     ahead = [t for t in pod_facts.pods_ahead(recorded, task) if t not in together]

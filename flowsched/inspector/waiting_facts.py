@@ -17,7 +17,7 @@ from flowsched.inspector.sharing import shared_services
 from flowsched.inspector.wait_cause import WaitCause
 from flowsched.inspector.waiting_bound import waiting_bound
 from flowsched.pricing.arrival import Arrival, joined
-from flowsched.records.record_types import RecordedHeldMachine
+from flowsched.records.snapshot_types import RecordedHeldMachine
 from flowsched.round.extract import below_demand
 
 
@@ -86,7 +86,7 @@ def _cause(task: FlowTask, reserved: bool, found: Refused) -> WaitCause:
         return WaitCause.RESERVED
     if opened is not None and task.number in opened.gangs.barred:
         return WaitCause.GROUP
-    if any(r["moved_to"] is None for r in task.part.search.get("repairs", ()) if r["task"] == task.name):
+    if any(r["moved_to"] is None for r in task.part.forecast.get("repairs", ()) if r["task"] == task.name):
         return WaitCause.RELATION
     return found.cause
 

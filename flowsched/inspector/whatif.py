@@ -20,17 +20,17 @@ from flowsched.inspector.change import Changes, change_snapshot, machine_columns
 from flowsched.inspector.re_solve import (
     POLICY,
     Terms,
-    bulk_round_of,
     check_solvable,
     damaged,
     decisions_of,
+    forecast_again,
+    linear_round_of,
     of_networks,
     place_again,
     read_terms,
-    search_again,
     snapshot_of,
 )
-from flowsched.inspector.record_view import NETWORK, Part, RecordView, new_part
+from flowsched.inspector.record_view import Part, RecordView, new_part
 from flowsched.records.record import record_head
 from flowsched.records.record_types import Record, RecordedWhatIf
 from flowsched.scale.round import RoundSettings
@@ -94,7 +94,7 @@ def _carried(recorded: RecordView, changes: Changes) -> dict[str, Any]:
     if "waited" in old:
         kept["waited"] = {task: waited for task, waited in old["waited"].items() if task not in changes.without}
     if "machines" in old and "filters" in old:
-        snapshots = [snapshot_of(recorded, part) for part in recorded.parts if part.kind != NETWORK]
+        snapshots = [snapshot_of(recorded, part) for part in recorded.parts if part.by_forecasts]
         columns = machine_columns(list(old["machines"]), changes, snapshots)
         if columns is not None:
             kept["machines"] = list(columns)
@@ -138,7 +138,7 @@ class _Rounds:
         self._then = _Placed()
         self._now = _Placed()
         self._notes: list[str] = []
-        self._snapshots = {p.index: snapshot_of(recorded, p) for p in recorded.parts if p.kind != NETWORK}
+        self._snapshots = {p.index: snapshot_of(recorded, p) for p in recorded.parts if p.by_forecasts}
         self._lost: dict[str, Service] = {}
         self._displaced: dict[str, Task] = {}
         self._freed: dict[str, tuple[Footprint, str]] = {}
@@ -150,7 +150,7 @@ class _Rounds:
         found = []
         for parts in decisions_of(self._recorded):
             with damaged(self._recorded, parts[0], "solved again"):
-                found += self._place(parts) if parts[0].kind == NETWORK else [self._search(parts[0])]
+                found += self._place(parts) if not parts[0].by_forecasts else [self._search(parts[0])]
         return found, [*self._told(), *self._notes]
 
     def _read_running(self) -> None:
@@ -184,11 +184,11 @@ class _Rounds:
         given = replace(
             given, pending=(*given.pending, *self._displaced_into(part)), catalogue=self._catalogue(given.catalogue)
         )
-        new = search_again(given, self._terms.settings, self._terms.solver, part.priority)
-        if "needs" in part.search:
-            new["needs"] = self._needs(part.search["needs"])
+        new = forecast_again(given, self._terms.settings, self._terms.solver, part.priority)
+        if "needs" in part.forecast:
+            new["needs"] = self._needs(part.forecast["needs"])
         self._remember(self._then, part, self._snapshots[part.index])
-        self._remember(self._now, new_part(part.kind, part.index, new), given)
+        self._remember(self._now, new_part(part.index, new), given)
         return new
 
     def _catalogue(self, own: Catalogue) -> Catalogue:
@@ -205,7 +205,7 @@ class _Rounds:
 
     def _displaced_into(self, part: Part) -> list[Task]:
         """Tasks that lost their machine wait in the first search of a priority that is not above theirs, or in the last."""
-        searches = [p for p in self._recorded.parts if p.kind != NETWORK]
+        searches = [p for p in self._recorded.parts if p.by_forecasts]
         chosen = []
         for task in self._displaced.values():
             home = next((p for p in searches if p.priority is None or p.priority <= task.priority), searches[-1])
@@ -235,7 +235,7 @@ class _Rounds:
 
     def _remember(self, placed: _Placed, part: Part, snapshot: Snapshot) -> None:
         tasks = {t.name: t for t in snapshot.pending}
-        needs = part.search.get("needs", {})
+        needs = part.forecast.get("needs", {})
         for p in part.placements:
             assert p.width_milli is not None and p.threads is not None and p.cores is not None, "searches say all three"
             task = tasks[p.task]
@@ -246,7 +246,7 @@ class _Rounds:
     # Bulk rounds
 
     def _place(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
-        cluster, settings = bulk_round_of(self._recorded, *parts)
+        cluster, settings = linear_round_of(self._recorded, parts)
         bulk = ChangedBulk(cluster)
         then, now = self._then.on_machines(), self._now.on_machines()
         shared = then & now
@@ -258,13 +258,13 @@ class _Rounds:
             self._note(("what bulk rounds count of a running task that is taken away is computed from its profile",))
         bulk.commit(now - shared, 1)
         self._note(bulk.notes)
-        settings = self._bulk_settings(settings, own_model="cost_model" in parts[0].network["given"])
-        found = place_again(bulk.changed(), settings, self._terms.solver, parts[0])
+        settings = self._bulk_settings(settings, own_model="cost_model" in parts[0].linear["given"])
+        found = place_again(bulk.changed(), settings, self._terms.solver, parts)
         if parts[-1].index + 1 < len(self._recorded.parts):
             for part in parts:
                 self._then.bulk += footprints(part)
             for i, new in enumerate(found):
-                self._now.bulk += footprints(new_part(NETWORK, parts[0].index + i, new))
+                self._now.bulk += footprints(new_part(parts[0].index + i, new))
         return found
 
     def _bulk_settings(self, given: RoundSettings, own_model: bool) -> RoundSettings:
@@ -285,14 +285,14 @@ def _planned_apart(recorded: RecordView) -> bool:
 
     Then a kind of part stands there twice for one priority, or a search lacks a running task that an earlier one placed.
     """
-    kinds = Counter((part.kind, part.priority) for part in recorded.parts)
+    kinds = Counter((part.prices, part.priority) for part in recorded.parts)
     if any(count > 1 for (_, priority), count in kinds.items() if priority is not None):
         return True
     placed: list[tuple[str, str]] = []
     for part in recorded.parts:
-        if part.kind == NETWORK:
+        if not part.by_forecasts:
             continue
-        running = {r["task"]["name"] for r in part.search["snapshot"]["running"]}
+        running = {r["task"]["name"] for r in part.forecast["snapshot"]["running"]}
         there = set(part.machines)
         if any(machine in there and task not in running for task, machine in placed):
             return True

@@ -44,6 +44,8 @@ _SMALLEST = 64
 _SCALARS = frozenset((str, int, float, bool))
 _UNFIT = re.compile(r"[^A-Za-z0-9_./-]")
 """What stands in the name of no member, whatever the keys on the way to an array are."""
+_RELEASE = re.compile(r"flowsched [0-9][0-9A-Za-z.+-]{0,40}")
+"""What ``writer`` says in records of releases."""
 _HELP = "solve the round again: flowsched solve --record, or flowsched simulate --records"
 
 
@@ -137,7 +139,10 @@ def _check_header(data: Any, source: str) -> None:
     if not str(kind).endswith(RECORD_KIND):
         raise _problem(source, f"is a {kind}, not a Record", "records come from solve, simulate and run")
     if version != RECORD_VERSION:
-        raise _problem(source, f"is a record of version {version}; this flowsched reads only {RECORD_VERSION}", _HELP)
+        named = _RELEASE.fullmatch(str(data.get("writer", "")))
+        reader = f", which {named[0]} wrote and reads" if named else ""
+        message = f"is a record of version {version}{reader}; this flowsched reads only {RECORD_VERSION}"
+        raise _problem(source, message, _HELP)
 
 
 def _check_size(size: int, limit: int, source: str) -> None:

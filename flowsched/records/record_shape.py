@@ -5,7 +5,7 @@ Files may have been edited by hand. Whatever reads a record after this may rely 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from functools import cache
 from typing import Any
 
@@ -13,19 +13,22 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from flowsched.errors import ShapeError
-from flowsched.records.record_types import (
-    NETWORK_STAGE,
-    NetworkPart,
-    Record,
-    RecordedNetwork,
-    SearchPart,
-)
+from flowsched.records.level_types import NETWORK_STAGE, ForecastLevel, LinearLevel, RecordedNetwork
+from flowsched.records.record_types import Record
 from flowsched.relations.relation import RelationKind
 from flowsched.support.arrays import IntArray
 
+_COLUMNS = frozenset(
+    (
+        "machine", "width_milli", "cost", "threads", "cores", "devices", "believed", "runner_up", "runner_up_cost",
+        "reason", "waited_s", "planned",
+    )
+)  # fmt: skip
+"""Of tasks that start, or wait, beside their names and terms."""
+
 
 def check_shape(record: Any) -> Record:
-    """Look at a whole record of version 4, which comes back as it is. Raises :class:`ShapeError`."""
+    """Look at a whole record of version 5, which comes back as it is. Raises :class:`ShapeError`."""
     try:
         _adapter().validate_python(record, strict=True)
     except ValidationError as error:
@@ -34,10 +37,11 @@ def check_shape(record: Any) -> Record:
     for i, part in enumerate(found["parts"]):
         where = f"parts[{i}]"
         _check_network(part["first_network"], f"{where}.first_network")
-        if part["kind"] == "search":
-            _check_search_part(part, where)
+        _check_decisions(part, where)
+        if part["prices"] == "forecast":
+            _check_forecast_level(part, where)
         else:
-            _check_network_part(part, where)
+            _check_linear_level(part, where)
     return found
 
 
@@ -55,15 +59,15 @@ def _words(error: Mapping[str, Any]) -> str:
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     path = list(error["loc"])
     if path[:1] == ["parts"] and len(path) > 2:
-        del path[2]  # which of the kinds of parts it is
+        del path[2]  # which of the prices it has
     if kind == "missing":
         return _missing(str(path[-1]), _place(path[:-1]))
     where = _place(path)
     match kind:
         case "union_tag_not_found":
-            return _missing("kind", where)
+            return _missing("prices", where)
         case "union_tag_invalid":
-            return f"{where} is of kind {context['tag']}, not one of {_unquoted(context['expected_tags'])}"
+            return f"{where} has the prices {context['tag']}, not one of {_unquoted(context['expected_tags'])}"
         case "literal_error":
             return f"{where} is {shown(value)}, not one of {_unquoted(context['expected'])}"
         case "list_type":
@@ -125,12 +129,52 @@ def _check_network(network: RecordedNetwork, where: str) -> None:
             raise ShapeError(f"{where} has an arc to a node that is not there")
 
 
-# Parts that passes of min-cost flow decided
+# Levels
 
 
-def _check_search_part(part: SearchPart, where: str) -> None:
+def _check_decisions(part: ForecastLevel | LinearLevel, where: str) -> None:
+    """What levels have at any prices: classes, and columns of tasks that start and that wait."""
+    machines = len(part["machines"])
+    if len(set(part["machines"])) != machines:
+        raise ShapeError(f"{where}.machines has a name twice")
+    classes = [(f"{where}.classes[{i}]", list(cls["tasks"])) for i, cls in enumerate(part["classes"])]
+    if part["prices"] == "linear":
+        classes += [(f"{where}.outside[{i}]", list(cls["tasks"])) for i, cls in enumerate(part["outside"])]
+    for there, of_class in classes:
+        if not of_class:
+            raise ShapeError(f"{there}.tasks is empty: a class has a task")
+    tasks = {task for _, of_class in classes for task in of_class}
+    if len(tasks) != sum(len(of_class) for _, of_class in classes):
+        raise ShapeError(f"{where}.classes have a task twice")
+    placed: Mapping[str, Any] = part["placements"]
+    waiting: Mapping[str, Any] = part["waiting"]
+    for key, plain in (("placements", placed), ("waiting", waiting)):
+        there, count = f"{where}.{key}", len(plain["task"])
+        _check_lengths(plain, there, count, "task", sorted(_COLUMNS & plain.keys()))
+        _check_lengths(plain["terms"], f"{there}.terms", count, "task", plain["terms"])
+        for i, task in enumerate(plain["task"]):
+            if task not in tasks:
+                raise ShapeError(f"{there}.task[{i}] is {shown(task)}, which is in none of the classes")
+    _check_indices(placed["machine"], f"{where}.placements.machine", machines)
+    _check_indices(placed.get("runner_up", ()), f"{where}.placements.runner_up", machines, -1)
+    _check_indices(waiting["reason"], f"{where}.waiting.reason", len(waiting["reasons"]))
+    for i, plan in enumerate(waiting.get("planned", ())):
+        if plan is not None:
+            _check_whole(plan, f"{where}.waiting.planned[{i}]")
+
+
+def _check_whole(plan: Mapping[str, Any], there: str) -> None:
+    gaps = [plan["machine"] is None, plan["slot"] is None, plan["width_milli"] is None]
+    if any(gaps) != all(gaps):
+        raise ShapeError(f"{there} has a machine, a slot or a width without the others")
+
+
+# At forecast prices
+
+
+def _check_forecast_level(part: ForecastLevel, where: str) -> None:
     machines = {machine["name"] for machine in part["snapshot"]["machines"]}
-    tasks = {task for cls in part["classes"] for task in cls["members"]}
+    tasks = {task for cls in part["classes"] for task in cls["tasks"]}
 
     def check_task(name: str, there: str) -> None:
         if name not in tasks:
@@ -140,27 +184,20 @@ def _check_search_part(part: SearchPart, where: str) -> None:
         if name is not None and name not in machines:
             raise ShapeError(f"{there} {shown(name)}, not one of the snapshot's machines")
 
+    for i, name in enumerate(part["machines"]):
+        check_machine(name, f"{where}.machines[{i}] is")
+    if len(part["machines"]) != len(machines):
+        raise ShapeError(f"{where}.machines are {len(part['machines'])}, and the snapshot has {len(machines)}")
     for i, planned in enumerate(part["plan"]):
         there = f"{where}.plan[{i}]"
         check_task(planned["task"], f"{there}.task is")
         check_machine(planned["machine"], f"{there}.machine is")
-        gaps = [planned["machine"] is None, planned["slot"] is None, planned["width_milli"] is None]
-        if any(gaps) != all(gaps):
-            raise ShapeError(f"{there} has a machine, a slot or a width without the others")
-    for i, placed in enumerate(part["placements"]):
-        check_task(placed["task"], f"{where}.placements[{i}].task is")
-        check_machine(placed["machine"], f"{where}.placements[{i}].machine is")
-    for i, postponed in enumerate(part["postponements"]):
-        check_task(postponed["task"], f"{where}.postponements[{i}].task is")
-    for i, reservation in enumerate(part.get("reservations", ())):
+        _check_whole(planned, there)
+    for i, reservation in enumerate(part["reservations"]):
         check_machine(reservation["machine"], f"{where}.reservations[{i}].machine is")
     for i, group in enumerate(part["groups"]):
         for name in (group["machine"], *group["members"]):
             check_machine(name, f"{where}.groups[{i}] has")
-    for i, cls in enumerate(part["classes"]):
-        if not len(cls["members"]):
-            raise ShapeError(f"{where}.classes[{i}].members is empty: a class has a task")
-    _check_once([cls["members"] for cls in part["classes"]], f"{where}.classes")
     passes = part.get("passes", [])
     for i, one in enumerate(passes):
         for task in one["batch"]:
@@ -185,16 +222,12 @@ def _check_search_part(part: SearchPart, where: str) -> None:
                 raise ShapeError(f"{there}.pass is {decided['pass']}, and there are {len(passes)} passes")
 
 
-# Parts that one network of classes and groups of machines decided
+# At linear prices
 
 
-def _check_network_part(part: NetworkPart, where: str) -> None:
-    if "given" in part and "outside" not in part:
-        raise ShapeError(_missing("outside", where))
+def _check_linear_level(part: LinearLevel, where: str) -> None:
     fleet, kinds, features = part["fleet"], len(part["kinds"]), len(part["features"])
-    machines, resources = len(fleet["machines"]), len(fleet["resources"])
-    if len(set(fleet["machines"])) != machines:
-        raise ShapeError(f"{where}.fleet.machines has a name twice")
+    machines, resources = len(part["machines"]), len(fleet["resources"])
     _check_rows(fleet["allocatable"], f"{where}.fleet.allocatable", machines, resources)
     _check_rows(fleet["free"], f"{where}.fleet.free", machines, resources)
     _check_rows(fleet["readings"], f"{where}.fleet.readings", machines, features)
@@ -210,32 +243,26 @@ def _check_network_part(part: NetworkPart, where: str) -> None:
     for i, group in enumerate(part["groups"]):
         _check_lengths(group, f"{where}.groups[{i}]", features, "feature", ("buckets",))
     _check_restrictions(part, where, machines)
-    demands = [(f"{where}.demands[{i}]", demand) for i, demand in enumerate(part["demands"])]
-    outside = [(f"{where}.outside[{i}]", demand) for i, demand in enumerate(part.get("outside", ()))]
-    for there, demand in outside:
-        if "reason" not in demand:
-            raise ShapeError(_missing("reason", there))
-    for there, demand in (*demands, *outside):
-        if not len(demand["tasks"]):
-            raise ShapeError(f"{there}.tasks is empty: a class has a task")
-        _check_lengths(demand, there, len(demand["tasks"]), "task", ("created_s", "leaving"))
-        _check_lengths(demand, there, resources, "resource", ("amounts",))
-        _check_lengths(demand, there, kinds, "kind", ("base",))
-        _check_lengths(demand, there, features, "feature", ("coefficients", "effects"))
-        if demand["class"]["places"] >= max(1, len(part["places"])):
+    classes = [(f"{where}.classes[{i}]", cls) for i, cls in enumerate(part["classes"])]
+    classes += [(f"{where}.outside[{i}]", cls) for i, cls in enumerate(part["outside"])]
+    for there, cls in classes:
+        _check_lengths(cls, there, len(cls["tasks"]), "task", ("created_s", "leaving"))
+        _check_lengths(cls, there, resources, "resource", ("amounts",))
+        _check_lengths(cls, there, kinds, "kind", ("base",))
+        _check_lengths(cls, there, features, "feature", ("coefficients", "effects"))
+        if cls["class"]["places"] >= max(1, len(part["places"])):
             raise ShapeError(f"{there}.class.places is beyond the {len(part['places'])} places")
-    _check_once([demand["tasks"] for _, demand in (*demands, *outside)], f"{where}.demands")
-    _check_placements(part, where, machines)
-    for i, entry in enumerate(part["left"]):
-        _check_lengths(entry, f"{where}.left[{i}]", len(entry["tasks"]), "task", ("costs",))
+    for key in ("believed", "runner_up", "runner_up_cost"):
+        if key not in part["placements"]:
+            raise ShapeError(_missing(key, f"{where}.placements"))
     dual = part["dual"]
-    _check_lengths(dual, f"{where}.dual", len(part["demands"]), "demand", ("tier", "units", "alpha"))
+    _check_lengths(dual, f"{where}.dual", len(part["classes"]), "class", ("tier", "units", "alpha"))
     _check_lengths(dual, f"{where}.dual", machines, "machine", ("crowding", "tangent", "constant", "may_take"))
     if len({len(row) for row in dual["largest"]}) > 1:
         raise ShapeError(f"{where}.dual.largest has rows of different lengths")
 
 
-def _check_restrictions(part: NetworkPart, where: str, machines: int) -> None:
+def _check_restrictions(part: LinearLevel, where: str, machines: int) -> None:
     """Masks, wishes and relations."""
     for i, places in enumerate(part["places"]):
         given = [key for key, values in places.items() if values is not None]
@@ -246,22 +273,6 @@ def _check_restrictions(part: NetworkPart, where: str, machines: int) -> None:
         _check_indices(relation["domain"], f"{there}.domain", machines, -1)
         if relation["kind"] not in set(RelationKind):
             raise ShapeError(f"{there}.kind is {shown(relation['kind'])}, which is no kind of relation")
-
-
-def _check_placements(part: NetworkPart, where: str, machines: int) -> None:
-    """The columns of placements, and that every task that is named is in a demand."""
-    placements, there = part["placements"], f"{where}.placements"
-    count = len(placements["task"])
-    _check_lengths(placements, there, count, "task", ("machine", "cost", "runner_up", "runner_up_cost", "believed"))
-    _check_lengths(placements["terms"], f"{there}.terms", count, "task", placements["terms"])
-    _check_indices(placements["machine"], f"{there}.machine", machines)
-    _check_indices(placements["runner_up"], f"{there}.runner_up", machines, -1)
-    tasks = {task for demand in part["demands"] for task in demand["tasks"]}
-    named = [(f"placements.task[{i}]", task) for i, task in enumerate(placements["task"])]
-    named += [(f"left[{i}].tasks", task) for i, entry in enumerate(part["left"]) for task in entry["tasks"]]
-    for place, task in named:
-        if task not in tasks:
-            raise ShapeError(f"{where}.{place} is {shown(task)}, which is in none of the demands")
 
 
 def _check_rows(rows: Any, where: str, count: int, width: int) -> None:
@@ -291,9 +302,3 @@ def _check_indices(values: Any, where: str, below: int, least: int = 0) -> IntAr
         first = int(wrong[0])
         raise ShapeError(f"{where}[{first}] is {int(found[first])}, which is beyond the {below} that there are")
     return found
-
-
-def _check_once(members: Sequence[Collection[str]], where: str) -> None:
-    """No task may be in two classes."""
-    if len({task for tasks in members for task in tasks}) != sum(map(len, members)):
-        raise ShapeError(f"{where} have a task twice")

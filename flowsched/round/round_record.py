@@ -1,4 +1,4 @@
-"""A round with forecast prices as a part of its record: snapshot, classes, groups, networks, plan and decisions."""
+"""A round at forecast prices as a level of its record: snapshot, classes, groups, networks, plan and decisions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.pricing.forecast_cache import forecast_cache
 from flowsched.records.record import (
     COST_MODEL,
-    SEARCH_PART,
+    FORECAST,
+    LEVEL,
     finite_or_none,
     plain_certificate,
     plain_changes,
     plain_nothing,
+    plain_placements,
+    plain_postponements,
     plain_timings,
-    plain_value,
     record_head,
 )
 from flowsched.round.assignment import Assignment, PlacementOption
@@ -68,7 +70,7 @@ def round_record(trace: RoundTrace) -> dict[str, Any]:
     return {
         **record_head(snapshot.round, snapshot.now_s, COST_MODEL, trace.solver.name, trace.settings),
         **({"reproducible": False, "stopped": list(trace.stopped)} if trace.stopped else {}),
-        "parts": [flow_part(trace)],
+        "parts": [forecast_level(trace)],
     }
 
 
@@ -91,8 +93,8 @@ def rebuild_model(
     return RoundModel(view, forecasts, prices, settings.slots, holds, must_start, barred)
 
 
-def flow_part(trace: RoundTrace) -> dict[str, Any]:
-    """The part of a record that a round of passes is: its snapshot, classes, groups, networks, plan and decisions."""
+def forecast_level(trace: RoundTrace) -> dict[str, Any]:
+    """The level of a record that a round of passes is: its snapshot, classes, groups, networks, plan and decisions."""
     began, changes = trace.deciding.model, trace.changes
     model = rebuild_model(trace.snapshot, trace.settings, trace.goal_s, began.holds, began.must_start, began.barred)
     view = model.view
@@ -104,11 +106,10 @@ def flow_part(trace: RoundTrace) -> dict[str, Any]:
         bound_together["repairs"] = [asdict(r) for r in trace.repairs]
     passes = trace.deciding.passes
     undone = [_undone(view, trace, i) for i in range(len(passes))]
+    head = plain_head(view)
     most = max(range(len(passes)), key=lambda i: standing(len(passes[i].booked), len(undone[i]), i), default=None)
     return {
-        "kind": SEARCH_PART,
-        "snapshot": dump_snapshot(view.snapshot),
-        **plain_compaction(view),
+        **head,
         "first_network": plain_nothing()
         if most is None
         else plain_pass(view, trace.deciding, passes[most], trace.solver),
@@ -132,8 +133,8 @@ def flow_part(trace: RoundTrace) -> dict[str, Any]:
             **{machine.name: model.cost(plan, m) for m, machine in enumerate(view.machines)},
             **{name: model.prices.machine_cost(g, ()) for g, group in enumerate(view.groups) for name in group.spares},
         },
-        "placements": [plain_value(p) for p in changes.placements],
-        "postponements": [plain_value(p) for p in changes.postponements],
+        "placements": plain_placements(changes.placements, head["machines"]),
+        "waiting": plain_postponements(changes.postponements),
         "reservations": [asdict(r) | {"start_s": finite_or_none(r.start_s)} for r in changes.reservations],
         **plain_changes(
             changes.preemptions, changes.moves, [(p.task, p.machine, p.room_for) for p in changes.taken_back]
@@ -230,11 +231,16 @@ def _plain_origin(origin: Origin) -> dict[str, Any]:
     return plain
 
 
-def plain_compaction(view: View) -> dict[str, Any]:
-    """Classes of tasks and groups of machines."""
+def plain_head(view: View) -> dict[str, Any]:
+    """What a level begins with: the snapshot, the machines by their index, classes of tasks and groups of machines."""
+    snapshot = dump_snapshot(view.snapshot)
     return {
+        "kind": LEVEL,
+        "prices": FORECAST,
+        "snapshot": snapshot,
+        "machines": [machine["name"] for machine in snapshot["machines"]],
         "classes": [
-            {"task": cls.task.name, "members": [view.tasks[i].name for i in cls.members]} for cls in view.classes
+            {"name": cls.task.name, "tasks": [view.tasks[i].name for i in cls.members]} for cls in view.classes
         ],
         "groups": [
             {

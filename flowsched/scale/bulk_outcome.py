@@ -44,15 +44,11 @@ class BulkOutcome:
     left: tuple[Leftover, ...]
     counts: Mapping[str, int]
     """Solves, classes, groups, nodes and arcs by kind of the first network."""
-    record: Callable[[int | None], Mapping[str, Any]] | None
-    """Its part of the record, made when it is asked for, with the priority of its tasks where rounds go by priority; None
-    where no record is kept, and with a cost model beside ``flow``."""
+    record: Callable[[int | None], list[dict[str, Any]]] | None
+    """Its parts of the record, one for each of its levels, made when they are asked for, with the priority of its tasks
+    where rounds of ``flow`` go by priority; None where no record is kept."""
     timings_ms: Mapping[str, float]
     certify: Callable[[], Certificate | None]
-    levels: Callable[[int], list[dict[str, Any]]] | None = None
-    """The parts of the record of a round with a cost model beside ``flow``, one for each priority, with the number of the
-    decision that they are; None as above.
-    """
 
     @cached_property
     def certificate(self) -> Certificate | None:

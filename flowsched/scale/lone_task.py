@@ -49,13 +49,14 @@ class LoneRecord:
     placement: BulkPlacement
     timings_ms: Mapping[str, float] = field(default_factory=dict)
 
-    def part(self, priority: int | None = None) -> Mapping[str, Any]:
-        """Its part of the record. Raises ``RuntimeError`` if the ordinary round decides otherwise, which is a fault."""
+    def parts(self, priority: int | None = None) -> list[dict[str, Any]]:
+        """Its one part of the record. Raises ``RuntimeError`` if the ordinary round decides otherwise, which is a fault."""
         outcome = self._outcome(keep_record=True)
         if outcome.placements != (self.placement,):
             raise RuntimeError(f"{self.placement} was decided for a lone task, and a round says {outcome.placements}")
         assert outcome.record is not None, "the round was asked for its record"
-        return {**outcome.record(priority), "timings": dict(self.timings_ms)}
+        (part,) = outcome.record(priority)
+        return [{**part, "timings": dict(self.timings_ms)}]
 
     def certify(self) -> Certificate | None:
         """The certificate of the ordinary round."""
@@ -92,7 +93,7 @@ def decide_lone(
     record = LoneRecord(
         machines.loaded().as_they_are(), task_class, places, task, settings, solver.name, placement, timings
     )
-    return BulkOutcome((placement,), (), {}, record.part if keep_record else None, timings, record.certify)
+    return BulkOutcome((placement,), (), {}, record.parts if keep_record else None, timings, record.certify)
 
 
 def _is_plain(task_class: TaskClass, settings: RoundSettings) -> bool:

@@ -1,4 +1,4 @@
-"""What is known of a round at cluster scale once it is over: all that its record is made of, and nothing that changes."""
+"""What is known of a round at linear prices once it is over: all that its record is made of, and nothing that changes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,23 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flowsched.cluster.task_class import MachineKind, TaskClass
-from flowsched.cluster.task_rows import RUNNING
+from flowsched.cluster.task_rows import PENDING, RUNNING
 from flowsched.pricing.linear.policy import Feature
 from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.bulk_prices import BulkPrices
+from flowsched.scale.certificate import Evidence
 from flowsched.scale.changed_round import ChangedRound
+from flowsched.scale.placed_costs import PlacedCosts
 from flowsched.scale.places import Places
 from flowsched.scale.price_table import PriceTable
-from flowsched.scale.reasons import Closing, Reason
+from flowsched.scale.reasons import Reason
 from flowsched.scale.reservation import MachineReservation
-from flowsched.scale.round import RoundOutcome, RoundSettings
+from flowsched.scale.round import Level, RoundOutcome, Rounds, RoundSettings
+from flowsched.scale.round_state import BulkRoundState
+from flowsched.scale.waiting import survey
 from flowsched.support.arrays import FloatArray, IntArray
+
+_NONE: IntArray = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,18 +74,6 @@ class Present:
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedCosts:
-    """What the placements of a round cost, in their order."""
-
-    cost: FloatArray
-    terms: Mapping[str, FloatArray]
-    """They add up to the cost."""
-    runner_up: IntArray
-    """Machine row; -1 for none."""
-    runner_up_cost: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
 class RoundHead:
     """Which round it was, how it was made, and what it took."""
 
@@ -90,12 +85,8 @@ class RoundHead:
     upkeep: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     timings_ms: Mapping[str, float] = field(default_factory=dict)
     stopped: tuple[str, ...] = ()
-    own_names: bool = False
-    """Whether no two classes have the same name."""
     changed: ChangedRound | None = None
     """What becomes of running tasks, where anything may."""
-    bulk: bool = False
-    """Whether it is of a bulk round, whose one part has all classes, those of groups that are not complete too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +95,11 @@ class NetworkTrace:
 
     roll: Roll
     outcome: RoundOutcome
+    levels: tuple[Level, ...]
+    """Those of the round; one without tasks where no task takes part."""
     costs: PlacedCosts
+    by_flow: bool
+    """Whether prices are those of ``flow``: its classes have names of their own, and nothing says when tasks came."""
     pending_class: Mapping[int, int]
     """Class of each task that waits on, by its row."""
     reasons: Mapping[int, Reason]
@@ -112,57 +107,77 @@ class NetworkTrace:
     groups: Mapping[str, int]
     """Minimum of every task group."""
     members_elsewhere: Mapping[str, int]
-    """By task group, members that run and that the round knew by their number only."""
+    """By task group, members that run and that ``present`` does not have."""
     places: tuple[Places, ...]
     """Masks and wishes by their number."""
     present: Present | None
     before: tuple[MachineReservation, ...]
     """What was held when the round began."""
+    counts: Mapping[str, int]
     head: RoundHead
-    order: tuple[str, ...] = ()
+    order: tuple[str, ...]
     """Names of the tasks that took part, in the order in which they came, if their times and names do not say so."""
 
     @classmethod
     def of(
         cls,
-        cluster: BulkCluster,
+        rounds: Rounds,
         outcome: RoundOutcome,
-        closing: Closing,
         reasons: Mapping[int, Reason],
-        before: tuple[MachineReservation, ...],
+        costs: PlacedCosts,
         head: RoundHead,
-        costs: PlacedCosts | None = None,
+        before: tuple[MachineReservation, ...] = (),
+        *,
+        named: bool,
     ) -> NetworkTrace:
-        """Take down what changes after the round: names, and who runs if that matters.
-
-        ``costs``: None for what each costs beside all others at the end of the round.
-        """
+        """Take down what changes after the round: names, and who runs if that matters and if all of it is ``named``."""
+        cluster = rounds.cluster
         pending = np.concatenate([outcome.tasks, outcome.waits])
         present: Present | None = None
         rows = pending
         late = len(pending) and float(cluster.age_s(pending, head.now_s).max()) > head.settings.due_age_s
-        if (head.settings.reservations and late) or cluster.groups or head.changed is not None:
+        if named and ((head.settings.reservations and late) or cluster.groups or head.changed is not None):
             running = np.flatnonzero(cluster.state == RUNNING)
             present = Present(running, cluster.machine[running], cluster.task_class[running], cluster.end_s[running])
             rows = np.concatenate([pending, running])
-        if costs is None:
-            terms = closing.terms(cluster.task_class[outcome.tasks], outcome.machines)
-            count = len(outcome.tasks)
-            costs = PlacedCosts(outcome.cost, terms, np.full(count, -1, dtype=np.int64), np.zeros(count))
+        by_flow = isinstance(cluster.policy, BulkPrices)
         return cls(
             Roll.of(cluster, rows),
             outcome,
+            outcome.levels or (_level_without_tasks(rounds),),
             costs,
+            by_flow,
             dict(zip(outcome.waits.tolist(), cluster.task_class[outcome.waits].tolist(), strict=True)),
             reasons,
             dict(cluster.groups),
-            dict(cluster.members_elsewhere),
+            dict(cluster.members_elsewhere) if named or by_flow else cluster.running_members(),
             tuple(cluster.places.places),
             present,
             before,
+            counts_of(outcome),
             head,
-            _order(cluster, pending),
+            () if by_flow else _order(cluster, pending),
         )
+
+
+def counts_of(outcome: RoundOutcome) -> dict[str, int]:
+    """What a round counted, with the sizes of its networks."""
+    counts = dict(outcome.counts)
+    for level in outcome.levels:
+        if level.network is not None:
+            counts |= level.network.kinds()
+    return counts
+
+
+def _level_without_tasks(rounds: Rounds) -> Level:
+    """The level of a round in which no task takes part."""
+    cluster = rounds.cluster
+    waiting = survey(cluster, _NONE, 0.0, rounds.settings.due_age_s)
+    present = np.unique(cluster.task_class[cluster.state == PENDING])
+    state = BulkRoundState(cluster, None, present, rounds.spreads(present))
+    evidence = Evidence.of(cluster, rounds.compaction, waiting, state.free, state.readings, state.barred, state.model)
+    relations = state.relations.save()
+    return Level(waiting, None, None, evidence, 0.0, signature=rounds.compaction.signature, topology_counts=relations)
 
 
 def _order(cluster: BulkCluster, pending: IntArray) -> tuple[str, ...]:

@@ -102,7 +102,7 @@ class PlacesTable:
 
 
 def read_places(plain: Mapping[str, Any]) -> Places:
-    """Masks and wishes of a network part."""
+    """Masks and wishes of a level."""
 
     def column(name: str) -> Any:
         if plain[name] is None:

@@ -1,4 +1,4 @@
-"""The record of a round at cluster scale: a part of kind ``network`` for each level, as plain data, and what a replay needs.
+"""The levels of a decision at linear prices as parts of a record, as plain data, with what a replay needs.
 
 A part holds the state that its level began with (machines, classes with their prices), the first network with its flow, what
 was decided, and the certificate with all that its bound was computed from.
@@ -6,74 +6,91 @@ was decided, and the certificate with all that its bound was computed from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
-from flowsched.cluster.decision import Certificate
 from flowsched.cluster.machine_arrays import FIXED, UNLIMITED
 from flowsched.cluster.task_class import TaskClass
 from flowsched.pricing.linear import kernels
 from flowsched.pricing.linear.policy import Feature
 from flowsched.records.record import (
-    NETWORK_PART,
+    LEVEL,
+    LINEAR,
     finite_or_none,
     plain_certificate,
     plain_nothing,
     plain_timings,
     record_head,
 )
+from flowsched.relations.relation import TaskGroup
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.bulk_cluster import CPU
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.compaction import buckets_of, middles_of
 from flowsched.scale.network import ScaleNetwork
 from flowsched.scale.network_trace import NetworkTrace, Present, Roll
-from flowsched.scale.reasons import PLACE
+from flowsched.scale.reasons import PLACE, Reason
 from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import Level
 from flowsched.solvers import Status, make_solver
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 
-def network_record(trace: NetworkTrace) -> dict[str, Any]:
-    """The record of a round."""
-    outcome, roll, head = trace.outcome, trace.roll, trace.head
-    in_levels = [set(level.waiting.tasks.tolist()) for level in outcome.levels]
-    outside = [row for row in outcome.waits.tolist() if not any(row in there for there in in_levels)]
-    told: dict[str, list[str]] = {}
-    for row in outside:
-        told.setdefault(trace.reasons[row].text, []).append(roll.tasks[row])
+def linear_record(trace: NetworkTrace) -> dict[str, Any]:
+    """The record of a round of a cost model."""
+    head = trace.head
     return {
         **record_head(head.number, head.now_s, head.policy, head.solver, head.settings),
         **({"reproducible": False, "stopped": list(head.stopped)} if head.stopped else {}),
-        **(
-            {"held": [{"tasks": t, "fate": "postponed", "message": m, "counts": {}} for m, t in told.items()]}
-            if told
-            else {}
-        ),
-        "counts": dict(outcome.counts),
         "upkeep": {kind: dict(counts) for kind, counts in head.upkeep.items()},
-        **({"task_groups": dict(trace.groups)} if trace.groups else {}),
-        **({"members_elsewhere": dict(trace.members_elsewhere)} if trace.members_elsewhere else {}),
-        **({"running": _plain_running(trace, trace.present)} if trace.present is not None else {}),
-        **({"before": [plain_reservation(roll, r) for r in trace.before]} if trace.before else {}),
-        **(head.changed.plain() if head.changed is not None else {}),
-        **({"outside": _outside(trace, outside)} if outside else {}),
-        **({"order": list(trace.order)} if trace.order else {}),
-        "parts": [
-            network_part(trace, level, certificate)
-            for level, certificate in zip(outcome.levels, outcome.certificates, strict=True)
-        ],
-        "timings": plain_timings(head.timings_ms),
+        "parts": linear_levels(trace),
     }
 
 
-def network_part(trace: NetworkTrace, level: Level, certificate: Certificate | None) -> dict[str, Any]:
-    """The part of a record that a level is; without a certificate if it has no tasks."""
-    roll, outcome, costs = trace.roll, trace.outcome, trace.costs
+def linear_levels(trace: NetworkTrace, priority: int | None = None) -> list[dict[str, Any]]:
+    """The parts of a record that a decision is. ``priority``: of its tasks, where their classes do not have it."""
+    changed = {} if trace.head.changed is None else trace.head.changed.plain()
+    changes = {"changes": changed.pop("changes")} if changed else {}
+    found = []
+    for number, level in enumerate(trace.levels):
+        classes = level.waiting.classes
+        own = int(trace.roll.classes[int(classes[0])].priority) if len(classes) else 0
+        shared = {} if number else {**_shared(trace), **changes}
+        found.append(
+            {
+                **_level(trace, number),
+                **({"priority": own} if not trace.by_flow else {} if priority is None else {"priority": priority}),
+                "given": {
+                    "decision": 0,
+                    "settings": asdict(trace.head.settings),
+                    "task_groups": [asdict(TaskGroup(name, least)) for name, least in trace.groups.items()],
+                    "members_elsewhere": dict(trace.members_elsewhere),
+                    **({} if trace.by_flow else {"cost_model": trace.head.policy, "now_s": trace.head.now_s}),
+                    **shared,
+                },
+                **({} if number else changed),
+            }
+        )
+    return found
+
+
+def _shared(trace: NetworkTrace) -> dict[str, Any]:
+    """What the levels of a decision depended on together."""
+    return {
+        **({"order": list(trace.order)} if trace.order else {}),
+        **({"running": _plain_running(trace, trace.present)} if trace.present is not None else {}),
+        **({"before": [plain_held(trace.roll, r) for r in trace.before]} if trace.before else {}),
+    }
+
+
+def _level(trace: NetworkTrace, number: int) -> dict[str, Any]:
+    """A level with all that is its own; the first one has the counts and the times of all, and who took no part."""
+    roll, outcome, costs, level = trace.roll, trace.outcome, trace.costs, trace.levels[number]
+    certificate = outcome.certificates[number] if outcome.levels else None
     evidence, waiting = level.evidence, level.waiting
     rows = np.flatnonzero(evidence.open)
     names = _class_names(trace, level)
@@ -82,20 +99,23 @@ def network_part(trace: NetworkTrace, level: Level, certificate: Certificate | N
     position = np.full(len(roll.machines), -1, dtype=np.int64)
     position[rows] = np.arange(len(rows))
     model = evidence.model
-    left = np.setdiff1d(waiting.tasks, outcome.tasks, assume_unique=True)
     found = {} if certificate is None else certificate.prices
     prices = np.array([found[f"class-{c}"] for c in waiting.classes.tolist()], dtype=np.float64)
     if certificate is not None:
         certificate = replace(certificate, prices=dict(zip(names, prices.tolist(), strict=True)))
-    numbered = class_numbers(trace)
+    numbered = _class_numbers(trace)
+    class_of = dict(
+        zip(waiting.tasks.tolist(), np.repeat(waiting.classes, np.diff(waiting.first)).tolist(), strict=True)
+    )
+    outside = {} if number else _outside(trace)
     return {
-        "kind": NETWORK_PART,
-        "priority": int(roll.classes[int(waiting.classes[0])].priority) if len(waiting.classes) else 0,
+        "kind": LEVEL,
+        "prices": LINEAR,
         "features": [_plain_feature(feature) for feature in roll.features],
         "fixed": FIXED,
         "kinds": [_plain_kind(trace, k, model.factors, model.kind) for k in range(len(model.factors))],
+        "machines": [roll.machines[row] for row in rows.tolist()],
         "fleet": {
-            "machines": [roll.machines[row] for row in rows.tolist()],
             "resources": list(roll.resources),
             "allocatable": roll.allocatable[rows],
             "free": evidence.free[rows],
@@ -105,8 +125,8 @@ def network_part(trace: NetworkTrace, level: Level, certificate: Certificate | N
         },
         "places": [vars(places.changed(lambda values: values[rows])) for places in trace.places],
         "relations": [_plain_counts(counts, rows) for counts in level.topology_counts.values()],
-        "demands": [
-            plain_demand(
+        "classes": [
+            _priced_class(
                 trace,
                 level,
                 int(waiting.classes[i]),
@@ -117,24 +137,56 @@ def network_part(trace: NetworkTrace, level: Level, certificate: Certificate | N
             )
             for i in range(len(waiting.classes))
         ],
+        "outside": [_priced_outside(trace, level, c, members, numbered) for c, members in outside.items()],
         "group_of": group_of,
         "groups": [{"kind": key[0], "buckets": list(key[1:-1]), "signature": key[-1]} for key in keys],
         "first_network": _first(trace, level, names, group_of, keys, rows),
         "placements": {
             "task": [roll.tasks[row] for row in outcome.tasks[here].tolist()],
             "machine": position[outcome.machines[here]],
+            "width_milli": _widths(trace, [class_of[row] for row in outcome.tasks[here].tolist()]),
             "cost": costs.cost[here],
             "believed": outcome.believed[here],
             "terms": {name: values[here] for name, values in costs.terms.items()},
             "runner_up": np.where(costs.runner_up[here] < 0, -1, position[costs.runner_up[here]]),
             "runner_up_cost": costs.runner_up_cost[here],
         },
-        "left": _left(trace, level, left),
-        "reservations": _reservations(trace, waiting.tasks),
+        "waiting": _waiting(trace, level, [row for members in outside.values() for row in members]),
+        "reservations": [
+            {**plain_held(roll, r), "width_milli": roll.classes[class_of[r.task]].width_milli}
+            for r in outcome.reservations
+            if r.task in class_of
+        ],
+        **({"task_groups": groups} if (groups := _task_groups(trace, class_of, outside, here)) else {}),
         "certificate": plain_certificate(certificate),
         "dual": _plain_dual(evidence, prices, rows),
-        "counts": {} if level.network is None else level.network.sizes(),
+        "counts": {} if number else dict(trace.counts),
+        "timings": {} if number else plain_timings(trace.head.timings_ms),
     }
+
+
+def _widths(trace: NetworkTrace, classes: Sequence[int]) -> IntArray:
+    return np.array([trace.roll.classes[c].width_milli for c in classes], dtype=np.int64)
+
+
+def _task_groups(
+    trace: NetworkTrace, class_of: Mapping[int, int], outside: Mapping[int, Sequence[int]], here: IntArray
+) -> list[dict[str, Any]]:
+    """What becomes of the task groups that have tasks here or took no part."""
+    roll = trace.roll
+    running = Counter(trace.members_elsewhere)
+    if trace.present is not None:
+        running.update(roll.classes[c].group for c in trace.present.task_class.tolist())
+    of = [*class_of.items(), *((row, c) for c, rows in outside.items() for row in rows)]
+    starts = set(trace.outcome.tasks[here].tolist())
+    found = []
+    for name, minimum in trace.groups.items():
+        rows = [row for row, c in of if roll.classes[c].group == name]
+        if rows:
+            members, begins = [roll.tasks[row] for row in rows], not starts.isdisjoint(rows)
+            state = {"running": running[name], "members": members, "starts": begins}
+            found.append({"name": name, "minimum": minimum, **state})
+    return found
 
 
 def _plain_feature(feature: Feature) -> dict[str, Any]:
@@ -187,7 +239,7 @@ def _plain_dual(evidence: Evidence, prices: FloatArray, rows: IntArray) -> dict[
 def _class_names(trace: NetworkTrace, level: Level) -> list[str]:
     """Classes are called by the task that is served first, or by their own names where these differ."""
     roll = trace.roll
-    if trace.head.own_names:
+    if trace.by_flow:
         return [roll.classes[c].name for c in level.waiting.classes.tolist()]
     return [roll.tasks[row] for row in level.waiting.tasks[level.waiting.first[:-1]].tolist()]
 
@@ -216,14 +268,13 @@ def plain_class(task_class: TaskClass) -> dict[str, Any]:
     }
 
 
-def class_numbers(trace: NetworkTrace) -> IntArray:
+def _class_numbers(trace: NetworkTrace) -> IntArray:
     """The classes that wait, in the order in which a cluster made from the record numbers them."""
-    waiting = [level.waiting.classes for level in trace.outcome.levels]
-    outside = list(trace.pending_class.values()) if trace.head.bulk else []
-    return np.unique(np.concatenate([*waiting, np.array(outside, dtype=np.int64)]))
+    waiting = [level.waiting.classes for level in trace.levels]
+    return np.unique(np.concatenate([*waiting, np.array(list(trace.pending_class.values()), dtype=np.int64)]))
 
 
-def plain_demand(
+def _priced_class(
     trace: NetworkTrace,
     level: Level,
     number: int,
@@ -253,6 +304,26 @@ def plain_demand(
         "holds": list(task_class.holds),
         "joins": list(task_class.joins),
     }
+
+
+def _outside(trace: NetworkTrace) -> dict[int, list[int]]:
+    """By class the tasks that no network had, as their task groups lack members."""
+    inside = {c for level in trace.levels for c in level.waiting.classes.tolist()}
+    members: dict[int, list[int]] = {}
+    for row in trace.outcome.waits.tolist():
+        if trace.pending_class[row] not in inside:
+            members.setdefault(trace.pending_class[row], []).append(row)
+    return dict(sorted(members.items()))
+
+
+def _priced_outside(
+    trace: NetworkTrace, level: Level, number: int, members: Sequence[int], numbered: IntArray
+) -> dict[str, Any]:
+    """Such a class; those of a cost model may share a name, so they are called by a task, as in networks."""
+    rows, waiting = np.array(members, dtype=np.int64), float(trace.roll.prices.waiting[number])
+    leaving = np.full(len(rows), waiting if np.isfinite(waiting) else 0.0)
+    name = trace.roll.classes[number].name if trace.by_flow else trace.roll.tasks[members[0]]
+    return _priced_class(trace, level, number, rows, leaving, name, numbered)
 
 
 def _groups(trace: NetworkTrace, level: Level, rows: IntArray) -> tuple[IntArray, list[tuple[int, ...]]]:
@@ -370,31 +441,27 @@ def _room(level: Level, c: int, rows: IntArray) -> BoolArray:
     return room
 
 
-def _left(trace: NetworkTrace, level: Level, left: IntArray) -> list[dict[str, Any]]:
-    """Tasks that wait, by cause and text, in the order in which they would be served."""
+def _waiting(trace: NetworkTrace, level: Level, outside: Sequence[int]) -> dict[str, Any]:
+    """Tasks that wait, in the order in which they would be served, then those that took no part, which have no cost."""
     waiting = level.waiting
-    stays: BoolArray = np.isin(waiting.tasks, left)
-    found: dict[tuple[str, str], tuple[list[str], list[float]]] = {}
-    costs = np.minimum(waiting.cost, level.evidence.most)
-    for i in np.flatnonzero(stays).tolist():
-        row = int(waiting.tasks[i])
-        reason = trace.reasons[row]
-        tasks, leaving = found.setdefault((reason.cause, reason.text), ([], []))
-        tasks.append(trace.roll.tasks[row])
-        leaving.append(float(costs[i]))
-    return [
-        {"tasks": tasks, "cause": cause, "text": text, "costs": np.array(leaving)}
-        for (cause, text), (tasks, leaving) in found.items()
-    ]
+    left = np.flatnonzero(~np.isin(waiting.tasks, trace.outcome.tasks))
+    rows = [*waiting.tasks[left].tolist(), *outside]
+    cost = np.concatenate([np.minimum(waiting.cost, level.evidence.most)[left], np.full(len(outside), np.inf)])
+    numbers: dict[Reason, int] = {}
+    reason = [numbers.setdefault(trace.reasons[row], len(numbers)) for row in rows]
+    since = np.array([trace.roll.created_s[row] for row in rows], dtype=np.float64)
+    return {
+        "task": [trace.roll.tasks[row] for row in rows],
+        "reason": np.array(reason, dtype=np.int64),
+        "reasons": [{"cause": str(found.cause), "text": found.text} for found in numbers],
+        "cost": cost,
+        "terms": {"waiting": np.where(np.isfinite(cost), cost, 0.0)},
+        **({} if trace.by_flow else {"waited_s": trace.head.now_s - since}),
+    }
 
 
-def _reservations(trace: NetworkTrace, tasks: IntArray) -> list[dict[str, Any]]:
-    there = set(tasks.tolist())
-    return [plain_reservation(trace.roll, r) for r in trace.outcome.reservations if r.task in there]
-
-
-def plain_reservation(roll: Roll, reservation: MachineReservation) -> dict[str, Any]:
-    """A reservation as a record keeps it."""
+def plain_held(roll: Roll, reservation: MachineReservation) -> dict[str, Any]:
+    """A machine that is held for a task."""
     return {
         "task": roll.tasks[reservation.task],
         "machine": reservation.machine_name,
@@ -441,18 +508,3 @@ def _plain_prices(roll: Roll, c: int) -> dict[str, Any]:
         "waiting": finite_or_none(float(roll.prices.waiting[c])),
         "growth": float(roll.prices.growth[c]),
     }
-
-
-def _outside(trace: NetworkTrace, rows: Sequence[int]) -> list[dict[str, Any]]:
-    """Tasks that no network had, as their group is not complete."""
-    roll = trace.roll
-    return [
-        {
-            "task": roll.tasks[row],
-            "created_s": roll.created_s[row],
-            "class": plain_class(roll.classes[trace.pending_class[row]]),
-            "coefficients": roll.prices.coefficients[trace.pending_class[row]],
-            "effects": roll.effects[trace.pending_class[row]],
-        }
-        for row in rows
-    ]

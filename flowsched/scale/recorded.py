@@ -1,4 +1,4 @@
-"""A round at cluster scale solved again from its record alone: the prices are the recorded ones."""
+"""A decision at linear prices, made again from its levels in a record alone: the prices are the recorded ones."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS
 from flowsched.cluster.task_class import MachineKind, TaskClass
 from flowsched.pricing.linear.policy import FORBIDDEN, ClassPrices, CostModel, Feature
+from flowsched.records.record import of_decision
 from flowsched.relations.relation import MACHINE, roles_of
 from flowsched.relations.relation_store import RelationStore
 from flowsched.relations.topology_counts import read_topology_counts
 from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.bulk_prices import BulkPrices
+from flowsched.scale.bulk_round import decide
 from flowsched.scale.changes import History, change_running
-from flowsched.scale.network_trace import NetworkTrace, RoundHead
+from flowsched.scale.loaded_cluster import MIB
 from flowsched.scale.places import read_numbers, read_places
-from flowsched.scale.reasons import Closing, why_all
-from flowsched.scale.record import network_record
 from flowsched.scale.reservation import MachineReservation
-from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
+from flowsched.scale.round import Rounds, RoundSettings
 from flowsched.solvers import Solver
 from flowsched.support.arrays import IntArray, rows_of
 
@@ -61,11 +62,9 @@ class RecordedPolicy:
             float(demand["growth"]),
         )
 
-    def learn_effects(
-        self, task_class: TaskClass, effects: Sequence[int], coefficients: Sequence[float] | None = None
-    ) -> None:
-        """Remember what a class does where it runs, and what it minds there; nothing else is known of it."""
-        nothing = np.zeros(len(self.features)) if coefficients is None else np.asarray(coefficients, dtype=np.float64)
+    def learn_effects(self, task_class: TaskClass, effects: Sequence[int]) -> None:
+        """Remember what a class does where it runs; nothing else is known of it."""
+        nothing = np.zeros(len(self.features))
         base = np.full(len(self._factors), FORBIDDEN)
         added = np.asarray(effects, dtype=np.float64) / FIXED
         self._prices.setdefault(_as_priced(task_class), ClassPrices(base, nothing, added, FORBIDDEN))
@@ -90,24 +89,33 @@ def _as_priced(task_class: TaskClass) -> TaskClass:
     return replace(task_class, places=0) if task_class.places else task_class
 
 
-def solve_again(record: Mapping[str, Any], solver: Solver) -> list[dict[str, Any]]:
-    """The parts of a network record, solved again. Raises ``ValueError`` or ``KeyError`` for values that contradict."""
-    settings = read_round_settings(record["settings"])
-    cluster, before, outcome = _decide_again(record, solver, settings)
-    now_s = float(record["now_s"])
-    closing = Closing.of(cluster, outcome.tasks, outcome.machines)
-    reasons = why_all(now_s, cluster, outcome, closing)
-    head = RoundHead(int(record["round"]), now_s, str(record["policy"]), solver.name, settings)
-    trace = NetworkTrace.of(cluster, outcome, closing, reasons, before, head)
-    parts: list[dict[str, Any]] = network_record(trace)["parts"]
-    return parts
+def decided(
+    cluster: BulkCluster, settings: RoundSettings, solver: Solver, parts: Sequence[Part]
+) -> list[dict[str, Any]]:
+    """The levels of a decision on a cluster, which may have been changed since it was read from ``parts``."""
+    given = parts[0]["given"]
+    outcome = decide(
+        cluster,
+        settings,
+        solver=solver,
+        now_s=float(given.get("now_s", 0.0)),
+        keep_record=True,
+        before=_before(cluster, given),
+        named="running" in given,
+    )
+    assert outcome.record is not None, "the round was asked for its record"
+    return of_decision(outcome.record(parts[0].get("priority")), given["decision"])
 
 
-def change_again(record: Mapping[str, Any], solver: Solver) -> dict[str, list[dict[str, Any]]]:
-    """What the round of a network record changes of running tasks, worked out again; as :func:`told_changes` tells it."""
-    settings = read_round_settings(record["settings"])
-    cluster, _, outcome = _decide_again(record, solver, settings)
-    plain = record["changes"]
+def change_again(parts: Sequence[Part], solver: Solver) -> dict[str, list[dict[str, Any]]]:
+    """What a decision changes of running tasks, worked out again; as :func:`told_changes` tells it."""
+    given = parts[0]["given"]
+    settings = read_round_settings(given["settings"])
+    cluster = read_linear_cluster(parts)
+    rounds = Rounds(cluster, solver, settings, canonical=True)
+    rounds.resume(_before(cluster, given))
+    outcome = rounds.decide(float(given["now_s"]))
+    plain = given["changes"]
     known = {name: value for name, value in plain["settings"].items() if name in CHANGE_SETTINGS}
     history = History(
         np.array([cluster.task_row(name) for name in plain["task"]], dtype=np.int64),
@@ -124,7 +132,7 @@ def change_again(record: Mapping[str, Any], solver: Solver) -> dict[str, list[di
         history,
         solver,
         Settings(due_age_s=settings.due_age_s, **known),
-        float(record["now_s"]),
+        float(given["now_s"]),
     )
     moves, machine = changes.moves, changes.cluster.machine
     return {
@@ -148,33 +156,27 @@ def change_again(record: Mapping[str, Any], solver: Solver) -> dict[str, list[di
     }
 
 
-def told_changes(record: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """What a record says about running tasks, without what follows from its snapshot."""
+def told_changes(part: Part) -> dict[str, list[dict[str, Any]]]:
+    """What a level says about running tasks, without what follows from the snapshot of its round."""
     keys = {
         "preemptions": ("task", "machine", "room_for", "cost"),
         "moves": ("task", "machine", "gain", "price"),
         "let_in": ("task", "machine"),
     }
-    return {name: [{key: entry[key] for key in of} for entry in record[name]] for name, of in keys.items()}
+    return {name: [{key: entry[key] for key in of} for entry in part[name]] for name, of in keys.items()}
 
 
-def _decide_again(
-    record: Mapping[str, Any], solver: Solver, settings: RoundSettings
-) -> tuple[BulkCluster, tuple[MachineReservation, ...], RoundOutcome]:
-    """The cluster that a record's round began with, what was held, and what is decided."""
-    cluster = read_cluster(record)
-    rounds = Rounds(cluster, solver, settings, canonical=True)
-    before = tuple(
+def _before(cluster: BulkCluster, given: Part) -> tuple[MachineReservation, ...]:
+    """What was held when a round began."""
+    return tuple(
         MachineReservation.of(
             cluster,
             cluster.task_row(r["task"]),
             cluster.row(r["machine"]),
             float("inf") if r["start_s"] is None else float(r["start_s"]),
         )
-        for r in record.get("before", ())
+        for r in given.get("before", ())
     )
-    rounds.resume(before)
-    return cluster, before, rounds.decide(float(record["now_s"]))
 
 
 def read_round_settings(plain: Mapping[str, Any]) -> RoundSettings:
@@ -195,22 +197,22 @@ def read_round_settings(plain: Mapping[str, Any]) -> RoundSettings:
     return RoundSettings(**used)
 
 
-def read_cluster(record: Mapping[str, Any], policy: CostModel | None = None) -> BulkCluster:
-    """The state that a round began with. ``policy``: None for one that says what the record has.
+def read_linear_cluster(parts: Sequence[Part], ask: Callable[[], CostModel] | None = None) -> BulkCluster:
+    """The cluster that a decision began with, from its levels. ``ask`` makes its cost model, for classes that the record
+    lacks.
 
-    Tasks came in the record's ``order``, or as their times and names say.
+    Tasks came in the recorded ``order``, or as their times and names say; where nothing says when, class by class. Raises
+    ``ValueError`` or ``KeyError`` for values that contradict.
     """
-    parts: Sequence[Part] = record["parts"]
-    first, running = parts[0], record.get("running")
-    cluster = BulkCluster(policy or recorded_policy(str(record["policy"]), record), first["fleet"]["resources"])
-    for name, minimum in record.get("task_groups", {}).items():
-        cluster.declare_group(name, minimum)
-    cluster.members_elsewhere = dict(record.get("members_elsewhere", {}))
-    waiting = [(read_class(d["class"]), d) for d in recorded_demands(parts)]
-    pending = [
-        (float(s), t, task_class) for task_class, d in waiting for t, s in zip(d["tasks"], d["created_s"], strict=True)
-    ]
-    pending += [(float(e["created_s"]), e["task"], read_class(e["class"])) for e in record.get("outside", ())]
+    first, given = parts[0], parts[0]["given"]
+    if first["fixed"] != FIXED:
+        raise ValueError(f"sums are in units of 1/{first['fixed']}")
+    running = given.get("running")
+    waiting = [(read_class(c["class"]), c) for c in recorded_classes(parts)]
+    cluster = BulkCluster(_read_policy(parts, ask), first["fleet"]["resources"])
+    for group in given["task_groups"]:
+        cluster.declare_group(group["name"], group["minimum"])
+    cluster.members_elsewhere = dict(given["members_elsewhere"])
     classes = [] if running is None else [read_class(c) for c in running["classes"]]
     loaded = read_machines(first)
     if running is not None:
@@ -229,8 +231,14 @@ def read_cluster(record: Mapping[str, Any], policy: CostModel | None = None) -> 
         cluster.places.append(read_places(plain))
     for task_class, _ in waiting:
         cluster.intern(task_class)
-    came = {name: place for place, name in enumerate(record.get("order", ()))}
-    pending.sort(key=lambda entry: (came.get(entry[1], 0), entry[:2]))
+    pending = [
+        (float(s), t, task_class) for task_class, c in waiting for t, s in zip(c["tasks"], c["created_s"], strict=True)
+    ]
+    if "cost_model" in given:
+        came = {name: place for place, name in enumerate(given.get("order", ()))}
+        pending.sort(key=lambda entry: (came.get(entry[1], 0), entry[:2]))
+    else:
+        cluster.memory_unit = MIB
     _submit(cluster, [p[1] for p in pending], [p[2] for p in pending], [p[0] for p in pending])
     if running is not None:
         of_task = [classes[c] for c in np.asarray(running["class"]).tolist()]
@@ -240,23 +248,25 @@ def read_cluster(record: Mapping[str, Any], policy: CostModel | None = None) -> 
     return cluster
 
 
-def recorded_demands(parts: Sequence[Part]) -> list[Part]:
+def recorded_classes(parts: Sequence[Part]) -> list[Part]:
     """All classes that wait, in the order of their numbers."""
-    return sorted((d for part in parts for d in (*part["demands"], *part.get("outside", ()))), key=_number)
+    return sorted((c for part in parts for c in (*part["classes"], *part["outside"])), key=_number)
 
 
-def _number(demand: Part) -> int:
-    return int(demand["number"])
+def _number(task_class: Part) -> int:
+    return int(task_class["number"])
 
 
-def recorded_policy(name: str, record: Mapping[str, Any], ask: Callable[[], CostModel] | None = None) -> RecordedPolicy:
-    """One that says what a record has of all its classes; ``ask`` as :class:`RecordedPolicy` takes it."""
-    policy = RecordedPolicy(name, record["parts"][0], ask)
-    for demand in recorded_demands(record["parts"]):
-        policy.learn(read_class(demand["class"]), demand)
-    for entry in record.get("outside", ()):
-        policy.learn_effects(read_class(entry["class"]), entry["effects"], entry["coefficients"])
-    for plain in record["running"]["classes"] if "running" in record else ():
+def _read_policy(parts: Sequence[Part], ask: Callable[[], CostModel] | None) -> BulkPrices | RecordedPolicy:
+    """The linear prices of ``flow``, or a policy that says what the record has of all its classes."""
+    first, given, classes = parts[0], parts[0]["given"], recorded_classes(parts)
+    if "cost_model" not in given:
+        waiting = {c["name"]: float(c["waiting"]) for c in classes if c["waiting"] is not None}
+        return BulkPrices(len(first["features"]) - len(BulkPrices.lasting), waiting)
+    policy = RecordedPolicy(str(given["cost_model"]), first, ask)
+    for plain in classes:
+        policy.learn(read_class(plain["class"]), plain)
+    for plain in given["running"]["classes"] if "running" in given else ():
         if "base" in plain:
             policy.learn(read_class(plain), plain)
         else:
@@ -292,13 +302,13 @@ def _submit(
 
 
 def read_machines(part: Part) -> LoadedMachines:
-    """The machines of a network part, in arrays of their own."""
+    """The machines of a level, in arrays of their own."""
     fleet = part["fleet"]
-    count, features, resources = len(fleet["machines"]), len(part["features"]), list(fleet["resources"])
+    count, features, resources = len(part["machines"]), len(part["features"]), list(fleet["resources"])
     limits = np.array([read_numbers(row) for row in fleet["limits"]]).reshape(count, features)
     limited = limits < UNLIMITED
     return LoadedMachines(
-        list(fleet["machines"]),
+        list(part["machines"]),
         resources,
         np.array(fleet["allocatable"], dtype=np.int64).reshape(count, len(resources)),
         np.array(fleet["free"], dtype=np.int64).reshape(count, len(resources)),

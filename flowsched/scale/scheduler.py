@@ -23,8 +23,9 @@ from flowsched.scale.changed_round import ChangedRound, changed_round, started_o
 from flowsched.scale.changes import History, change_running
 from flowsched.scale.choice import GuardedCostModel, user_name
 from flowsched.scale.network_trace import NetworkTrace, RoundHead
+from flowsched.scale.placed_costs import PlacedCosts
 from flowsched.scale.reasons import Closing, Reason, leaving, why_all
-from flowsched.scale.record import network_record
+from flowsched.scale.record import linear_record
 from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.snapshot_follower import SnapshotFollower
@@ -130,19 +131,13 @@ class NetworkScheduler:
         stopped = take_stopped(self._solver)
         recipe = None
         if self._keep_records:
+            name, solver = self.name, unlimited(self._solver).name
             head = RoundHead(
-                snapshot.round,
-                snapshot.now_s,
-                self.name,
-                unlimited(self._solver).name,
-                self._settings,
-                self.upkeep(),
-                timings,
-                stopped,
-                changed=changed,
+                snapshot.round, snapshot.now_s, name, solver, self._settings, self.upkeep(), timings, stopped, changed
             )
-            trace = NetworkTrace.of(cluster, outcome, closing, reasons, before, head)
-            recipe = partial(network_record, trace)
+            costs = PlacedCosts.in_turn(outcome, closing)
+            trace = NetworkTrace.of(self._rounds, outcome, reasons, costs, head, before, named=True)
+            recipe = partial(linear_record, trace)
         return Decisions(
             bound,
             left,

@@ -18,14 +18,13 @@ from typing import Any
 from flowsched.cluster.decision import Decisions, Placement, Postponement, Scheduler
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
-from flowsched.cluster.snapshot_dump import dump_snapshot
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.flow_prices import FORBIDDEN
-from flowsched.records.record import SEARCH_PART, plain_nothing, plain_value, record_head
+from flowsched.records.record import plain_nothing, plain_placements, plain_postponements, record_head
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.gang import Gangs, ordered_gangs
 from flowsched.round.round_model import RoundModel
-from flowsched.round.round_record import plain_compaction, plain_plan, plain_task_groups, rebuild_model
+from flowsched.round.round_record import plain_head, plain_plan, plain_task_groups, rebuild_model
 from flowsched_simulator.baselines.guarded_baseline import guard_of
 
 NO_SOLVER = "none"
@@ -74,7 +73,7 @@ def baseline_record(
     postponements: Sequence[Postponement],
     decide_ms: float,
 ) -> dict[str, Any]:
-    """The record of one round of a baseline, version 4. ``decide_ms``: how long it took."""
+    """The record of one round of a baseline, version 5. ``decide_ms``: how long it took."""
     model = rebuild_model(snapshot, settings, holds={}, must_start=frozenset(), barred=frozenset(), goal_s=None)
     view = model.view
     machine_of = {m.name: i for i, m in enumerate(view.machines)}
@@ -94,22 +93,23 @@ def baseline_record(
     # Of many machines alike the view has only some; a baseline may have taken one of the others.
     started = {p.task: {"machine": p.machine, "slot": 0, "width_milli": p.width_milli} for p in placements}
     plan = [{**entry, **started.get(entry["task"], {})} for entry in plain_plan(view, options)]
+    head = plain_head(view)
     return {
         **record_head(snapshot.round, snapshot.now_s, name, NO_SOLVER, settings),
         **({"variant": variant} if variant else {}),
         "parts": [
             {
-                "kind": SEARCH_PART,
-                "snapshot": dump_snapshot(snapshot),
-                **plain_compaction(view),
+                **head,
                 "first_network": plain_nothing(),
                 "passes": [],
                 "decided_by": [],
                 "goal_s": None,
                 "plan": plan,
                 "machine_costs": costs,
-                "placements": [plain_value(_priced(model, assignment, p, task_of[p.task], costs)) for p in placements],
-                "postponements": [plain_value(_waiting(model, p, task_of[p.task])) for p in postponements],
+                "placements": plain_placements(
+                    [_priced(model, assignment, p, task_of[p.task], costs) for p in placements], head["machines"]
+                ),
+                "waiting": plain_postponements([_waiting(model, p, task_of[p.task]) for p in postponements]),
                 "reservations": [],
                 **bound_together,
                 "certificate": None,

@@ -490,8 +490,8 @@ def test_a_task_without_an_end_costs_its_slow_down_whatever_its_length() -> None
         forever = running(task("forever", HUNGRY, endless=True, scale=scale), "m1", (0, 1), width_milli=1000)
         record = flow_scheduler().decide(snapshot([task("t", HUNGRY, memory_mib=10)], running=[forever])).record
         assert record is not None
-        (placement,) = record["parts"][0]["placements"]
-        return float(placement["terms"]["interference_caused"])
+        (caused,) = record["parts"][0]["placements"]["terms"]["interference_caused"]
+        return float(caused)
 
     assert cost(1.0) == pytest.approx(cost(1000.0), rel=1e-9)
     assert 0.01 < cost(1.0) < 1.0

@@ -22,10 +22,10 @@ from flowsched.records.record import record_head
 from flowsched.records.record_file import check_record, record_json
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched.scale.bulk_outcome import BulkOutcome
-from flowsched.scale.bulk_record import read_bulk_cluster
 from flowsched.scale.bulk_round import decide
 from flowsched.scale.bulk_settings import bulk_settings
 from flowsched.scale.reasons import Cause
+from flowsched.scale.recorded import read_linear_cluster
 from flowsched.solvers import make_solver
 
 SOLVER = make_solver("ortools")
@@ -185,8 +185,8 @@ def cheapest(world: World, waiting: list[float]) -> float:
 
 def priced_waiting(world: World, outcome: BulkOutcome) -> list[float]:
     assert outcome.record is not None
-    part = outcome.record(None)
-    leaving = {demand["name"]: float(demand["leaving"][0]) for demand in part["demands"]}
+    (part,) = outcome.record(None)
+    leaving = {demand["name"]: float(demand["leaving"][0]) for demand in part["classes"]}
     return [leaving.get(kind.name, 0.0) for kind in world.kinds]
 
 
@@ -519,7 +519,7 @@ def test_the_next_best_machine_is_named() -> None:
 def test_a_record_is_complete_and_its_terms_add_up(world: World) -> None:
     outcome = run(world, keep_record=True)
     assert outcome.record is not None
-    part = outcome.record(None)
+    (part,) = outcome.record(None)
     if outcome.certificate is None:
         assert part["first_network"]["nodes"] == ["sink"]
         return
@@ -538,7 +538,7 @@ def test_a_record_is_complete_and_its_terms_add_up(world: World) -> None:
     assert len(network["flow"]) == counted["arcs"]
     total = np.sum(list(network["terms"].values()), axis=0)
     assert total == pytest.approx(network["unit_costs"] * network["units"] / network["cost_scale"], abs=1e-6)
-    assert part["fleet"]["machines"] == [box.name for box in world.boxes]
+    assert part["machines"] == [box.name for box in world.boxes]
     assert len(part["group_of"]) == len(world.boxes)
 
 
@@ -547,15 +547,15 @@ def test_a_record_is_complete_and_its_terms_add_up(world: World) -> None:
 def test_a_round_on_the_cluster_of_a_record_decides_the_same(world: World) -> None:
     outcome = run(world, keep_record=True)
     assert outcome.record is not None
-    part = check_record({**HEAD, "parts": [json.loads(record_json(outcome.record(5)))]}, "test")["parts"][0]
+    part = check_record({**HEAD, "parts": json.loads(record_json(outcome.record(5)))}, "test")["parts"][0]
 
-    again = decide(read_bulk_cluster(part), solver=make_solver("ortools"), keep_record=True)
+    again = decide(read_linear_cluster([part]), solver=make_solver("ortools"), keep_record=True)
 
     assert again.placements == outcome.placements
     assert again.left == outcome.left
     assert again.certificate == outcome.certificate
     assert again.record is not None
-    second = json.loads(record_json(again.record(5)))
+    (second,) = json.loads(record_json(again.record(5)))
     assert {**second, "timings": None} == {**part, "timings": None}
 
 

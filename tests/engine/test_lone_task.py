@@ -109,8 +109,9 @@ def test_in_clusters_of_plain_machines_it_is_always_taken(count: int, scoring: s
 def test_its_record_is_the_one_of_the_round_and_can_be_made_elsewhere() -> None:
     lone, whole = both(cluster(10, np.random.default_rng(1)), keep_record=True)
     assert lone is not None and lone.record is not None and whole.record is not None
-    part = dict(pickle.loads(pickle.dumps(lone.record))(0))
-    assert record_json({**part, "timings": {}}) == record_json({**whole.record(0), "timings": {}})
+    (part,) = pickle.loads(pickle.dumps(lone.record))(0)
+    (of_round,) = whole.record(0)
+    assert record_json({**part, "timings": {}}) == record_json({**of_round, "timings": {}})
     assert lone.certificate == whole.certificate
 
 
@@ -132,7 +133,7 @@ def test_a_record_that_contradicts_the_decision_is_not_made() -> None:
     assert lone is not None and isinstance(lone.record, MethodType)
     other = replace(whole.placements[0], machine="n000" if whole.placements[0].machine != "n000" else "n001")
     with pytest.raises(RuntimeError, match="was decided for a lone task"):
-        replace(lone.record.__self__, placement=other).part(0)
+        replace(lone.record.__self__, placement=other).parts(0)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from flowsched.cluster.snapshot import PlannedStart, Snapshot
 from flowsched.inspector.summary import STAGE_WORDS
 from flowsched.inspector.task_sentences import stage_sentences
 from flowsched.network.network import Network
-from flowsched.records import record_types
+from flowsched.records import level_types
 from flowsched.round.origin import PlanStage
 from flowsched.round.scheduler import FlowScheduler, decide
 from flowsched.solvers import make_solver
@@ -79,7 +79,7 @@ def test_nothing_comes_from_an_improvement_that_there_was_not(objective: str) ->
     (part,) = decisions.record["parts"]
     assert part["counts"]["improved"] == 0
     assert set(stages(part).values()) == {"network"}
-    assert part["counts"]["decided_by_network"] == len(part["placements"]) > 0
+    assert part["counts"]["decided_by_network"] == len(part["placements"]["task"]) > 0
 
 
 def test_the_solves_of_a_round_are_those_of_all_its_plans() -> None:
@@ -106,13 +106,13 @@ def test_a_start_before_its_turn_keeps_the_network_that_chose_its_machine() -> N
     assert record is not None
     (part,) = record["parts"]
     planned = {entry["task"]: entry["slot"] for entry in part["plan"]}
-    starts = {p["task"] for p in part["placements"]}
+    starts = set(part["placements"]["task"])
 
     assert {e["task"] for e in part["decided_by"] if e.get("early")} == {t for t in starts if planned[t]}
 
 
 def test_each_stage_is_in_the_record_and_has_words() -> None:
-    assert set(get_args(record_types.Stage)) == set(PlanStage)
+    assert set(get_args(level_types.Stage)) == set(PlanStage)
     assert set(STAGE_WORDS) == set(PlanStage)
     told = {
         stage

@@ -253,7 +253,8 @@ def test_parts_that_do_not_belong_together_are_refused() -> None:
     assert "node that is not there" in refusal(changed(lead_nowhere))
     assert "values of terms" in refusal(changed(shorten_a_term))
     assert "'plan' is missing" in refusal(changed(forget_the_plan))
-    assert "of kind x" in refusal(changed(lambda part: part.update(kind="x")))
+    assert "has the prices x, not one of" in refusal(changed(lambda part: part.update(prices="x")))
+    assert "kind is 'x', not one of level" in refusal(changed(lambda part: part.update(kind="x")))
 
 
 # What is no record
@@ -301,12 +302,16 @@ def test_what_is_no_record_gets_a_sentence(content: bytes, said: str) -> None:
     assert said in refusal(content)
 
 
-@pytest.mark.parametrize("version", ["flowsched/v2", "flowsched/v3", "flowsched/v5"])
+@pytest.mark.parametrize("version", ["flowsched/v3", "flowsched/v4", "flowsched/v6"])
 @pytest.mark.parametrize("kind", ["Record", "RoundRecord"])
 def test_another_version_is_refused_with_both_versions_and_what_to_do(version: str, kind: str) -> None:
     other = {**bare(), "apiVersion": version, "kind": kind}
+    for writer, reader in (("flowsched 0.1.0", ", which flowsched 0.1.0 wrote and reads"), ("a\x1b[2Jb", ""), (3, "")):
+        told = f"is a record of version {version}{reader}; this flowsched reads only flowsched/v5"
+        assert refusal(json.dumps({**other, "writer": writer}).encode()) == told
+    del other["writer"]
     for content in (json.dumps(other).encode(), pack_record(other)):
-        assert refusal(content) == f"is a record of version {version}; this flowsched reads only flowsched/v4"
+        assert refusal(content) == f"is a record of version {version}; this flowsched reads only flowsched/v5"
         with pytest.raises(InputError) as refused:
             read_record(content, "FILE")
         assert "solve the round again" in refused.value.problems[0].help

@@ -72,7 +72,7 @@ def test_a_move_is_on_both_machines() -> None:
     other = "b" if placed.machine == "a" else "a"
     record = dict(scheduler().decide(state.snapshot(1.0)).record or {})
     move = {"task": "t", "source": placed.machine, "machine": other, "devices": [0]}
-    recorded = RecordView({**record, "moves": [move]})
+    recorded = RecordView({**record, "parts": [{**record["parts"][0], "moves": [move]}]})
     found = machine_devices(recorded, recorded.parts[0])
     assert [hold.does for hold in found[placed.machine].holds] == [MOVES_OUT]
     assert [hold.does for hold in found[other].holds] == [MOVES_IN]

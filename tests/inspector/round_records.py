@@ -12,7 +12,7 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import differences
-from flowsched.records.record import record_head
+from flowsched.records.record import of_decision, record_head
 from flowsched.records.record_file import check_record, pack_record, read_record, record_json
 from flowsched.round.scheduler import solve
 from flowsched.scale.bulk_round import decide
@@ -47,7 +47,7 @@ def plain_record(world: World, levels: Sequence[Sequence[Kind]], solver: str = "
         cluster = offered(fleet, kinds, world.groups, world.running_members)
         outcome = decide(cluster, solver=make_solver(solver), keep_record=True)
         assert outcome.record is not None
-        parts.append(outcome.record(len(levels) - i))
+        parts += of_decision(outcome.record(len(levels) - i), i)
         of = {task: kind for kind in kinds for task in kind.tasks}
         for p in outcome.placements:
             book(fleet, p.task, of[p.task], p.machine)

@@ -119,7 +119,7 @@ TAMPERED: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
         "search", ("parts", 0, "first_network", "unit_costs", 0), 10**30, "first_network.unit_costs[0] must be a whole",
     ),
     "a machine that is not there": (
-        "search", ("parts", 0, "placements", 0, "machine"), "x", "placements[0].machine is 'x', not one of",
+        "search", ("parts", 0, "plan", 0, "machine"), "x", "plan[0].machine is 'x', not one of",
     ),
     "an index beyond the machines": (
         "bulk", ("parts", 0, "placements", "machine", 0), 99, "placements.machine[0] is 99, which is beyond the 6",
@@ -174,7 +174,7 @@ def test_bad_input_is_passed_on_as_it_is_and_the_cause_is_kept() -> None:
 
 def test_the_record_that_is_damaged_is_the_one_that_is_named() -> None:
     sound, broken = RecordView(searched(), "sound.json"), copy.deepcopy(plain("search"))
-    broken["parts"][0]["placements"][0]["cores"] = None
+    broken["parts"][0]["placements"]["machine"] = None
     with (
         pytest.raises(InputError, match=r"broken.json: parts\[0\]"),
         told_as_damage(sound, RecordView(broken, "broken.json")),

@@ -71,7 +71,7 @@ def bulk(fleet: BookedTasks, kinds: Sequence[Kind], groups: Iterable[TaskGroup] 
     outcome = decide(offered(fleet, kinds, groups), solver=make_solver("ortools"), keep_record=True)
     assert outcome.record is not None
     head = record_head(7, 1000.0, "flow", "ortools", Settings())
-    return opened({**head, "parts": [outcome.record(0)], **further})
+    return opened({**head, "parts": outcome.record(0), **further})
 
 
 def fleet_of(*sizes: int, relations: Iterable[Relation] = (), zones: Iterable[str | None] = ()) -> BookedTasks:
@@ -206,31 +206,31 @@ def starts_at_once(
 def check_searched(recorded: RecordView, name: str) -> dict[str, Any]:
     """Explain a task of a search, and compare what is said with the arrays of the record."""
     plain = check_shape(explain(recorded, name))
-    part = recorded.parts[0].plain
-    decided = {p["task"]: (p["machine"], 0, p["width_milli"]) for p in part["placements"]}
-    for p in part["postponements"]:
-        planned = p["planned"] or {"machine": None, "slot": None, "width_milli": None}
-        decided[p["task"]] = planned["machine"], planned["slot"], planned["width_milli"]
+    opened, part = recorded.parts[0], recorded.parts[0].plain
+    decided = {p.task: (p.machine, 0, p.width_milli) for p in opened.placements}
+    for w in opened.waiting:
+        planned = w.planned or {"machine": None, "slot": None, "width_milli": None}
+        decided[w.task] = planned["machine"], planned["slot"], planned["width_milli"]
     as_planned = all(decided[e["task"]] == (e["machine"], e["slot"], e["width_milli"]) for e in part["plan"])
     moves = [a for a in arcs_of(recorded, name) if a["head"].startswith("arrive:")]
     # Costs of arcs are whole numbers: where waiting is dearer than any place, a unit of theirs is more than a millionth.
     step = max(1e-6, 1.0 / round_network(recorded, recorded.parts[0]).graph.cost_scale)
     if plain["fate"] == "placed":
-        entry = next(p for p in part["placements"] if p["task"] == name)
-        assert plain["place"]["machine"] == entry["machine"]
-        assert plain["place"]["width_milli"] == entry["width_milli"]
-        assert plain["place"]["cost"] == pytest.approx(entry["cost"])
+        entry = next(p for p in opened.placements if p.task == name)
+        assert plain["place"]["machine"] == entry.machine
+        assert plain["place"]["width_milli"] == entry.width_milli
+        assert plain["place"]["cost"] == pytest.approx(entry.cost)
         assert {t["term"]: t["cost"] for t in plain["place"]["terms"]} == pytest.approx(
-            {k: v for k, v in entry["terms"].items() if abs(v) > 1e-9}
+            {k: v for k, v in entry.terms.items() if abs(v) > 1e-9}
         )
         if as_planned:
             moves = [a for a in moves if not starts_at_once(part, decided, name, a)]
             # One that may use services' cores has an arc to its own place without them.
-            own = f"arrive:{entry['machine']}", 0, entry["width_milli"]
+            own = f"arrive:{entry.machine}", 0, entry.width_milli
             moves = [a for a in moves if (a["head"], a["slot"], a["width_milli"]) != own]
             rivals = [a["more"] for a in moves] + ([] if plain["waiting"] is None else [plain["waiting"]["more"]])
-            waits = [a["more"] for a in arcs_of(recorded, name) if a["head"] == "stay" and a["terms"]]
-            assert not waits or [plain["waiting"]["more"]] == pytest.approx(waits, abs=step)
+            stays = [a["more"] for a in arcs_of(recorded, name) if a["head"] == "stay" and a["terms"]]
+            assert not stays or [plain["waiting"]["more"]] == pytest.approx(stays, abs=step)
             if plain["why_now"] in ("due", "group"):
                 # It has no arcs to later slots, which its explanation prices too.
                 assert plain["runner_up"]["more"] <= min(rivals) + step
@@ -238,16 +238,12 @@ def check_searched(recorded: RecordView, name: str) -> dict[str, Any]:
                 assert (plain["runner_up"] is None) == (not rivals)
                 assert not rivals or plain["runner_up"]["more"] == pytest.approx(min(rivals), abs=step)
     else:
-        entry = next(p for p in part["postponements"] if p["task"] == name)
-        assert (plain["cost"], plain["waited_s"], plain["reason"]) == (
-            entry["cost"],
-            entry["waited_s"],
-            entry["reason"],
-        )
+        waits = next(w for w in opened.waiting if w.task == name)
+        assert (plain["cost"], plain["waited_s"], plain["reason"]) == (waits.cost, waits.waited_s, waits.reason)
         now = [a["more"] for a in moves if a["slot"] == 0]
         if as_planned and now:
             assert plain["closest"]["more"] == pytest.approx(min(now), abs=step)
-            assert plain["closest"]["cost"] == pytest.approx(entry["cost"] + min(now), abs=step)
+            assert plain["closest"]["cost"] == pytest.approx(waits.cost + min(now), abs=step)
         if plain["cause"] == "cost":
             assert plain["closest"] is not None
         task_of = {t["name"]: t for t in part["snapshot"]["pending"]}
@@ -328,15 +324,14 @@ def test_neighbours_end_when_the_model_of_their_machine_says_with_the_task_and_w
     snap = load_snapshot(EXAMPLE)
     here = next(m for m in snap.machines if m.name == plain["place"]["machine"])
     host = HostFactory(snap.catalogue).host(here.type, ())
-    entries = {p["task"]: p for p in example("completion").parts[0].plain["placements"]}
+    entries = {p.task: p for p in example("completion").parts[0].placements}
     of = {t.name: t for t in snap.pending}
 
     def resident(name: str) -> Resident:
         p, t = entries[name], of[name]
         delay = snap.start_delay
         ready = delay.at_submission_s if t.submit_s >= snap.now_s else delay.after_waiting_s
-        cores, width = tuple(p["cores"]), p["width_milli"] / 1000
-        return Resident(t.profile, t.scale, p["threads"], cores, width, t.memory_mib, 0.0, ready)
+        return Resident(t.profile, t.scale, p.threads, p.cores, p.width_milli / 1000, t.memory_mib, 0.0, ready)
 
     together = forecast(host, [resident("blackscholes"), resident("canneal")]).residents_s
     alone = forecast(host, [resident("blackscholes")]).residents_s
@@ -888,7 +883,7 @@ def test_bulk_rounds_are_explained_as_the_formulas_say(world: World) -> None:
     assert outcome.record is not None
     head = record_head(0, 0.0, "flow", "ortools", Settings())
     # Tasks that may not fit an upper price by a rounding error are no matter of explanations.
-    check_bulk(opened({**head, "parts": [outcome.record(None)]}), world)
+    check_bulk(opened({**head, "parts": outcome.record(None)}), world)
 
 
 def test_a_class_too_wide_for_every_machine() -> None:
@@ -1024,9 +1019,9 @@ def test_a_node_that_drains_for_another_pod_is_no_fault_of_the_filters() -> None
 
 
 def test_a_record_whose_numbers_this_version_cannot_reproduce_says_less() -> None:
-    plain = json.loads(json.dumps(dict(example("completion").plain)))
-    for placement in plain["parts"][0]["placements"]:
-        placement["cost"] += 1.0
+    plain = json.loads(record_json(example("completion").plain))
+    placements = plain["parts"][0]["placements"]
+    placements["cost"] = [cost + 1.0 for cost in placements["cost"]]
     recorded = opened(plain)
     found = explain(recorded, "canneal")
     data = json.loads(json.dumps(found.plain()))
@@ -1041,7 +1036,7 @@ def test_a_record_whose_numbers_this_version_cannot_reproduce_says_less() -> Non
 @given(st.data())
 def test_a_damaged_record_is_one_sentence(data: st.DataObject) -> None:
     of_search = data.draw(st.booleans())
-    plain = json.loads(json.dumps(dict((example("completion") if of_search else pods()).plain)))
+    plain = json.loads(record_json((example("completion") if of_search else pods()).plain))
     names = ("canneal", "ferret", "freqmine") if of_search else ("uid-1", "uid-3")
     at: Any = plain["parts"][0]
     while True:

@@ -112,5 +112,5 @@ def test_every_number_of_a_record_is_finite(now: Any, objective: str, slots: int
     record = solve(now, settings=Settings(objective=objective, exact_limit=0, slots=slots)).record
     assert record is not None
     assert json.loads(record_json(record)).keys() == record.keys()
-    for placement in record["parts"][0]["placements"]:
-        assert sum(placement["terms"].values()) == pytest.approx(placement["cost"])
+    for placed in RecordView(dict(record)).parts[0].placements:
+        assert sum(placed.terms.values()) == pytest.approx(placed.cost)

@@ -167,10 +167,10 @@ def damaged(name: str) -> list[object]:
         case "a scenario":
             path.write_text(json.dumps({"apiVersion": "flowsched/v1", "kind": "Scenario"}))
         case "a later version":
-            path.write_text(json.dumps({**json.loads(Path("one.json").read_text()), "apiVersion": "flowsched/v5"}))
+            path.write_text(json.dumps({**json.loads(Path("one.json").read_text()), "apiVersion": "flowsched/v6"}))
         case "a missing key":
             record = json.loads(Path("one.json").read_text())
-            del record["parts"][0]["placements"][0]["terms"]
+            del record["parts"][0]["placements"]["terms"]
             path.write_text(json.dumps(record))
         case "arcs to nowhere":
             record = json.loads(Path("one.json").read_text())
@@ -193,7 +193,7 @@ def damaged(name: str) -> list[object]:
         "a snapshot": "is a snapshot, not a record; flowsched solve",
         "a YAML snapshot": "is neither JSON nor an archive|is a snapshot",
         "a scenario": "is a Scenario, not a Record",
-        "a later version": "is a record of version flowsched/v5; this flowsched reads only flowsched/v4",
+        "a later version": "is a record of version flowsched/v6, which flowsched 0",
         "a missing key": "is damaged: key 'terms' is missing",
         "arcs to nowhere": "has an arc to a node that is not there",
     }.items(),

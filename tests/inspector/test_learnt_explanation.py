@@ -167,7 +167,7 @@ def test_a_what_if_knows_what_was_learnt() -> None:
     (placed,) = changed.parts[0].placements
     assert placed.machine == "quick"
     assert (
-        changed.parts[0].search["snapshot"]["learnt_run_times"]
-        == opened.parts[0].search["snapshot"]["learnt_run_times"]
+        changed.parts[0].forecast["snapshot"]["learnt_run_times"]
+        == opened.parts[0].forecast["snapshot"]["learnt_run_times"]
     )
     assert "3x its profile on large" in "\n".join(explain(changed, "t").lines())

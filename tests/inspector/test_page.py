@@ -252,7 +252,7 @@ def test_rounds_of_several_policies_are_sorted_by_policy_then_round() -> None:
 
 def test_times_from_1970_keep_their_seconds() -> None:
     record = {**copy.deepcopy(searched()), "now_s": 2000000001.25}
-    task, machine = record["parts"][0]["placements"][0]["task"], record["parts"][0]["placements"][0]["machine"]
+    task, machine = record["parts"][0]["placements"]["task"][0], record["parts"][0]["machines"][0]
     record["parts"][0]["reservations"] = [
         {"task": task, "machine": machine, "width_milli": 1000, "start_s": 2000000163.7871}
     ]

@@ -136,12 +136,12 @@ def of_epoch() -> dict[str, Any]:
     now_s = 2000000000.0
     first = copy.deepcopy(searched("makespan")["parts"][0])
     second = copy.deepcopy(searched()["parts"][0])
-    (waits,) = second["postponements"]
-    waits |= {"waited_s": 232774400.0, "reason": f"a machine is reserved for it, free at {now_s + 164:.0f} s"}
+    waiting = second["waiting"]
+    (waits,) = waiting["task"]
+    waiting["waited_s"] = [232774400.0]
+    waiting["reasons"][0]["text"] = f"a machine is reserved for it, free at {now_s + 164:.0f} s"
     machine = second["snapshot"]["machines"][0]["name"]
-    second["reservations"] = [
-        {"task": waits["task"], "machine": machine, "width_milli": 1000, "start_s": now_s + 164.2}
-    ]
+    second["reservations"] = [{"task": waits, "machine": machine, "width_milli": 1000, "start_s": now_s + 164.2}]
     second["snapshot"]["running"] = [
         running_like(second["snapshot"]["pending"][0], machine, "300m"),
     ]

@@ -110,24 +110,24 @@ def test_the_outcome_counts_what_is_the_same() -> None:
 
 def test_a_placement_on_another_machine_is_found() -> None:
     def move(record: Any) -> None:
-        placed = record["parts"][0]["placements"][0]
-        placed["machine"] = "m1" if placed["machine"] == "m2" else "m2"
+        machine = record["parts"][0]["placements"]["machine"]
+        machine[0] = 1 - machine[0]
 
     outcome = replay(altered(search_record(busy()), move))
     assert not outcome.same
     (only,) = outcome.parts[0].mismatches
-    assert only.where == "placements[0].machine"
-    assert {json.loads(only.recorded), json.loads(only.now)} == {"m1", "m2"}
-    assert any("placements[0].machine: recorded" in line for line in outcome.lines())
+    assert only.where == "placements.machine[0]"
+    assert {json.loads(only.recorded), json.loads(only.now)} == {0, 1}
+    assert any("placements.machine[0]: recorded" in line for line in outcome.lines())
 
 
 def test_a_cost_that_differs_in_the_last_bit_is_found() -> None:
     def nudge(record: Any) -> None:
-        placed = record["parts"][0]["placements"][0]
-        placed["cost"] = float.fromhex(float(placed["cost"]).hex()) * (1 + 2**-52)
+        cost = record["parts"][0]["placements"]["cost"]
+        cost[0] = float.fromhex(float(cost[0]).hex()) * (1 + 2**-52)
 
     assert [m.where for m in replay(altered(search_record(busy()), nudge)).parts[0].mismatches] == [
-        "placements[0].cost"
+        "placements.cost[0]"
     ]
 
 
@@ -136,7 +136,7 @@ def test_a_cost_that_differs_in_the_last_bit_is_found() -> None:
     [
         ("certificate", None),
         ("plan", []),
-        ("postponements", []),
+        ("waiting", {"task": [], "reason": [], "reasons": [], "cost": [], "terms": {}}),
         ("reservations", [{"task": "a"}]),
         ("passes", []),
         ("decided_by", []),
@@ -169,9 +169,9 @@ def test_a_bulk_placement_and_a_cause_that_were_changed_are_found() -> None:
     recorded = bulk_record(world())
 
     def lie(record: Any) -> None:
-        record["parts"][0]["left"][0]["cause"] = "relation"
+        record["parts"][0]["waiting"]["reasons"][0]["cause"] = "relation"
 
-    assert [m.where for m in replay(altered(recorded, lie)).parts[0].mismatches] == ["left[0].cause"]
+    assert [m.where for m in replay(altered(recorded, lie)).parts[0].mismatches] == ["waiting.reasons[0].cause"]
 
 
 def test_a_snapshot_that_was_changed_gives_other_decisions() -> None:

@@ -104,7 +104,7 @@ def test_the_flow_is_what_was_decided_at_what_it_costs(name: str) -> None:
         (arc,) = (k for k in graph.leaving(node or 0).tolist() if graph.flow[k])
         assert graph.kinds[graph.heads[arc]] == ("unscheduled" if waits.planned is None else "later")
         assert graph.cost(arc) == pytest.approx(waits.cost)
-    runs = {r["task"]["name"]: r["machine"] for r in part.search["snapshot"]["running"]}
+    runs = {r["task"]["name"]: r["machine"] for r in part.forecast["snapshot"]["running"]}
     for name, where in runs.items():
         node = graph.node("running", name)
         (arc,) = graph.leaving(node or 0).tolist()
@@ -265,11 +265,11 @@ def test_what_was_preempted_moved_and_let_in_flows_where_it_went(found: Snapshot
 
 def test_a_round_that_preempts_moves_and_lets_in_is_one_network() -> None:
     part = check_flow(solved(crowded(), CHANGES))
-    assert part.search["moves"] and part.search["preemptions"]
+    assert part.forecast["moves"] and part.forecast["preemptions"]
     pending = [rigid("wide", 4, priority=3), rigid("narrow", 2, priority=1)]
     there = [running(rigid("low", 2), "m1", (0, 1, 2, 3))]
     part = check_flow(solved(snapshot(pending, running=there), replace(CHANGES, slots=1, migration_moves=0)))
-    assert part.search["taken_back"]
+    assert part.forecast["taken_back"]
 
 
 def check_flow(view: RecordView) -> Part:
@@ -284,9 +284,9 @@ def check_flow(view: RecordView) -> Part:
         (head,) = flows_to(graph, "task", waits.task)
         planned = waits.planned
         assert head == ("unscheduled" if planned is None else f"later:{planned['machine']}/{planned['slot']}")
-    moved = {change["task"]: change["machine"] for change in part.search.get("moves", ())}
-    gone = {change["task"] for change in part.search["preemptions"]}
-    for runs in part.search["snapshot"]["running"]:
+    moved = {change["task"]: change["machine"] for change in part.forecast.get("moves", ())}
+    gone = {change["task"] for change in part.forecast["preemptions"]}
+    for runs in part.forecast["snapshot"]["running"]:
         name = runs["task"]["name"]
         expected = "unscheduled" if name in gone else f"machine:{moved.get(name, runs['machine'])}"
         assert flows_to(graph, "running", name) == {expected}

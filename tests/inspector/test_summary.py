@@ -49,7 +49,7 @@ def test_sizes_are_those_of_the_networks(make: Callable[[], dict[str, Any]]) -> 
     opened = recorded(make())
     part = opened.parts[0]
     rows = table(render_summary(opened), "the round")
-    graphs = [round_network(opened, part).graph, *([part.first] if part.kind == "search" else [])]
+    graphs = [round_network(opened, part).graph, *([part.first] if part.by_forecasts else [])]
     for column, graph in enumerate(graphs):
         carrying = graph.flow > 0
         expected = {
@@ -138,11 +138,19 @@ def test_a_large_bulk_round_is_told_by_class_unless_all_is_asked_for() -> None:
     )
 
 
+def repeated(columns: dict[str, Any], tasks: list[str]) -> dict[str, Any]:
+    """Columns with so many tasks like the first one."""
+    alike = {key: [values[0]] * len(tasks) for key, values in columns.items() if key not in ("terms", "reasons")}
+    terms = {term: [values[0]] * len(tasks) for term, values in columns["terms"].items()}
+    return {**columns, **alike, "terms": terms, "task": tasks}
+
+
 def test_a_long_list_says_how_much_is_left_out() -> None:
     record = copy.deepcopy(searched())
     part = record["parts"][0]
-    part["placements"] = [{**part["placements"][0], "task": f"t{k}"} for k in range(LISTED + 4)]
-    part["postponements"] = [{**part["postponements"][0], "task": f"w{k}", "reason": f"reason {k}"} for k in range(25)]
+    part["placements"] = repeated(part["placements"], [f"t{k}" for k in range(LISTED + 4)])
+    part["waiting"] = repeated(part["waiting"], [f"w{k}" for k in range(25)])
+    part["waiting"] |= {"reason": range(25), "reasons": [{"cause": "x", "text": f"reason {k}"} for k in range(25)]}
     part["reservations"] = [{"task": "ferret", "machine": "node-c-8core", "width_milli": 1500, "start_s": 113.0}]
     text = render_summary(recorded(record))
     assert "  … 4 more; --all shows them" in text
@@ -154,7 +162,8 @@ def test_a_long_list_says_how_much_is_left_out() -> None:
 def test_equal_reasons_are_told_once() -> None:
     record = copy.deepcopy(searched())
     part = record["parts"][0]
-    part["postponements"] = [{**part["postponements"][0], "task": f"w{k}", "reason": "no room"} for k in range(9)]
+    part["waiting"] = repeated(part["waiting"], [f"w{k}" for k in range(9)])
+    part["waiting"]["reasons"] = [{"cause": "x", "text": "no room"}]
     text = render_summary(recorded(record))
     assert "  9 × w0, w1, w2, … 6 more: no room; cost " in text
     assert text.count("no room") == 1
@@ -163,18 +172,18 @@ def test_equal_reasons_are_told_once() -> None:
 def test_a_round_on_kubernetes_is_told_part_by_part_with_titles() -> None:
     text = render_summary(recorded(on_kubernetes()))
     assert text.startswith("round 12 at 2023-11-14 22:13:20 UTC: ")
-    assert "part 0 of 2: search, priority 10" in text
-    assert "part 1 of 2: network, priority 0" in text
+    assert "part 0 of 2: forecast prices, priority 10" in text
+    assert "part 1 of 2: linear prices, priority 0" in text
     assert "shop/blackscholes-pod" in text
     assert not re.search(r"^\s+blackscholes ", text, re.MULTILINE)
     told = "  2 × shop/huge-0, shop/huge-1: unschedulable: 0/24 nodes are available: 24 Insufficient cpu."
     assert told in text
-    assert "time of the round: search 12.5 ms, wide 2.0 ms, explain 0.5 ms" in text
+    assert "time of the round: forecast 12.5 ms, linear 2.0 ms, explain 0.5 ms" in text
 
 
 def test_names_cannot_command_the_terminal() -> None:
     record = copy.deepcopy(searched())
-    record["parts"][0]["placements"][0]["task"] = "evil\x1b[2Jname\r\nsecond"
+    record["parts"][0]["placements"]["task"][0] = "evil\x1b[2Jname\r\nsecond"
     text = render_summary(recorded(record))
     assert "\x1b" not in text
     assert "evil\ufffd[2Jname\ufffd\ufffdsecond" in text

@@ -65,17 +65,17 @@ def test_replay_says_same(run: Run, search: Path, bulk: Path) -> None:
 @pytest.mark.tampers
 def test_replay_says_what_is_different(run: Run, search: Path) -> None:
     record = json.loads(search.read_text())
-    placement = record["parts"][0]["placements"][0]
-    there = placement["machine"]
-    other = placement["machine"] = "m1" if there == "m2" else "m2"
+    machine = record["parts"][0]["placements"]["machine"]
+    there = machine[0]
+    other = machine[0] = 1 - there
     search.write_text(json.dumps(record))
     code, out, err = run("replay", search)
     assert (code, err) == (4, "")
-    assert f'placements[0].machine: recorded "{other}", now "{there}"' in out
+    assert f"placements.machine[0]: recorded {other}, now {there}" in out
     assert out.splitlines()[-1] == "different"
     code, out, _ = run("replay", search, "--json")
     (mismatch,) = json.loads(out)["parts"][0]["mismatches"]
-    assert (code, mismatch["where"], mismatch["recorded"]) == (4, "placements[0].machine", other)
+    assert (code, mismatch["where"], mismatch["recorded"]) == (4, "placements.machine[0]", other)
 
 
 def test_bad_records_are_one_sentence_and_exit_code_2(run: Run, tmp_path: Path) -> None:

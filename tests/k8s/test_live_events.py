@@ -167,9 +167,9 @@ def test_records_and_configuration_are_served(site: Site) -> None:
     uid = site.pod("pod")["metadata"]["uid"]
     site.bound("pod")
     record = site.scheduler.record()
-    assert (record["apiVersion"], record["kind"]) == ("flowsched/v4", "Record")
+    assert (record["apiVersion"], record["kind"]) == ("flowsched/v5", "Record")
     (part,) = record["parts"]
-    assert [part["fleet"]["machines"][m] for m in part["placements"]["machine"]] == [node]
+    assert [part["machines"][m] for m in part["placements"]["machine"]] == [node]
     assert part["placements"]["task"] == [uid]
     assert record["titles"] == {uid: f"{site.name}/pod"}
     assert site.scheduler.record(str(record["round"])) == record

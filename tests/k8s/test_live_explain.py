@@ -169,7 +169,7 @@ def test_a_round_of_several_priorities_and_both_ways(site: Site, user: Path, tmp
         live = fetch(f"pod/{site.name}/{name}", user, site.scheduler.configuration)
         recorded = RecordView(live.record, live.source)
         assert faults(recorded) == []
-        parts.add(tuple((part.kind, part.priority) for part in recorded.parts))
+        parts.add(tuple((part.prices, part.priority) for part in recorded.parts))
         found = recorded.find_task(f"{site.name}/{name}")
         assert found is not None
         part, task = found
@@ -178,7 +178,7 @@ def test_a_round_of_several_priorities_and_both_ways(site: Site, user: Path, tmp
         assert [p.machine for p in part.placements if p.task == task] == ([placed[name]] if placed[name] else [])
         assert [w.task for w in part.waiting if w.task == task] == ([] if placed[name] else [task])
         write_record(live.record, tmp_path / f"{recorded.round}.npz")
-    assert (("search", 20), ("network", 20), ("search", 10), ("network", 10)) in parts
+    assert (("forecast", 20), ("linear", 20), ("forecast", 10), ("linear", 10)) in parts
     for file in tmp_path.glob("*.npz"):
         replayed(file)
 
@@ -228,7 +228,7 @@ def test_the_latest_round_and_those_that_are_kept(site: Site, user: Path) -> Non
     # By the entry point, as commands do it.
     recorded, task = open_live(f"pod/{site.name}/p1", user, site.scheduler.configuration)
     assert task == site.space.pod("p1")["metadata"]["uid"]
-    assert [p.kind for p in recorded.parts] == ["search"]
+    assert [p.prices for p in recorded.parts] == ["forecast"]
     site.scheduler.check_records()
 
 

@@ -105,7 +105,7 @@ def test_a_measured_job_hears_its_threads(site: Site) -> None:
     assert "run_time" in placement["terms"]
     uid = site.space.pod("job")["metadata"]["uid"]
     (part,) = site.scheduler.record(str(placement["round"]))["parts"]
-    assert uid in [p["task"] for p in part["placements"]]
+    assert uid in part["placements"]["task"]
     # The same by labels.
     site.pod("labelled", cpu="1", labels={names.PROFILE: "canneal"})
     site.bound("labelled")

@@ -149,7 +149,7 @@ def test_a_leader_that_gives_json(api: Api, target: str) -> None:
     assert live.source == "scheduler flowsched-system/flowsched-0, round 1"
     assert live.task == f"uid-default-{target.rpartition('/')[2]}"
     recorded = RecordView(live.record, live.source)
-    assert recorded.plain["apiVersion"] == "flowsched/v4"
+    assert recorded.plain["apiVersion"] == "flowsched/v5"
     assert [[p.task for p in part.placements] for part in recorded.parts] == [["uid-default-placed"]]
     assert api.shown == {"Bearer secret"}
 
@@ -161,10 +161,12 @@ def test_a_record_of_many_megabytes_comes_whole(api: Api) -> None:
 
 
 def test_a_record_of_a_leader_of_another_version_is_refused(api: Api) -> None:
-    for version in ("flowsched/v3", "flowsched/v5"):
+    for version in ("flowsched/v4", "flowsched/v6"):
         old = json.dumps({**json.loads(decided()), "apiVersion": version}).encode()
         api.answers[f"{RECORDS}/latest"] = (200, old)
-        assert f"is a record of version {version}; this flowsched reads only flowsched/v4" in said(api, None)
+        told = said(api, None)
+        assert f"is a record of version {version}, which flowsched " in told
+        assert "wrote and reads; this flowsched reads only flowsched/v5" in told
 
 
 def test_a_pod_that_no_kept_record_knows(api: Api) -> None:

@@ -80,8 +80,8 @@ def test_priorities_are_parts_and_every_pod_is_in_one() -> None:
     result, made = round_of(state)
     record = made.record()
     trace = RecordView(record, "test")
-    assert [(p.kind, p.priority) for p in trace.parts] == [
-        ("search", 100), ("network", 100), ("search", 0), ("network", 0)
+    assert [(p.prices, p.priority) for p in trace.parts] == [
+        ("forecast", 100), ("linear", 100), ("forecast", 0), ("linear", 0)
     ]  # fmt: skip
     assert sorted(t for part in trace.parts for t in part.tasks) == sorted(uid(p.metadata.name) for p in pods)
     placed = {p.task: (p.machine, p.cost) for part in trace.parts for p in part.placements}
@@ -172,7 +172,7 @@ def test_nodes_that_would_miss_a_goal_are_named() -> None:
     allowed = dict(
         zip(
             part.machines,
-            part.plain["places"][part.plain["demands"][0]["class"]["places"]]["allowed"].tolist(),
+            part.plain["places"][part.plain["classes"][0]["class"]["places"]]["allowed"].tolist(),
             strict=True,
         )
     )

@@ -18,6 +18,7 @@ from running import running_scheduler
 
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot, StartDelay
+from flowsched.inspector.record_view import RecordView
 from flowsched.records.record_file import write_record
 from flowsched.records.snapshot_source import load_snapshot
 from flowsched.round.scheduler import solve
@@ -197,7 +198,7 @@ def test_a_round_s_record_can_be_solved_again(tmp_path: Path) -> None:
     result = plan_round(given, make_solver("ortools"))
     assert result.trace is not None
     record = result.trace.record()
-    assert [(p["kind"], p["priority"]) for p in record["parts"]] == [("search", 0), ("network", 0)]
+    assert [(p["prices"], p["priority"]) for p in record["parts"]] == [("forecast", 0), ("linear", 0)]
     services = {f"default/{s.name}" for s in SCENARIO.services}
     assert (
         set(record["titles"].values()) == {f"default/{t.name}" for t in SCENARIO.tasks} | {"default/plain"} | services
@@ -207,10 +208,10 @@ def test_a_round_s_record_can_be_solved_again(tmp_path: Path) -> None:
     write_record(record, file)
     again = solve(load_snapshot(file))
     assert {p.task: p.machine for p in again.placements} == {
-        p["task"]: p["machine"] for p in record["parts"][0]["placements"]
+        p.task: p.machine for p in RecordView(record).parts[0].placements
     }
     write_record({**record, "parts": record["parts"][1:]}, file)
-    with pytest.raises(InputError, match="no snapshot: its tasks were placed by a bulk round"):
+    with pytest.raises(InputError, match="no snapshot: its tasks were placed at linear prices"):
         load_snapshot(file)
 
 

@@ -182,11 +182,11 @@ def mixed() -> RecordView:
 
 
 def test_parts_are_searches_and_bulk_rounds_in_turn() -> None:
-    assert [(p.kind, p.priority) for p in mixed().parts] == [
-        ("search", 100),
-        ("network", 100),
-        ("search", 0),
-        ("network", 0),
+    assert [(p.prices, p.priority) for p in mixed().parts] == [
+        ("forecast", 100),
+        ("linear", 100),
+        ("forecast", 0),
+        ("linear", 0),
     ]
 
 
@@ -216,7 +216,7 @@ def test_measured_pods_on_a_drained_node_wait_with_the_lowest_priority() -> None
     recorded = mixed()
     again = after(recorded, drain=["n1"])
     (home,) = [part for part in again.parts if any(task.endswith("running-job") for task in part.tasks)]
-    assert (home.kind, home.priority) == ("search", 0)
+    assert (home.prices, home.priority) == ("forecast", 0)
     assert all(machine == "n2" for machine, _, _ in filter(None, decided(again).values()))
     assert replay(again).same
     lines = difference(recorded, again).lines()
@@ -241,8 +241,8 @@ def test_what_runs_is_counted_once_however_many_searches_see_it(cluster: Cluster
     recorded = account_of(cluster)
     assume(recorded.parts)
     costs = difference(recorded, recorded).before
-    searches = [part for part in recorded.parts if part.kind == "search"]
-    bulk = sum(p.certificate["primal"] for p in recorded.parts if p.kind == "network" and p.certificate)
+    searches = [part for part in recorded.parts if part.by_forecasts]
+    bulk = sum(p.certificate["primal"] for p in recorded.parts if not p.by_forecasts and p.certificate)
     if len(searches) == 1:
         assert costs.total == pytest.approx(searches[0].certificate["primal"] + bulk)
     elif searches:

@@ -125,7 +125,7 @@ def test_the_records_are_those_of_the_best_variant() -> None:
     assert kept.records == ()
     assert [(policy, number) for policy, number, _ in sunk] == [("fcfs", n) for n in range(len(kept.rounds))]
     assert {record["variant"] for _, _, record in sunk} == {kept.variant}
-    placed = {p["task"]: p["machine"] for _, _, record in sunk for p in record["parts"][0]["placements"]}
+    placed = {p.task: p.machine for _, _, record in sunk for p in RecordView(record).parts[0].placements}
     assert placed == {job.job: job.machine for job in kept.jobs}
 
 

@@ -90,7 +90,7 @@ def test_a_job_that_waits_on_purpose_says_what_for() -> None:
         options=Options(keep_records=True),
         engine=EngineOptions(Settings(exact_limit=0), keep_records=True),
     )
-    reasons = [p["reason"] for record in run.records for part in record["parts"] for p in part["postponements"]]
+    reasons = [r["text"] for record in run.records for part in record["parts"] for r in part["waiting"]["reasons"]]
     assert reasons
     assert all("completion" in reason and "node-" in reason for reason in reasons)
 

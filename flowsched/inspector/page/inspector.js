@@ -284,7 +284,7 @@ class Inspector {
       side.round = rounds[i];
       side.part =
         (rounds[i] === part.round && part) ||
-        rounds[i].parts.find((p) => p.kind === part.kind && p.priority === part.priority) ||
+        rounds[i].parts.find((p) => p.prices === part.prices && p.priority === part.priority) ||
         rounds[i].parts[Math.min(part.index, rounds[i].parts.length - 1)];
       side.title.replaceChildren();
       if (count > 1)

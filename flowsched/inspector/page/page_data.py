@@ -20,7 +20,7 @@ from flowsched.inspector.explanation import Explanation, explain
 from flowsched.inspector.gpu_facts import link_words
 from flowsched.inspector.graph import LAYERS, Graph
 from flowsched.inspector.link_layout import link_layout
-from flowsched.inspector.record_view import BY_STAGE, SEARCH, Part, RecordView, Waits, option_of
+from flowsched.inspector.record_view import BY_STAGE, Part, RecordView, Waits, option_of
 from flowsched.inspector.round_network import RoundNetwork, round_network_or_none
 from flowsched.support.arrays import IntArray
 from flowsched_models.document import InputError
@@ -35,7 +35,7 @@ _FURTHER = 200
 """Explanations of one part at most, where not every task has one."""
 _CLASSES = 30
 _PAIRS = 400_000
-"""Of a network part with so many classes, and machines times classes, one placed task of each is explained: in about 2 s."""
+"""At linear prices with so many classes, and machines times classes, one placed task of each is explained: in about 2 s."""
 
 
 def headline(recorded: RecordView) -> dict[str, Any]:
@@ -82,10 +82,10 @@ def _part(recorded: RecordView, part: Part) -> dict[str, Any]:
     explained = _explained(recorded, part)
     made = None if part.plain.get("first_network") is None else round_network_or_none(recorded, part)
     return {
-        "kind": part.kind,
+        "prices": part.prices,
         "priority": part.priority,
         "machines": list(part.machines),
-        "machine_facts": _fleet(part) if part.kind != SEARCH else _snapshot(recorded, part, explained),
+        "machine_facts": _fleet(part) if not part.by_forecasts else _snapshot(recorded, part, explained),
         "groups": _members(part.groups, machine),
         "tasks": list(part.tasks),
         "classes": _members(part.classes, task),
@@ -106,22 +106,22 @@ def _part(recorded: RecordView, part: Part) -> dict[str, Any]:
         ],
         "decided_by": _decided_by(part, task),
         "reservations": [
-            [task.get(r["task"], -1), machine.get(r["machine"], -1), part.width_of(r), _time(r["start_s"])]
+            [task.get(r["task"], -1), machine.get(r["machine"], -1), r["width_milli"], _time(r["start_s"])]
             for r in part.reservations
         ],
-        "machine_costs": [_number(part.search["machine_costs"].get(m)) for m in part.machines]
+        "machine_costs": [_number(part.forecast["machine_costs"].get(m)) for m in part.machines]
         if "machine_costs" in part.plain
         else None,
-        "goal_s": _number(part.search.get("goal_s")),
-        "task_groups": _task_groups(part),
-        "repairs": [dict(r) for r in part.search.get("repairs", ())],
+        "goal_s": _number(part.forecast.get("goal_s")),
+        "task_groups": [dict(group) for group in part.plain.get("task_groups", ())],
+        "repairs": [dict(r) for r in part.forecast.get("repairs", ())],
         "graphs": _graphs(part, made),
         "round_notes": [] if made is None else made.sentences(),
         "gaining": [] if made is None else [task.get(name, -1) for name in made.gaining],
         "certificate": None
         if certificate is None
         else {k: v if isinstance(v, str) else _number(v) for k, v in certificate.items() if k != "prices"},
-        "prices": 0 if certificate is None else len(certificate.get("prices") or ()),
+        "price_count": 0 if certificate is None else len(certificate.get("prices") or ()),
         "counts": {k: int(v) for k, v in part.counts.items()},
         "timings": _numbers(part.timings),
         "explanations": {str(task[name]): one.lines() for name, one in explained.items()},
@@ -143,15 +143,9 @@ def _ranges(numbers: Sequence[int]) -> list[int]:
     return pairs
 
 
-def _task_groups(part: Part) -> list[dict[str, Any]]:
-    if part.bulk:
-        return [dict(group) for group in part.network["given"]["task_groups"]]
-    return [dict(group) for group in part.search.get("task_groups", ())]
-
-
 def _fleet(part: Part) -> dict[str, Any]:
     """Resources before the round."""
-    fleet = part.network["fleet"]
+    fleet = part.linear["fleet"]
     shape = (len(part.machines), len(fleet["resources"]))
     columns = {
         name: np.asarray(fleet[name], dtype=np.int64).reshape(shape).T.tolist() for name in ("allocatable", "free")
@@ -160,9 +154,9 @@ def _fleet(part: Part) -> dict[str, Any]:
 
 
 def _snapshot(recorded: RecordView, part: Part, explained: Mapping[str, Explanation]) -> dict[str, Any]:
-    snapshot = part.search["snapshot"]
+    snapshot = part.forecast["snapshot"]
     by_name = {m["name"]: m for m in snapshot["machines"]}
-    free_of = {name: int(g["free_milli"]) for g in part.search["groups"] for name in g["members"]}
+    free_of = {name: int(g["free_milli"]) for g in part.forecast["groups"] for name in g["members"]}
     return {
         "type": [by_name[name].get("type") for name in part.machines],
         "cpu_milli": [_milli(by_name[name].get("cpu")) for name in part.machines],
@@ -233,14 +227,14 @@ def _drawing(topology: GpuTopology) -> dict[str, Any]:
 
 def _class_facts(part: Part, index: int) -> dict[str, Any]:
     """What a task of a class asks for, and how it is bound to others."""
-    if part.kind != SEARCH:
-        demand = part.demands[part.classes[index].name]
+    if not part.by_forecasts:
+        demand = part.priced_classes[part.classes[index].name]
         facts = {
             key: demand.get(key) for key in ("needs", "group", "holds", "joins", "waiting_cost", "max_cost", "waiting")
         }
         return {**facts, "width_milli": int((demand.get("needs") or {}).get("cpu", 0))}
     name = part.classes[index].name
-    tasks = part.search["snapshot"]["pending"]
+    tasks = part.forecast["snapshot"]["pending"]
     pending: Mapping[str, Any] = next((dict(t) for t in tasks if t["name"] == name), {})
     keys = ("profile", "scale", "memory", "goal_s", "priority", "group", "submit_s")
     return {
@@ -258,12 +252,12 @@ def _placements(part: Part, task: Mapping[str, int], machine: Mapping[str, int])
         "cost": [_number(p.cost) for p in placed],
         "terms": _sparse_rows([p.terms for p in placed]),
         "width_milli": [p.width_milli for p in placed],
-        "threads": [p.threads for p in placed] if part.kind == SEARCH else None,
-        "cores": [None if p.cores is None else list(p.cores) for p in placed] if part.kind == SEARCH else None,
+        "threads": [p.threads for p in placed] if part.by_forecasts else None,
+        "cores": [None if p.cores is None else list(p.cores) for p in placed] if part.by_forecasts else None,
         "runner_up": [-1 if p.runner_up is None else machine.get(p.runner_up, -1) for p in placed]
-        if part.kind != SEARCH
+        if not part.by_forecasts
         else None,
-        "runner_up_cost": [_number(p.runner_up_cost) for p in placed] if part.kind != SEARCH else None,
+        "runner_up_cost": [_number(p.runner_up_cost) for p in placed] if not part.by_forecasts else None,
     }
 
 
@@ -288,7 +282,7 @@ def _waiting(waiting: Sequence[Waits], task: Mapping[str, int], machine: Mapping
 
 def _plan(part: Part, task: Mapping[str, int], machine: Mapping[str, int]) -> list[Any] | None:
     """For every task of a round of flow its machine, slot and width; -1 where it has none."""
-    if part.kind != SEARCH:
+    if not part.by_forecasts:
         return None
     plan: list[list[int]] = [[-1, -1, -1] for _ in task]
     for name, (place, slot, width, _) in part.planned.items():
@@ -385,12 +379,12 @@ def _owners(part: Part, graph: Graph) -> tuple[list[int], list[int]]:
 
 def _unit_milli(part: Part, graph: Graph, cls: Sequence[int]) -> int | None:
     """Thousandths of a core that one unit of flow is; None where a unit is a task."""
-    if graph.columns or part.kind == SEARCH:
+    if graph.columns or part.by_forecasts:
         return None
     for arc, (tail, head) in enumerate(zip(graph.tails.tolist(), graph.heads.tolist(), strict=True)):
         if graph.kinds[tail] not in ("class", "domain") or graph.kinds[head] != "tier" or cls[tail] < 0:
             continue
-        width = int((part.demands[part.classes[cls[tail]].name].get("needs") or {}).get("cpu", 0))
+        width = int((part.priced_classes[part.classes[cls[tail]].name].get("needs") or {}).get("cpu", 0))
         if width:
             return int(width // max(1, int(graph.units[arc])))
     return None
@@ -398,7 +392,7 @@ def _unit_milli(part: Part, graph: Graph, cls: Sequence[int]) -> int | None:
 
 def _explained(recorded: RecordView, part: Part) -> dict[str, Explanation]:
     """Explanations by name of the task."""
-    if part.kind == SEARCH and len(part.tasks) <= EXPLAINED:
+    if part.by_forecasts and len(part.tasks) <= EXPLAINED:
         asked: Iterable[str] = part.tasks
     else:
         reasons: dict[tuple[str, str], str] = {}

@@ -978,7 +978,7 @@ class Panel {
           : `${number(c.gap_absolute)}, ${percent(c.gap_relative)} of what scheduling could win or lose`],
         ["Alone in the cluster", number(c.unconstrained), "what it would cost if every task had the cluster to itself"],
         ["Proved by", c.method],
-        ["Prices used", part.prices ? whole(part.prices) : null],
+        ["Prices used", part.price_count ? whole(part.price_count) : null],
       ]),
     );
   }
@@ -1174,7 +1174,7 @@ function overlap(part) {
 
 function partTitle(part) {
   const priority = part.priority === null || part.priority === undefined ? "" : `, priority ${part.priority}`;
-  return `${{ search: "search", network: "network round" }[part.kind]}${priority}`;
+  return `${part.prices} prices${priority}`;
 }
 
 function arcFacts(graph, arc) {

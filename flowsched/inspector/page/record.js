@@ -160,7 +160,7 @@ class Part {
     Object.assign(this, plain);
     this.round = round;
     this.index = index;
-    this.oneNetwork = this.kind !== "search"; // decided by one network
+    this.oneNetwork = this.prices === "linear"; // decided by one network
     this.classes = plain.classes.map(([name, members]) => ({ name, members: unfolded(members) }));
     this.groups = plain.groups.map(([name, members]) => ({ name, members: unfolded(members) }));
     this.taskNumber = new Map(this.tasks.map((name, i) => [name, i]));

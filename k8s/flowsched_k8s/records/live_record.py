@@ -128,11 +128,7 @@ class _Wanted:
         decided = (uid for held in record.get("held", ()) for uid in held["tasks"])
         if self.uid in record.get("titles", {}) and self.uid in decided:
             return True
-        for part in record["parts"]:
-            placed = part["placements"]
-            if self.uid in (placed["task"] if isinstance(placed, Mapping) else [p["task"] for p in placed]):
-                return True
-        return False
+        return any(self.uid in part["placements"]["task"] for part in record["parts"])
 
     def no_record(self) -> InputError:
         """For one that waits and that no kept record knows."""

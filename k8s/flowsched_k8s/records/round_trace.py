@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from flowsched.cluster.running_tasks import entries_of
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Running
-from flowsched.records.record import finite_or_none, plain_timings, record_head
+from flowsched.records.record import finite_or_none, of_decision, plain_timings, record_head
 from flowsched_k8s.configuration.configuration import CostModelChoice
 from flowsched_k8s.configuration.cost_model import plain_cost_model
 from flowsched_k8s.services.latency import GoalReach
@@ -23,15 +23,15 @@ GOAL_MISSED = "node(s) would miss the pod's p95 goal or have no cores of their o
 _PER_CELL = 40
 """Bytes that a kind of pod keeps for each machine: two masks and four arrays of numbers."""
 _PER_MACHINE = 300
-"""Bytes that a bulk part keeps for each machine besides."""
+"""Bytes that a level at linear prices keeps for each machine besides."""
 _PER_TASK = 2000
 """Bytes for each pod: its placement with its terms, its names."""
-_PER_SEARCH = 150_000
-"""Bytes of a search with its snapshot and its first network."""
+_PER_PART = 150_000
+"""Bytes of a level at forecast prices with its snapshot and its first network."""
 
 
 PartRecipe = Callable[[], Mapping[str, Any] | list[dict[str, Any]]]
-"""How to make the part of a record that a decision is, or the parts where it had several priorities."""
+"""How to make the part of a record that a decision at forecast prices is, or those of one at linear prices."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class KubernetesTrace:
     titles: Mapping[str, str]
     """NAMESPACE/NAME by uid of the pods of the round, and of services."""
     running: Sequence[Running]
-    """The pods beside them that the search saw, their jobs NAMESPACE/NAME."""
+    """The pods beside them that forecasts saw, their jobs NAMESPACE/NAME."""
     parts: tuple[PartRecipe, ...]
     told: tuple[Told, ...]
     filters: tuple[Filtered, ...]
@@ -86,7 +86,7 @@ class KubernetesTrace:
     timings_ms: Mapping[str, float] = field(default_factory=dict)
     cost_model: CostModelChoice = field(default_factory=CostModelChoice)
     bulk_cells: int = 0
-    """Kinds of pods times machines of all bulk parts, and one kind more for each part: what takes memory."""
+    """Kinds of pods times machines of all levels at linear prices, and one kind more for each part: what takes memory."""
 
     @property
     def pods(self) -> frozenset[str]:
@@ -97,10 +97,10 @@ class KubernetesTrace:
     def size_bytes(self) -> int:
         """About how much memory it keeps from being used for something else."""
         bulk = self.bulk_cells * _PER_CELL + (len(self.order) * _PER_MACHINE if self.bulk_cells else 0)
-        return bulk + len(self.since_s) * _PER_TASK + len(self.parts) * _PER_SEARCH
+        return bulk + len(self.since_s) * _PER_TASK + len(self.parts) * _PER_PART
 
     def record(self) -> dict[str, Any]:
-        """The record, version 4."""
+        """The record, version 5."""
         held_node: dict[str, Any] = {}
         if self.held_node is not None:
             task, machine, priority = self.held_node
@@ -109,7 +109,7 @@ class KubernetesTrace:
             **record_head(self.number, self.now_s, self.cost_model.name, self.solver, self.settings),
             **({} if self.cost_model.is_flow else {"cost_model": plain_cost_model(self.cost_model)}),
             "titles": {**self.titles, **{r.task.name: r.task.job for r in entries_of(self.running)}},
-            "parts": [part for number, make in enumerate(self.parts) for part in _several(make(), number)],
+            "parts": [part for number, make in enumerate(self.parts) for part in _levels(make(), number)],
             "held": [
                 {"tasks": list(t.tasks), "fate": t.fate, "message": t.message, "counts": dict(t.counts)}
                 for t in self.told
@@ -155,8 +155,6 @@ class KubernetesTrace:
         return found
 
 
-def _several(made: Mapping[str, Any] | list[dict[str, Any]], number: int) -> Sequence[Mapping[str, Any]]:
-    if not isinstance(made, list):
-        return [made]
+def _levels(made: Mapping[str, Any] | list[dict[str, Any]], number: int) -> Sequence[Mapping[str, Any]]:
     # Classes that were planned apart are decisions of their own, though each was the first of its round.
-    return [{**part, "given": {**part["given"], "decision": number}} for part in made]
+    return of_decision(made, number) if isinstance(made, list) else [made]

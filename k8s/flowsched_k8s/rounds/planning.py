@@ -124,7 +124,7 @@ def plan_any_round(given: RoundInput, solver: Solver, engine: FlowScheduler) -> 
 def trace_of_moves(given: RoundInput, solver: Solver, recipe: Recipe) -> KubernetesTrace:
     """Of a round in which no pod waits, and what runs may move."""
     needs = {r.task.name: given.booked.needs_of(r.task.name) for r in given.running.entries}
-    return _trace(given, solver, [partial(_search_part, recipe, 0, needs)], (), {}, 0)
+    return _trace(given, solver, [partial(_forecast_level, recipe, 0, needs)], (), {}, 0)
 
 
 def _trace(
@@ -170,7 +170,7 @@ class _Round:
         self.held: list[Held] = []
         self.plan: tuple[PlannedStart, ...] = ()
         self.reservations: tuple[Reservation, ...] = ()
-        self.timings: dict[str, float] = {"search": 0.0, "wide": 0.0, "explain": 0.0}
+        self.timings: dict[str, float] = {"forecast": 0.0, "linear": 0.0, "explain": 0.0}
         self.solve_ms = 0.0
         self.counts: dict[str, int] = {}
         self.fallbacks: list[str] = []
@@ -252,7 +252,7 @@ class _Round:
         if forecast:
             began = self.clock()
             self._measured(forecast, priority)
-            self.timings["search"] += (self.clock() - began) * 1e3
+            self.timings["forecast"] += (self.clock() - began) * 1e3
         self._bulk([c for c in level if c.task is None], level[-1].priority)
 
     def _longest_overdue(self, level: list[ClassInput]) -> list[ClassInput]:
@@ -374,7 +374,7 @@ class _Round:
         self.reservations += decisions.reservations
         if decisions.recipe is not None:
             needs = {uid: dict(c.needs) for uid, c in by_uid.items()}
-            self.parts.append(partial(_search_part, decisions.recipe, priority, needs))
+            self.parts.append(partial(_forecast_level, decisions.recipe, priority, needs))
 
     # Pods with a cost model beside flow
 
@@ -395,9 +395,9 @@ class _Round:
             clock=self.clock,
             keep_record=given.keep_record,
         )
-        self.timings["wide"] += (self.clock() - began) * 1e3
-        if outcome.levels is not None:
-            self.parts.append(partial(outcome.levels, len(self.parts)))
+        self.timings["linear"] += (self.clock() - began) * 1e3
+        if outcome.record is not None:
+            self.parts.append(partial(outcome.record, None))
             self.bulk_cells += (len(classes) + 1) * self.machines.machine_count
         tasks = {task.name: task for task in snapshot.pending}
         self._take(outcome, {uid: c for c in classes for uid in c.uids})
@@ -427,7 +427,7 @@ class _Round:
                     cluster.declare_group(group.name, group.minimum)
             cluster.members_elsewhere = dict(self.given.group_members)
             outcome = decide(cluster, settings, **how)
-        self.timings["wide"] += (self.clock() - began) * 1e3
+        self.timings["linear"] += (self.clock() - began) * 1e3
         if outcome.record is not None:
             self.parts.append(partial(outcome.record, priority))
             self.bulk_cells += (len(classes) + 1) * self.machines.machine_count
@@ -541,7 +541,7 @@ def _without(held: Held, placed: Set[str]) -> Held:
     return held if placed.isdisjoint(held.uids) else replace(held, uids=tuple(u for u in held.uids if u not in placed))
 
 
-def _search_part(recipe: Recipe, priority: int, needs: Mapping[str, Mapping[str, int]]) -> Mapping[str, Any]:
-    """The one part of a search's record, with its priority where bulk parts have it, and what later parts book for each."""
+def _forecast_level(recipe: Recipe, priority: int, needs: Mapping[str, Mapping[str, int]]) -> Mapping[str, Any]:
+    """The one level of a record of forecasts, with its priority and what later levels book for each task."""
     (part,) = recipe()["parts"]
-    return {"kind": part["kind"], "priority": priority, "needs": needs, **part}
+    return {**part, "priority": priority, "needs": needs}

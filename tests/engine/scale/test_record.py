@@ -44,16 +44,16 @@ def reread(record: Mapping[str, Any]) -> dict[str, Any]:
 def recomputed_bound(part: Mapping[str, Any]) -> float:
     """The formula of the certificate, from a part as JSON has it."""
     fleet, dual = part["fleet"], {k: np.array(v) for k, v in part["dual"].items()}
-    machines, features = len(fleet["machines"]), len(part["features"])
+    machines, features = len(part["machines"]), len(part["features"])
     kind = np.array(fleet["kind"], dtype=int)
     factors = np.array([k["factors"] for k in part["kinds"]]).reshape(len(part["kinds"]), features)[kind]
     readings = np.array(fleet["readings"]).reshape(machines, features)
     limits = np.array(fleet["limits"], dtype=float).reshape(machines, features)
     total, highest = 0.0, {}
-    for d in part["demands"]:
+    for d in part["classes"]:
         pi = part["certificate"]["prices"][d["name"]]
         total += np.minimum(pi, d["leaving"]).sum()
-        i = part["demands"].index(d)
+        i = part["classes"].index(d)
         price = (
             np.array(d["base"], dtype=float)[kind]
             + (np.array(d["coefficients"]) * factors * readings).sum(1) / part["fixed"]
@@ -112,14 +112,15 @@ def test_what_is_preempted_and_moved_is_replayed_too(policy: str, found: Snapsho
     record = decisions.record
     assert record is not None
     sound(dict(record))
+    level = record["parts"][0]
     # Where nothing could be changed the record says nothing about it.
-    assert [p["task"] for p in record.get("preemptions", ())] == [p.task for p in decisions.preemptions or ()]
-    assert [m["task"] for m in record.get("moves", ())] == [m.task for m in decisions.moves or ()]
+    assert [p["task"] for p in level.get("preemptions", ())] == [p.task for p in decisions.preemptions or ()]
+    assert [m["task"] for m in level.get("moves", ())] == [m.task for m in decisions.moves or ()]
     trace = RecordView(reread(dict(record)), "a record")
-    for change in record.get("preemptions", ()):
+    for change in level.get("preemptions", ()):
         assert "was preempted" in explain(trace, change["task"]).lines()[0]
         assert "make room there" in " ".join(explain(trace, change["room_for"]).lines())
-    for change in record.get("moves", ()):
+    for change in level.get("moves", ()):
         assert f"from {change['source']} to {change['machine']}" in explain(trace, change["task"]).lines()[0]
 
 
@@ -167,7 +168,7 @@ def test_rounds_with_reservations_are_replayed(policy: str) -> None:
     sound(dict(decided.record or {}))
     held = replace(first, reservations=decided.reservations, now_s=3.0)
     record = record_of(held, policy)
-    assert record["before"]
+    assert record["parts"][0]["given"]["before"]
     sound(record)
 
 
@@ -186,8 +187,13 @@ def test_rounds_with_groups_and_priorities_are_replayed() -> None:
     pending += [task(f"t{k}", widths_milli=(1000,), priority=k % 3) for k in range(6)]
     busy = [running(task("g9", widths_milli=(1000,), group="g"), "m1", (0,))]
     record = record_of(snapshot(pending, machines(3), task_groups=groups, running=busy))
-    assert record["task_groups"] == {"g": 3, "lacking": 4}
-    assert [h["tasks"] for h in record["held"]] == [["l0", "l1"]]
+    first = record["parts"][0]
+    assert {g["name"]: g["minimum"] for g in first["given"]["task_groups"]} == {"g": 3, "lacking": 4}
+    assert [c["tasks"] for c in first["outside"]] == [["l0", "l1"]]
+    told = {g["name"]: g for g in first["task_groups"]}
+    assert (told["g"]["running"], told["g"]["members"], told["g"]["starts"]) == (1, ["g0", "g1", "g2"], True)
+    assert (told["lacking"]["running"], told["lacking"]["starts"]) == (0, False)
+    assert set(first["waiting"]["task"]) >= {"l0", "l1"}
     assert [part["priority"] for part in record["parts"]] == sorted({0, 1, 2}, reverse=True)
     sound(record)
 
@@ -202,7 +208,7 @@ def test_exact_rounds_are_replayed() -> None:
 def test_what_was_different_is_counted() -> None:
     record = record_of(snapshot([task()]))
     assert record["upkeep"]["rebuilt"]["first_round"] == 1
-    assert record["counts"]["solves"] >= 1
+    assert record["parts"][0]["counts"]["solves"] >= 1
 
 
 def test_the_record_does_not_change_with_the_cluster() -> None:
@@ -217,7 +223,7 @@ def test_the_record_does_not_change_with_the_cluster() -> None:
     kept.decide(snapshot([task("u", priority=3), task("v", machines=("m1",))], machines(9), services=[service()]))
     late_record = dict(decided.record or {})
     for record in (at_once, late_record):
-        record.pop("timings")
+        record["parts"] = [{**part, "timings": {}} for part in record["parts"]]
     assert record_json(late_record) == record_json(at_once)
 
 
@@ -230,10 +236,10 @@ def test_the_record_does_not_change_with_the_cluster() -> None:
         (("group_of",), [3]),
         (("groups", 0, "buckets"), [0]),
         (("kinds", 0, "factors"), []),
-        (("demands", 0, "base"), []),
-        (("demands", 0, "tasks"), []),
-        (("demands", 0, "class"), {}),
-        (("demands", 0, "leaving"), [None]),
+        (("classes", 0, "base"), []),
+        (("classes", 0, "tasks"), []),
+        (("classes", 0, "class"), {}),
+        (("classes", 0, "leaving"), [None]),
         (("placements", "machine"), [5]),
         (("placements", "believed"), []),
         (("placements", "task"), ["who"]),

@@ -106,8 +106,8 @@ def test_a_round_that_knows_sums_of_what_runs_decides_and_records_the_same(polic
         cluster = make(SnapshotFollower(chosen(policy), 1.0, 0.1), found)
         settings = model_settings(Settings())
         outcome = decide(cluster, settings, solver=make_solver("ortools"), now_s=found.now_s, keep_record=True)
-        assert outcome.levels is not None
-        plain = [{**part, "timings": None} for part in outcome.levels(0)]
+        assert outcome.record is not None
+        plain = [{**part, "timings": None} for part in outcome.record(None)]
         parts.append(record_json({"parts": plain, "left": [left.text for left in outcome.left]}))
     assert parts[0] == parts[1]
 

@@ -89,15 +89,14 @@ from typing import Any
 
 from flowsched.cluster.snapshot import Running, Snapshot
 from flowsched.errors import RestoreError
-from flowsched.inspector.flow_case import flow_facts
 from flowsched.inspector.learnt_facts import learnt_facts
-from flowsched.inspector.network_case import NetworkCase
 from flowsched.inspector.pod_facts import told as told_of
 from flowsched.inspector.record_view import Part, RecordView
 from flowsched.inspector.restored_round import restore
 from flowsched.inspector.running_changes import change_facts
 from flowsched.inspector.sentences import sentences
 from flowsched.inspector.sharing import shared_services
+from flowsched.inspector.task_case import case_facts
 from flowsched.inspector.wait_cause import WaitCause
 from flowsched.records.record import RECORD_VERSION
 from flowsched_models.document import InputError, Problem, name_help
@@ -137,7 +136,7 @@ def _explained(recorded: RecordView, task: str) -> Explanation:
             return _explanation(recorded, name, None if found is None else found[0], changed)
     if found is not None:
         part, name = found
-        facts = flow_facts(recorded, part, name) if part.by_forecasts else NetworkCase(recorded, part, name).facts()
+        facts = case_facts(recorded, part, name)
         told = None if facts["fate"] == "placed" else told_of(recorded, name)
         return _explanation(recorded, name, part, {"told": told, **facts})
     for name in recorded.names_of(task):

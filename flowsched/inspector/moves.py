@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from flowsched.inspector.comparison import other_row
 from flowsched.inspector.flow_task import FlowTask, counts_without
+from flowsched.inspector.other_option import STEP, OtherOption, cheapest
 from flowsched.inspector.restored_round import RestoredRound, remembered
 from flowsched.inspector.round_network import round_network
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
-
-_STEP = 1e-9
-"""Costs that are closer count as equal; then the earlier and narrower option counts."""
-
-
-@dataclass(frozen=True)
-class OtherOption:
-    """Another option for a task, or waiting (``machine`` None), with all other tasks where the round left them."""
-
-    machine: str | None
-    slot: int | None
-    """Completions that it waits for; None for waiting."""
-    width_milli: int | None
-    cost: float
-    """Change of the total if the task came there, had it been nowhere."""
-    terms: Mapping[str, float]
-
-    def plain(self, here: float, here_terms: Mapping[str, float]) -> dict[str, Any]:
-        """The same beside what the task costs now, as :func:`other_row` has it."""
-        at = {"slot": self.slot, "width_milli": self.width_milli}
-        return other_row(self.machine, self.cost, self.terms, here, here_terms, **at)
 
 
 def moves_of(task: FlowTask, *, now: bool = False) -> tuple[OtherOption, ...]:
@@ -67,7 +45,7 @@ def cheapest_open(task: FlowTask) -> OtherOption | None:
         prices[own] = _price_now(task.opened, c, own, task.others_on(own))
     best, least = None, FORBIDDEN
     for m, price in enumerate(prices):
-        if price is not None and price < FORBIDDEN and (best is None or price < least - _STEP):
+        if price is not None and price < FORBIDDEN and (best is None or price < least - STEP):
             best, least = m, price
     arrival = Arrival(c, 0, task.width_milli)
     return None if best is None else _move(task, best, arrival, task.others_on(best), least)
@@ -96,15 +74,6 @@ def _price_now(opened: RestoredRound, c: int, machine: int, others: Colocation) 
     if base == FORBIDDEN:
         return FORBIDDEN
     return model.machine_cost(machine, joined(others, Arrival(c, 0, model.view.classes[c].task.widths_milli[0]))) - base
-
-
-def cheapest(moves: Iterable[OtherOption]) -> OtherOption | None:
-    """The cheapest move, the first of equal ones."""
-    best: OtherOption | None = None
-    for move in moves:
-        if best is None or move.cost < best.cost - _STEP:
-            best = move
-    return best
 
 
 def by_machine(moves: Sequence[OtherOption]) -> list[OtherOption]:

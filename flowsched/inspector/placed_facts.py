@@ -1,57 +1,13 @@
-"""Facts about a task that a round of flow starts: its place, what else it could have, and its neighbours."""
+"""Facts about the place of a task at forecast prices: why it starts there, its neighbours, and services."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from flowsched.cluster.snapshot import Task
-from flowsched.inspector.comparison import plain_terms
 from flowsched.inspector.flow_task import FlowTask
-from flowsched.inspector.gpu_facts import gpu_facts
-from flowsched.inspector.moves import by_machine, cheapest, moves_of, waiting_move
 from flowsched.inspector.record_view import Part
 from flowsched.inspector.restored_round import RestoredRound
-from flowsched.inspector.sharing import shared_services
-from flowsched.inspector.tied_machines import tied_facts
-
-
-def placed_facts(task: FlowTask) -> dict[str, Any]:
-    """Keys as in :mod:`flowsched.inspector.explanation`."""
-    placed = task.placed
-    assert placed is not None, "it is placed"
-    moves = moves_of(task)
-    cost, terms = placed.cost, placed.terms
-    elsewhere = [m for m in moves if m.machine is not None and m.machine != placed.machine]
-    same = [m for m in moves if m.machine == placed.machine]
-    waiting = waiting_move(task)
-    best = cheapest([*elsewhere, *same, *([waiting] if waiting is not None else [])])
-    return {
-        "fate": "placed",
-        "cause": None,
-        "place": {
-            "machine": placed.machine,
-            "width_milli": placed.width_milli,
-            "threads": placed.threads,
-            "cores": list(placed.cores or ()),
-            "cost": placed.cost,
-            "terms": plain_terms(placed.terms),
-        },
-        "runner_up": None if best is None else best.plain(cost, terms),
-        "waiting": None if waiting is None else waiting.plain(cost, terms),
-        "alternatives": [m.plain(cost, terms) for m in by_machine(elsewhere)],
-        "same_machine": [m.plain(cost, terms) for m in sorted(same, key=lambda m: m.cost)],
-        "tied": tied_facts(task, elsewhere),
-        "why_now": why_now(task.part, task.opened, task.name, placed.machine),
-        "waited_s": task.recorded.now_s - float(task.plain.get("submit_s", 0.0)),
-        "rounds_waited": task.rounds_waited,
-        "due_age_s": task.due_age_s,
-        "search_ended_early": task.ended_early,
-        "makespan": task.makespan,
-        "neighbours": _neighbours(task, placed.machine),
-        "services": _services(task, placed.machine),
-        "gpus": gpu_facts(task),
-        "shared": shared_services(task.part, task.opened, placed.machine, placed.cores or ()),
-    }
 
 
 def why_now(part: Part, opened: RestoredRound | None, name: str, machine: str) -> str | None:
@@ -71,7 +27,7 @@ def why_now(part: Part, opened: RestoredRound | None, name: str, machine: str) -
     return None
 
 
-def _neighbours(task: FlowTask, machine: str) -> list[dict[str, Any]]:
+def neighbours_of(task: FlowTask, machine: str) -> list[dict[str, Any]]:
     """All other tasks on a machine: when they end with the task and without it, in seconds from now.
 
     Of those without an end: how many times slower than alone they are.
@@ -113,7 +69,7 @@ def _neighbour(task: Task, status: str, ends: tuple[float, float], slow: tuple[f
     }
 
 
-def _services(task: FlowTask, machine: str) -> list[dict[str, Any]]:
+def services_of(task: FlowTask, machine: str) -> list[dict[str, Any]]:
     """Latency services of a machine: predicted peak p95 with the task and without it, and the goal, in ms."""
     opened = task.opened
     if opened is None:

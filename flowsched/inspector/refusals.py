@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
-from flowsched.support.arrays import BoolArray
+from flowsched.support.arrays import BoolArray, IntArray
 
 SELECTOR = "node(s) didn't match Pod's node affinity/selector"
 FILTERED = "node(s) were refused by the pod's own constraints"
@@ -83,6 +83,43 @@ def by_reason(machines: Sequence[str], reasons: Mapping[str, str]) -> list[Check
     return [Check(reason, np.array([reasons.get(m) == reason for m in machines], dtype=np.bool_)) for reason in found]
 
 
+@dataclass(frozen=True, eq=False)
+class MachinesFound:
+    """What a waiting task finds on every machine: arrays by machine, and by machine and resource that it asks for."""
+
+    names: Sequence[str]
+    resources: Sequence[str]
+    asks: Sequence[int]
+    free: IntArray
+    """What is free once all that starts now is there."""
+    whole: IntArray
+    """What would be free if all left that will."""
+    sizes: IntArray
+    """What would be free if it were empty."""
+    candidates: BoolArray
+    """Where it may run, whatever is there."""
+    known: BoolArray
+    """Where the arrays say something."""
+    before: Sequence[Check]
+    """What refuses it whatever room there is."""
+    after: Sequence[Check]
+    """What refuses it where there is room."""
+    memory_unit: str = "MiB"
+
+    def table(self) -> dict[str, Any]:
+        """As :func:`tabulate` has it."""
+        lacks = [
+            Check(insufficient(resource), self.known & (self.free[:, k] < self.asks[k]))
+            for k, resource in enumerate(self.resources)
+        ]
+        return tabulate(self.names, [*self.before, *lacks, *self.after])
+
+    def shortage(self) -> dict[str, Any]:
+        """As :func:`shortage` has it, with ``units``."""
+        short = shortage(self.names, self.resources, self.asks, self.free, self.whole, self.candidates, self.sizes)
+        return {**short, "units": {"cpu": "milli", "memory": self.memory_unit}}
+
+
 def tabulate(machines: Sequence[str], checks: Sequence[Check]) -> dict[str, Any]:
     """``machines``, ``available`` and ``rows``: each ``reason`` with ``count`` (machines that it removes first), the first
     ``names`` of these and how many ``more`` there are; the same of others that it would have removed in ``also``,
@@ -136,7 +173,7 @@ def shortage(
     free: Any,
     whole: Any,
     candidates: BoolArray,
-    sizes: Any = None,
+    sizes: Any,
 ) -> dict[str, Any]:
     """By how much the machines fall short.
 
@@ -147,13 +184,12 @@ def shortage(
     - ``empty``: one that misses least of those that are too small and have no task that will leave; None where it misses
       more than a share of :data:`NEAR`.
 
-    By machine and resource: ``free``; ``whole``, free if all left who will; ``sizes``, free if it were empty (as
-    ``whole`` if not given). Only resources that are asked for count.
+    By machine and resource: ``free``; ``whole``, free if all left who will; ``sizes``, free if it were empty. Only
+    resources that are asked for count.
     """
     where = np.flatnonzero(candidates)
     if not len(where):
         return {"never": False, "too_small": False, "largest": [], "lacking": [], "emptiest": None, "empty": None}
-    sizes = whole if sizes is None else sizes
     amounts = np.array(asks, dtype=np.int64)
     least = np.maximum(amounts, 1)
     holds = (whole[where] >= amounts).all(axis=1)

@@ -10,7 +10,7 @@ import numpy as np
 
 from flowsched.cluster.snapshot import MILLI
 from flowsched.inspector.flow_task import FlowTask
-from flowsched.inspector.moves import OtherOption
+from flowsched.inspector.other_option import OtherOption
 from flowsched.inspector.wording import SMALL, Facts
 from flowsched.pricing.arrival import Arrival, joined
 from flowsched.round.ties import idle_core_s, in_steps, packs, places_in_order

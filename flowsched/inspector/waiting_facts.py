@@ -1,4 +1,4 @@
-"""Facts about a task that a round of flow leaves waiting: what it waits for, what came closest, and what would help."""
+"""Facts about a task that waits at forecast prices: what it waits for, what came closest, and what would help."""
 
 from __future__ import annotations
 
@@ -6,63 +6,29 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowsched.cluster.snapshot import MILLI
-from flowsched.inspector.comparison import plain_terms
-from flowsched.inspector.flow_refusals import Refused, refused
 from flowsched.inspector.flow_task import FlowTask
-from flowsched.inspector.moves import cheapest, cheapest_open, moves_of
-from flowsched.inspector.overtaking import overtaking_facts
-from flowsched.inspector.record_view import Part, option_of
+from flowsched.inspector.moves import cheapest_open, moves_of
+from flowsched.inspector.other_option import OtherOption, cheapest
+from flowsched.inspector.record_view import Part, Waits, option_of
 from flowsched.inspector.restored_round import RestoredRound
 from flowsched.inspector.sharing import shared_services
 from flowsched.inspector.wait_cause import WaitCause
-from flowsched.inspector.waiting_bound import waiting_bound
 from flowsched.pricing.arrival import Arrival, joined
-from flowsched.records.snapshot_types import RecordedHeldMachine
 from flowsched.round.extract import below_demand
 
 
-def waiting_facts(task: FlowTask) -> dict[str, Any]:
-    """Keys as in :mod:`flowsched.inspector.explanation`."""
-    waits, part = task.waits, task.part
-    assert waits is not None, "it waits"
-    reservation = next((_reserved(task, r) for r in part.reservations if r["task"] == task.name), None)
-    found = refused(task)
-    cause = _cause(task, reservation is not None, found)
+def planned_facts(task: FlowTask, waits: Waits) -> dict[str, Any] | None:
+    """Where and behind how many completions a task is planned, and when it is likely to start and to end."""
     later = None if waits.planned is None else option_of(waits.planned)
-    forecast = None if later is None or task.opened is None else task.opened.planned_s(task.number)
-    start_s = None if forecast is None else forecast[0]
-    planned = None
-    if later is not None:
-        planned = {"machine": later[0], "slot": later[1], "width_milli": later[2], "start_s": start_s}
-        planned |= {
-            "likely": None if task.opened is None or forecast is None else _likely(task.opened, task, *forecast)
-        }
-    starts_s = start_s if reservation is None else reservation["in_s"]
-    closest = _closest(task)
-    nearest = closest or (found.shortage or {}).get("emptiest")
+    if later is None:
+        return None
+    forecast = None if task.opened is None else task.opened.planned_s(task.number)
     return {
-        "fate": "waits",
-        "cause": cause,
-        "reason": waits.reason,
-        "waited_s": waits.waited_s,
-        "rounds_waited": task.rounds_waited + 1,
-        "cost": waits.cost,
-        "terms": plain_terms(waits.terms),
-        "planned": planned,
-        "closest": closest,
-        "better_gpus": _better_gpus(task, closest) if cause == WaitCause.COST else None,
-        "core_price": None if nearest is None else _core_price(part, nearest["machine"], task.width_milli),
-        "shared": [] if later is None else _shared_later(task, later[0]),
-        "needed_waiting": _needed_waiting(task, closest, cause),
-        "refusals": found.table,
-        "shortage": found.shortage,
-        "latency": _latency(task) if cause == WaitCause.SERVICE else [],
-        "came_later": overtaking_facts(task, cause, starts_s, closest),
-        "reservation": reservation,
-        "other_reservations": [_reserved(task, r) for r in part.reservations if r["task"] != task.name],
-        "bound": None if task.opened is None else waiting_bound(task.opened, task.name),
-        "search_ended_early": task.ended_early,
-        "makespan": task.makespan,
+        "machine": later[0],
+        "slot": later[1],
+        "width_milli": later[2],
+        "start_s": None if forecast is None else forecast[0],
+        "likely": None if task.opened is None or forecast is None else _likely(task.opened, task, *forecast),
     }
 
 
@@ -78,26 +44,7 @@ def _likely(opened: RestoredRound, task: FlowTask, start_s: float, end_s: float)
     }
 
 
-def _cause(task: FlowTask, reserved: bool, found: Refused) -> WaitCause:
-    waits, opened = task.waits, task.opened
-    if waits is not None and waits.planned is not None:
-        return WaitCause.PLANNED
-    if reserved:
-        return WaitCause.RESERVED
-    if opened is not None and task.number in opened.gangs.barred:
-        return WaitCause.GROUP
-    if any(r["moved_to"] is None for r in task.part.forecast.get("repairs", ()) if r["task"] == task.name):
-        return WaitCause.RELATION
-    return found.cause
-
-
-def _reserved(task: FlowTask, reservation: RecordedHeldMachine) -> dict[str, Any]:
-    return dict(reservation) | {
-        "in_s": None if reservation["start_s"] is None else reservation["start_s"] - task.recorded.now_s
-    }
-
-
-def _shared_later(task: FlowTask, machine: str) -> list[dict[str, Any]]:
+def shared_later(task: FlowTask, machine: str) -> list[dict[str, Any]]:
     """Services whose cores the task would have too where it is planned for later."""
     if task.opened is None:
         return []
@@ -107,15 +54,12 @@ def _shared_later(task: FlowTask, machine: str) -> list[dict[str, Any]]:
     return shared_services(task.part, task.opened, machine, cores)
 
 
-def _closest(task: FlowTask) -> dict[str, Any] | None:
+def closest_place(task: FlowTask) -> OtherOption | None:
     """The cheapest place that is known to start now; of the moves, or where they offer none, of what is open."""
-    waits = task.waits
-    assert waits is not None, "it waits"
-    best = cheapest(m for m in moves_of(task, now=True) if m.machine is not None) or cheapest_open(task)
-    return None if best is None or waits.cost is None else best.plain(waits.cost, waits.terms)
+    return cheapest(m for m in moves_of(task, now=True) if m.machine is not None) or cheapest_open(task)
 
 
-def _core_price(part: Part, machine: str, width_milli: int) -> dict[str, Any] | None:
+def core_price(part: Part, machine: str, width_milli: int) -> dict[str, Any] | None:
     """What the certificate says that a machine's cores are worth: ``machine``, ``group``, ``per_core``, ``per_task`` (of a
     task of this width), in units of cost; None where it says nothing.
     """
@@ -127,7 +71,7 @@ def _core_price(part: Part, machine: str, width_milli: int) -> dict[str, Any] | 
     return {"machine": machine, "group": group, "per_core": price * MILLI, "per_task": price * width_milli}
 
 
-def _better_gpus(task: FlowTask, closest: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def better_gpus(task: FlowTask, closest: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The best free devices of the closest machine, where the task demands better ones."""
     if task.opened is None or closest is None:
         return None
@@ -136,7 +80,7 @@ def _better_gpus(task: FlowTask, closest: Mapping[str, Any] | None) -> dict[str,
     return None if found is None else found._asdict() | {"devices": list(found.devices)}
 
 
-def _needed_waiting(task: FlowTask, closest: Mapping[str, Any] | None, cause: WaitCause) -> dict[str, Any] | None:
+def needed_waiting(task: FlowTask, closest: Mapping[str, Any] | None, cause: str) -> dict[str, Any] | None:
     """By how much waiting would have to cost more for the task to start; the age at which W alone makes up for it."""
     if closest is None or cause != WaitCause.COST or closest["more"] <= 0.0:
         return None
@@ -156,7 +100,7 @@ def _needed_waiting(task: FlowTask, closest: Mapping[str, Any] | None, cause: Wa
     }
 
 
-def _latency(task: FlowTask) -> list[dict[str, Any]]:
+def latency_facts(task: FlowTask) -> list[dict[str, Any]]:
     """On machines that a latency goal closes: what the service's p95 would be; the one that comes nearest first."""
     opened = task.opened
     if opened is None:

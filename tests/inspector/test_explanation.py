@@ -27,7 +27,7 @@ from flowsched.cluster.machine_arrays import FIXED
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Snapshot, Task
 from flowsched.commands.explain import explain as explain_command
-from flowsched.inspector import flow_refusals
+from flowsched.inspector import forecast_refusals
 from flowsched.inspector.explanation import Explanation, explain
 from flowsched.inspector.re_solve import snapshot_of
 from flowsched.inspector.record_view import RecordView
@@ -344,13 +344,13 @@ def test_neighbours_end_when_the_model_of_their_machine_says_with_the_task_and_w
 
 
 def test_explaining_tasks_of_one_class_looks_at_every_machine_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked, look = [], flow_refusals._fill
+    looked, look = [], forecast_refusals._fill
 
     def counted(*args: Any) -> None:
         looked.append(args)
         look(*args)
 
-    monkeypatch.setattr(flow_refusals, "_fill", counted)
+    monkeypatch.setattr(forecast_refusals, "_fill", counted)
     now = snapshot([task(f"t{i:02d}", cores=4) for i in range(30)], [machine(f"m{i}") for i in range(6)])
     recorded = searched(now, exact_limit=0)
     (part,) = recorded.parts

@@ -143,9 +143,8 @@ def test_what_stays_on_a_machine_is_named_where_it_is_the_reason() -> None:
 
 
 def test_machines_that_lack_different_things_are_told_one_by_one() -> None:
-    short = shortage(
-        ["a", "b"], ["cpu", "memory"], [4, 10], _array([[2, 8], [8, 4]]), _array([[2, 8], [8, 4]]), _mask(2)
-    )
+    room = _array([[2, 8], [8, 4]])
+    short = shortage(["a", "b"], ["cpu", "memory"], [4, 10], room, room, _mask(2), room)
     assert (short["never"], short["too_small"]) == (True, True)
     wanted = task("n", SCALING, cores=4, widths_milli=(4000,), memory_mib=20_000)
     slim = machine("slim", LARGE, memory_mib=1000)
@@ -175,7 +174,7 @@ def test_a_shortage_names_who_could_hold_it_wherever_there_is_one(
     whole = _array([[max(r[0], r[2]), max(r[1], r[3])] for r in rows])
     free = _array([[min(r[0], r[2]), min(r[1], r[3])] for r in rows])
     names = [f"m{i}" for i in range(len(rows))]
-    short = shortage(names, ["cpu", "memory"], list(asks), free, whole, _mask(len(rows)))
+    short = shortage(names, ["cpu", "memory"], list(asks), free, whole, _mask(len(rows)), whole)
     holds = {n for n, w in zip(names, whole.tolist(), strict=True) if w[0] >= asks[0] and w[1] >= asks[1]}
     assert short["never"] == (not holds)
     assert short["emptiest"]["machine"] in (holds or set(names))

@@ -1,4 +1,4 @@
-"""What there is to say about one task of a level at linear prices, as data: prices at exact readings of every machine.
+"""What linear prices say of one task, as data: prices at exact readings of every machine.
 
 Everything is priced at the end of the part, without the task itself: with all that ran and all that this part and those
 before it placed.
@@ -15,9 +15,12 @@ import numpy as np
 
 from flowsched.cluster.machine_arrays import ties
 from flowsched.inspector import pod_facts, refusals
-from flowsched.inspector.class_facts import class_facts, dual_price, group_facts
-from flowsched.inspector.comparison import other_row, plain_terms
-from flowsched.inspector.record_view import Part, Placed, RecordView, Waits
+from flowsched.inspector.class_facts import class_facts, dual_price
+from flowsched.inspector.comparison import plain_terms
+from flowsched.inspector.other_option import OtherOption
+from flowsched.inspector.record_view import Part, RecordView
+from flowsched.inspector.refusals import MachinesFound
+from flowsched.inspector.task_reader import TaskReader
 from flowsched.inspector.wait_cause import WaitCause
 from flowsched.inspector.waiting_bound import pod_bound
 from flowsched.records.level_types import RecordedPricedClass, RecordedTaskClass
@@ -86,16 +89,13 @@ def _is_plain(task_class: RecordedTaskClass) -> bool:
     return task_class.get("run_s") is not None and not disturbs
 
 
-class NetworkCase:
-    """One task of a level at linear prices."""
+class LinearReader(TaskReader):
+    """Of a task that one network of classes and groups decided."""
 
-    def __init__(self, recorded: RecordView, part: Part, task: str) -> None:
-        """Find what became of it."""
-        self.recorded = recorded
-        self.part = part
-        self.name = task
-        self.placed, self.waits = part.outcome_of(task)
-        self.class_name = part.class_of[task]
+    def __init__(self, recorded: RecordView, part: Part, name: str) -> None:
+        """Find its class."""
+        super().__init__(recorded, part, name)
+        self.class_name = part.class_of[name]
         self.demand: RecordedPricedClass = part.priced_classes[self.class_name]
 
     @cached_property
@@ -185,59 +185,56 @@ class NetworkCase:
         ranks: FloatArray = weights[:, 0] + (weights[:, 1:] * free[:, columns]).sum(axis=1)
         return ranks
 
-    def facts(self) -> dict[str, Any]:
-        """All there is to say; keys as in :mod:`flowsched.inspector.explanation`."""
-        facts: dict[str, Any] = {
-            "models": True,
-            "models_missing": None,
-            "asks": {
-                "needs": dict(self.demand["needs"]),
-                "group": self.demand["class"]["group"] or None,
-                "holds": list(self.demand["holds"]),
-                "joins": list(self.demand["joins"]),
-            },
-            "repairs": [],
-            "group": group_facts(self.part, self.name),
-            "class": self._class(),
-        }
-        if self.placed is not None:
-            return facts | self._placed_facts(self.placed)
-        assert self.waits is not None, "it is placed or it waits"
-        return facts | self._waiting_facts(self.waits)
+    def known(self) -> dict[str, Any]:
+        """What it asks for, and its class."""
+        asks: dict[str, Any] = {"needs": dict(self.demand["needs"]), "group": self.demand["class"]["group"] or None}
+        asks |= {"holds": list(self.demand["holds"]), "joins": list(self.demand["joins"])}
+        return {"models": True, "models_missing": None, "asks": asks, "class": self._class()}
 
-    def _placed_facts(self, placed: Placed) -> dict[str, Any]:
-        stage = self.stage
-        row = stage.names.index(placed.machine)
-        terms = stage.terms_at(row)
-        here = sum(terms.values())
-        others = stage.open.copy()
-        others[row] = False
-        listed = [self._place(m, here, terms) for m in self._cheapest(others, SHOWN)]
-        waiting = self._instead(here, terms)
-        width = placed.width_milli or 0
+    @cached_property
+    def _row(self) -> int:
+        return self.part.machine_number[self.placed.machine]
+
+    def here(self) -> tuple[float, Mapping[str, float]]:
+        """Beside all that was placed."""
+        terms = self.stage.terms_at(self._row)
+        return sum(terms.values()), terms
+
+    @cached_property
+    def _others(self) -> BoolArray:
+        others = self.stage.open.copy()
+        others[self._row] = False
+        return others
+
+    def elsewhere(self) -> Sequence[OtherOption]:
+        """The cheapest ones."""
+        return [self._option(m) for m in self._cheapest(self._others, SHOWN)]
+
+    def same_machine(self) -> Sequence[OtherOption]:
+        """Nothing: it has one width."""
+        return ()
+
+    def waiting(self) -> OtherOption | None:
+        """Instead of its place; None for a task that takes any place rather than wait."""
+        if self._any_place:
+            return None
+        cost = self._leaving()
+        return OtherOption(None, None, None, cost, {"waiting": cost})
+
+    def more_of_place(self) -> dict[str, Any]:
+        """What it cost at its turn, how many others it could have, pressure on services, and what its cores are worth."""
+        stage, placed = self.stage, self.placed
         return {
-            "fate": "placed",
-            "cause": None,
-            "place": {
-                "machine": placed.machine,
-                "width_milli": placed.width_milli,
-                "cost": here,
-                "terms": plain_terms(terms),
-            },
-            "when_placed": self._when_placed(placed),
-            "runner_up": min(
-                [*listed[:1], *([] if waiting is None else [waiting])],
-                key=lambda rival: float(rival["more"]),
-                default=None,
-            ),
-            "alternatives": listed,
-            "open_machines": int(others.sum()),
-            "as_cheap": int((others & (stage.price <= stage.price[row] + SAME)).sum()),
-            "waiting": waiting,
-            "neighbours": self._neighbours(placed.machine),
-            "pressure": self._pressure(row),
-            "core_price": dual_price(self.part, self.class_name, placed.machine, width),
+            "when_placed": {"cost": placed.cost, "terms": plain_terms(placed.terms)},
+            "open_machines": int(self._others.sum()),
+            "as_cheap": int((self._others & (stage.price <= stage.price[self._row] + SAME)).sum()),
+            "pressure": self._pressure(self._row),
+            "core_price": self.core_price(placed.machine),
         }
+
+    def core_price(self, machine: str) -> dict[str, Any] | None:
+        """The dual prices of the tiers that it passes."""
+        return dual_price(self.part, self.class_name, machine, int(self.demand["needs"].get("cpu", 0)))
 
     def _class(self) -> dict[str, Any] | None:
         """Facts about its class. A class named after a task gets the title of that task."""
@@ -248,17 +245,6 @@ class NetworkCase:
     def _any_place(self) -> bool:
         """Whether it takes any place rather than wait."""
         return self.demand["waiting"] is None
-
-    def _instead(self, here: float, terms: Mapping[str, float]) -> dict[str, Any] | None:
-        """Waiting, beside a place that costs ``here``; None for a task that takes any place rather than wait."""
-        if self._any_place:
-            return None
-        cost = self._leaving()
-        return other_row(None, cost, {"waiting": cost}, here, terms)
-
-    def _when_placed(self, placed: Placed) -> dict[str, Any]:
-        """What its place cost when its turn came."""
-        return {"cost": placed.cost, "terms": plain_terms(placed.terms)}
 
     def _pressure(self, row: int) -> dict[str, Any] | None:
         """Pressure on a machine with services, for policies that know of it."""
@@ -285,76 +271,66 @@ class NetworkCase:
             "cost": cost,
         }
 
-    def _neighbours(self, machine: str) -> list[dict[str, Any]]:
+    def neighbours(self) -> list[dict[str, Any]]:
         """Who else of this part was placed there; what ran before is known as sums only."""
-        return [
-            {"task": p.task, "status": "starts"}
-            for p in self.part.placements
-            if p.machine == machine and p.task != self.name
-        ]
+        there = (p.task for p in self.part.placements if p.machine == self.placed.machine and p.task != self.name)
+        return [{"task": task, "status": "starts"} for task in there]
 
-    def _waiting_facts(self, waits: Waits) -> dict[str, Any]:
-        stage = self.stage
-        table, short = self._refusals()
-        chosen = self._cheapest(stage.open & ~stage.held, 1)
-        kind, limit = self._limit()
-        bounded = bool(np.isfinite(limit))
-        closest = self._place(chosen[0], limit if bounded else 0.0, {}) if chosen else None
-        if closest is not None:
-            closest |= {"more": closest["more"] if bounded else None, "differences": []}
+    def waited(self) -> tuple[float | None, int | None]:
+        """On Kubernetes as its queue says."""
         since = pod_facts.waited(self.recorded, self.name)
-        reservation = next((r for r in self.part.reservations if r["task"] == self.name), None)
-        now_s = self.recorded.now_s
-        emptiest = short["emptiest"]
-        asked = closest["machine"] if closest is not None else None if emptiest is None else emptiest["machine"]
-        width = int(self.demand["needs"].get("cpu", 0))
-        found = pod_facts.goal(self.recorded, self.name)
-        goal = None if found is None else dict(found)
+        if since is None:
+            return self.waits.waited_s, None
+        return self.recorded.now_s - float(since["since_s"]), int(since["rounds"]) + 1
+
+    def left(self) -> tuple[float | None, Mapping[str, float]]:
+        """None where it takes any place."""
+        return (self.waits.cost, self.waits.terms) if self._bounded else (None, {})
+
+    @property
+    def _bounded(self) -> bool:
+        return bool(np.isfinite(self._limit()[1]))
+
+    def closest(self) -> dict[str, Any] | None:
+        """Beside the most that a place may cost, if that is bounded."""
+        chosen = self._cheapest(self.stage.open & ~self.stage.held, 1)
+        if not chosen:
+            return None
+        most = self._limit()[1] if self._bounded else 0.0
+        found = self._option(chosen[0]).plain(most, {})
+        return found | {"more": found["more"] if self._bounded else None, "differences": []}
+
+    def more_of_waiting(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Its p95 goal, the most that a place may cost, and whether its waiting is bounded."""
+        kind, limit = self._limit()
+        goal = pod_facts.goal(self.recorded, self.name)
+        feasible = not facts["shortage"]["never"] and self.waits.cause != WaitCause.NOT_ALLOWED
+        known = pod_facts.waited(self.recorded, self.name) is not None
         return {
-            "fate": "waits",
-            "cause": self._cause(waits, short),
-            "goal": goal,
-            "reason": waits.reason,
-            "waited_s": waits.waited_s if since is None else now_s - float(since["since_s"]),
-            "rounds_waited": None if since is None else int(since["rounds"]) + 1,
-            "cost": waits.cost if bounded else None,
-            "terms": plain_terms(waits.terms) if bounded else [],
-            "closest": closest,
-            "limit": {"kind": kind, "cost": limit} if closest is not None and bounded else None,
-            "core_price": None if asked is None else dual_price(self.part, self.class_name, asked, width),
-            "refusals": table,
-            "shortage": short,
-            "bound": None
-            if since is None
-            else pod_bound(self.recorded, self.name, not short["never"] and waits.cause != WaitCause.NOT_ALLOWED),
-            "other_reservations": [],
-            "reservation": self._drained()
-            if reservation is None
-            else {
-                "task": self.name,
-                "machine": reservation["machine"],
-                "width_milli": width,
-                "start_s": reservation["start_s"],
-                "in_s": None if reservation["start_s"] is None else float(reservation["start_s"]) - now_s,
-            },
+            "goal": None if goal is None else dict(goal),
+            "limit": {"kind": kind, "cost": limit} if facts["closest"] is not None and self._bounded else None,
+            "bound": pod_bound(self.recorded, self.name, feasible) if known else None,
         }
 
-    def _cause(self, waits: Waits, short: Mapping[str, Any]) -> str:
+    def cause(self, facts: Mapping[str, Any]) -> str:
         """Why it waits, where that is more than the round said."""
-        if waits.cause == WaitCause.CAPACITY and short["never"]:
+        waits = self.waits
+        if waits.cause == WaitCause.CAPACITY and facts["shortage"]["never"]:
             return WaitCause.NEVER
         if waits.cause == WaitCause.NOT_ALLOWED and pod_facts.goal(self.recorded, self.name) is not None:
             return WaitCause.GOAL
         return waits.cause
 
-    def _drained(self) -> dict[str, Any] | None:
+    def drained(self) -> dict[str, Any] | None:
         """On Kubernetes, the node that drains for it."""
         held = pod_facts.drains_for(self.recorded)
         if held is None or held["task"] != self.name:
             return None
         return {"task": self.name, "machine": held["machine"], "width_milli": None, "start_s": None, "in_s": None}
 
-    def _refusals(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    @cached_property
+    def machines(self) -> MachinesFound:
+        """All of the part."""
         stage = self.stage
         resources = list(self.part.linear["fleet"]["resources"])
         amounts = _whole(self.demand["amounts"], -1)
@@ -378,25 +354,24 @@ class NetworkCase:
                 relation, labelled = gate.topology.relation, gate.topology.labelled
                 for missing, mask in ((True, refused & ~labelled), (False, refused & labelled)):
                     checks.append(refusals.Check(refusals.refused_by(relation, role, missing), mask))
-        checks += [refusals.Check(refusals.insufficient(resources[k]), stage.free[:, k] < amounts[k]) for k in columns]
-        checks += last
-        checks.append(refusals.Check(refusals.SERVICE, ~stage.bears))
-        checks.append(refusals.Check(refusals.TOO_DEAR, stage.price > self._limit()[1]))
-        table = refusals.tabulate(stage.names, checks)
-        short = refusals.shortage(
+        reachable = stage.allowed & stage.related
+        return MachinesFound(
             stage.names,
             [resources[k] for k in columns],
             amounts[columns].tolist(),
             stage.free[:, columns],
             stage.allocatable[:, columns],
-            stage.allowed & stage.related if (stage.allowed & stage.related).any() else stage.allowed,
+            stage.allocatable[:, columns],
+            reachable if reachable.any() else stage.allowed,
+            np.ones(len(stage.names), dtype=np.bool_),
+            checks,
+            [
+                *last,
+                refusals.Check(refusals.SERVICE, ~stage.bears),
+                refusals.Check(refusals.TOO_DEAR, stage.price > self._limit()[1]),
+            ],
+            "MiB" if self.part.dated else "bytes",
         )
-        short["units"] = {"cpu": "milli", "memory": "MiB" if self.part.dated else "bytes"}
-        short["stays"] = []
-        short["started_there"] = []
-        if short["emptiest"] is not None:
-            short["started_there"] = [n["task"] for n in self._neighbours(short["emptiest"]["machine"])]
-        return table, short
 
     def _limit(self) -> tuple[str, float]:
         """The most that a place may cost, and why: the class's ceiling, or what leaving it costs."""
@@ -412,9 +387,9 @@ class NetworkCase:
             return float("inf")
         return float(self.demand["leaving"][list(self.demand["tasks"]).index(self.name)])
 
-    def _place(self, row: int, here: float, here_terms: Mapping[str, float]) -> dict[str, Any]:
+    def _option(self, row: int) -> OtherOption:
         terms = self.stage.terms_at(row)
-        return other_row(self.stage.names[row], sum(terms.values()), terms, here, here_terms)
+        return OtherOption(self.stage.names[row], 0, None, sum(terms.values()), terms)
 
     def _cheapest(self, where: BoolArray, most: int) -> list[int]:
         """The cheapest machines; of equal ones those first that the round would choose."""

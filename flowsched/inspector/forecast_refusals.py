@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,18 +22,6 @@ from flowsched.support.arrays import BoolArray, IntArray
 
 GPU = "GPUs"
 """Stands among resources for devices that have as much left as a task asks for of each."""
-
-
-@dataclass(frozen=True)
-class Refused:
-    """``table``: :func:`flowsched.inspector.refusals.tabulate`; ``shortage``: :func:`flowsched.inspector.refusals.shortage`
-    and what stays and starts there; both None without the models.
-    """
-
-    table: dict[str, Any] | None
-    shortage: dict[str, Any] | None
-    cause: WaitCause
-    """What that amounts to, in one word."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +46,10 @@ class _Machines:
     """Machines with room that have no price, each with the reason."""
 
 
-def refused(task: FlowTask) -> Refused:
-    """Look at every machine."""
+def machines_found(task: FlowTask) -> refusals.MachinesFound | None:
+    """Look at every machine; None without the models."""
     if task.opened is None:
-        return Refused(None, None, WaitCause.UNKNOWN)
+        return None
     own = task.opened.model.view.tasks[task.number]
     names, away = _all_machines(task)
     asked = [name for name, units in own.resources if units > 0]
@@ -73,29 +60,25 @@ def refused(task: FlowTask) -> Refused:
         resources.append(GPU)
         asks.append(own.gpus.count)
     found = _look(task, names, asked, asks)
-    lacks = [
-        refusals.Check(refusals.insufficient(r), found.known & (found.free[:, k] < asks[k]))
-        for k, r in enumerate(resources)
-    ]
     unlisted = np.array([name in away for name in names], dtype=np.bool_)
-    checks = [
-        *refusals.by_reason(names, away),
-        refusals.Check(refusals.SELECTOR, ~found.allowed & ~unlisted),
-        refusals.Check(refusals.NO_CORES, ~found.cores & ~unlisted),
-        refusals.Check(refusals.GPU_MODEL, ~found.suits & ~unlisted),
-        *refusals.by_reason(names, found.by_relation),
-        *lacks,
-        *refusals.by_reason(names, found.by_price),
-    ]
-    table = refusals.tabulate(names, checks)
-    candidates = found.allowed & found.cores & found.suits
-    short = refusals.shortage(names, resources, asks, found.free, found.whole, candidates, found.sizes)
-    short["units"] = {"cpu": "milli", "memory": "MiB"}
-    short["stays"] = _stays(task, short)
-    short["started_there"] = _started(task, short)
-    roomy = candidates & np.logical_and.reduce([~check.refused for check in lacks])
-    unrelated = roomy & np.array([name not in found.by_relation for name in names], dtype=np.bool_)
-    return Refused(table, short, _cause(found, table, short, candidates, roomy, unrelated))
+    return refusals.MachinesFound(
+        names,
+        resources,
+        asks,
+        found.free,
+        found.whole,
+        found.sizes,
+        found.allowed & found.cores & found.suits,
+        found.known,
+        [
+            *refusals.by_reason(names, away),
+            refusals.Check(refusals.SELECTOR, ~found.allowed & ~unlisted),
+            refusals.Check(refusals.NO_CORES, ~found.cores & ~unlisted),
+            refusals.Check(refusals.GPU_MODEL, ~found.suits & ~unlisted),
+            *refusals.by_reason(names, found.by_relation),
+        ],
+        refusals.by_reason(names, found.by_price),
+    )
 
 
 def _look(task: FlowTask, names: tuple[str, ...], asked: Sequence[str], asks: Sequence[int]) -> _Machines:
@@ -179,27 +162,21 @@ def _fill(
             found.by_price[name] = why
 
 
-def _cause(
-    found: _Machines,
-    table: Mapping[str, Any],
-    short: Mapping[str, Any],
-    candidates: BoolArray,
-    roomy: BoolArray,
-    unrelated: BoolArray,
-) -> WaitCause:
-    """``unrelated``: machines with room that no relation refuses."""
-    if not candidates.any():
+def cause_of(found: refusals.MachinesFound, facts: Mapping[str, Any]) -> WaitCause:
+    """What keeps a task from starting now; ``facts``: ``refusals`` and ``shortage``."""
+    if not found.candidates.any():
         return WaitCause.NOT_ALLOWED
-    if short["never"]:
+    if facts["shortage"]["never"]:
         return WaitCause.NEVER
-    if table["available"]:
+    if facts["refusals"]["available"]:
         return WaitCause.COST
+    roomy = found.candidates & (found.free >= np.array(found.asks)).all(axis=1)
     if not roomy.any():
         return WaitCause.CAPACITY
-    if not unrelated.any():
+    counts = {check.reason: int(check.refused.sum()) for check in found.after}
+    if not any(counts.values()):
         return WaitCause.RELATION
     last = {refusals.SERVICE: WaitCause.SERVICE, refusals.UTILITY: WaitCause.UTILITY, refusals.RESERVED: WaitCause.HELD}
-    counts = Counter(found.by_price.values())
     most = max(counts, key=lambda reason: (counts[reason], reason))
     return last.get(most, WaitCause.PROMISED)
 
@@ -257,24 +234,15 @@ def _room(
     return free, whole, size
 
 
-def _stays(task: FlowTask, short: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Of all machines that a shortage names: the services there, and the tasks that run without an end."""
-    opened = task.restored
-    rows = [*short["largest"], *short["lacking"], short["emptiest"], short["empty"]]
+def stays(opened: RestoredRound, machines: Sequence[str]) -> list[dict[str, Any]]:
+    """Of some machines: the services there, and the tasks that run without an end."""
     found = []
-    for name in sorted({row["machine"] for row in rows if row is not None}):
+    for name in machines:
         services = [s.name for s in opened.model.view.snapshot.services if s.machine == name]
         tasks = [r.task.name for r in opened.residents(name) if r.task.endless]
         if services or tasks:
             found.append({"machine": name, "services": services, "tasks": tasks})
     return found
-
-
-def _started(task: FlowTask, short: Mapping[str, Any]) -> list[str]:
-    """Tasks that start in this round on the machine that misses least."""
-    if short["emptiest"] is None:
-        return []
-    return [p.task for p in task.part.placements if p.machine == short["emptiest"]["machine"]]
 
 
 def _closed(opened: RestoredRound, c: int, group: int, machine: int | None, others: Colocation) -> str | None:

@@ -1,4 +1,4 @@
-"""What a what-if changes: read from what a user typed, and applied to the snapshot of a search."""
+"""What a what-if changes: read from what a user typed, and applied to the snapshot of a level at forecast prices."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def _types(snapshots: Sequence[Snapshot]) -> dict[str, MachineType]:
 
 
 def to_copy(machines: Sequence[str], like: str, snapshots: Sequence[Snapshot]) -> str | None:
-    """The machine of a bulk part that a new one is like: the named one, or the first one that is known to be of the type."""
+    """The machine that a new one is like at linear prices: the named one, or the first that is known to be of the type."""
     if like in machines:
         return like
     there = set(machines)
@@ -233,7 +233,7 @@ def machine_columns(names: Sequence[str], changes: Changes, snapshots: Sequence[
     return {name: columns[name] for name in sorted(columns) if name not in changes.drains}
 
 
-# Searches
+# At forecast prices
 
 
 def change_snapshot(snapshot: Snapshot, changes: Changes) -> ChangedSnapshot:
@@ -289,7 +289,7 @@ def _with_machine(snapshot: Snapshot, new: NewMachine, notes: list[str]) -> Snap
             notes.append(f"{new.name} is no place for tasks that name their machines ({len(bound)})")
         return replace(snapshot, machines=(*snapshot.machines, machine), catalogue=_with_type(snapshot.catalogue, kind))
     if like is None:
-        notes.append(f"a search did not look at {new.like}, so it does not look at {new.name} either")
+        notes.append(f"forecasts did not look at {new.like}, so they do not look at {new.name} either")
         return snapshot
     labels = tuple((key, new.name if value == like.name else value) for key, value in like.labels)
     machine = replace(like, name=new.name, labels=labels)

@@ -9,7 +9,7 @@ Every explanation has
 
 - ``apiVersion``, ``kind`` (``Explanation``), ``round``, ``now_s``, ``policy``, ``solver``,
 - ``task`` (as the record names it), ``title`` (as people do), ``titles`` (of all other tasks that are named, by name),
-- ``part``: ``index``, ``kind`` (``search``, ``network``), ``priority``; null for a task that only ``told`` knows,
+- ``part``: ``index``, ``prices`` (``forecast``, ``linear``), ``priority``; null for a task that only ``told`` knows,
 - ``told``: on Kubernetes what a waiting pod was told: ``fate``, ``message``, ``counts``,
 - ``fate``: ``placed``, ``waits`` or ``runs`` (it ran already),
 - ``cause``: for one that waits ``planned`` (for a later start), ``cost``, ``capacity``, ``relation``, ``service`` (a latency
@@ -42,8 +42,8 @@ and, where they apply:
 - ``services``: ``service``, ``p95_ms``, ``p95_without_ms``, ``goal_ms``, ``headroom_percent``; ``latency``: ``machine``,
   ``service``, ``p95_ms``, ``goal_ms`` where the task would break the goal;
 - ``shared``: services whose cores it may use too (:func:`flowsched.inspector.sharing.shared_services`);
-- ``pressure`` (network): ``with_it``, ``without_it``, ``cap``, ``slope``, ``cost``;
-- ``when_placed`` (network): ``cost``, ``terms``, as they were at that moment;
+- ``pressure`` (linear): ``with_it``, ``without_it``, ``cap``, ``slope``, ``cost``;
+- ``when_placed`` (linear): ``cost``, ``terms``, as they were at that moment;
   ``open_machines``: others that could take it, ``as_cheap``: those of them that would cost no more; ``class``: what the
   first network did with its class;
 - ``core_price``: ``machine``, ``group``, ``per_core``, ``per_task``: prices of the certificate's bound; in a
@@ -64,7 +64,7 @@ and, where they apply:
   ``own_width_milli``), ``idle_machine``, ``nothing_runs``, ``cost``,
   ``cheaper``, ``plan`` (:class:`flowsched.inspector.overtaking.StartsFirst`);
 - ``needed_waiting``: ``more`` that waiting would have to cost, ``w``, ``w_needed``, ``w_most``, ``reached_at_age_s``;
-  ``limit`` (network): the most that a place may cost;
+  ``limit`` (linear): the most that a place may cost;
 - ``goal``: of a service on Kubernetes that would miss its p95 goal: ``goal_us``, ``qps``, ``cores``, and which p95 it could
   have alone: ``own_us``, ``enough_cores``, ``lowest_us``, ``lowest_cores``;
 - ``refusals``: ``machines``, ``available``, ``message``, ``rows`` (:func:`flowsched.inspector.refusals.tabulate`);

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 from flowsched.cluster.domain_counts import DomainCounts
 from flowsched.errors import RestoreError
-from flowsched.inspector.record_view import Part, Placed, RecordView, Waits
+from flowsched.inspector.record_view import Part, RecordView
 from flowsched.inspector.restored_round import RestoredRound, remembered, restore
+from flowsched.inspector.task_reader import TaskReader
 from flowsched.pricing.arrival import Colocation
 from flowsched.records.snapshot_types import RecordedTask
 
 
-@dataclass(frozen=True, eq=False)
-class FlowTask:
-    """A task, the part that decided on it, and what became of it: exactly one of ``placed`` and ``waits`` is there."""
+class FlowTask(TaskReader):
+    """A task of a part that flow decided, or a baseline."""
 
-    recorded: RecordView
-    part: Part
-    name: str
-    opened: RestoredRound | None
-    """None where the models cannot say more than the record."""
-    closed_because: str | None
-    placed: Placed | None
-    waits: Waits | None
+    def __init__(self, recorded: RecordView, part: Part, name: str) -> None:
+        """Restore the models, where that can be; ``closed_because`` says why they cannot say more than the record."""
+        super().__init__(recorded, part, name)
+        self.opened: RestoredRound | None = None
+        self.closed_because: str | None = None
+        try:
+            self.opened = restore(recorded, part)
+        except RestoreError as reason:
+            self.closed_because = str(reason)
 
     @cached_property
     def plain(self) -> RecordedTask:
@@ -96,13 +96,3 @@ def counts_without(opened: RestoredRound, task: int | None) -> DomainCounts:
     """What relations count once all that starts now has started, one task left out if it does; not to be changed."""
     model, starting = opened.model, opened.decided.starting()
     return model.view.counted_with((t, m) for t, m in starting if t != task and model.related(t))
-
-
-def find_task(recorded: RecordView, part: Part, task: str) -> FlowTask:
-    """A task of a part of a round of flow; raises ``ValueError`` where the part does not say what became of it."""
-    opened, closed_because = None, None
-    try:
-        opened = restore(recorded, part)
-    except RestoreError as reason:
-        closed_because = str(reason)
-    return FlowTask(recorded, part, task, opened, closed_because, *part.outcome_of(task))

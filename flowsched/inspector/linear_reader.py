@@ -193,7 +193,7 @@ class LinearReader(TaskReader):
 
     @cached_property
     def _row(self) -> int:
-        return self.part.machine_number[self.placed.machine]
+        return self.part.machine_number[self.place.machine]
 
     def here(self) -> tuple[float, Mapping[str, float]]:
         """Beside all that was placed."""
@@ -223,7 +223,7 @@ class LinearReader(TaskReader):
 
     def more_of_place(self) -> dict[str, Any]:
         """What it cost at its turn, how many others it could have, pressure on services, and what its cores are worth."""
-        stage, placed = self.stage, self.placed
+        stage, placed = self.stage, self.place
         return {
             "when_placed": {"cost": placed.cost, "terms": plain_terms(placed.terms)},
             "open_machines": int(self._others.sum()),
@@ -273,19 +273,19 @@ class LinearReader(TaskReader):
 
     def neighbours(self) -> list[dict[str, Any]]:
         """Who else of this part was placed there; what ran before is known as sums only."""
-        there = (p.task for p in self.part.placements if p.machine == self.placed.machine and p.task != self.name)
+        there = (p.task for p in self.part.placements if p.machine == self.place.machine and p.task != self.name)
         return [{"task": task, "status": "starts"} for task in there]
 
     def waited(self) -> tuple[float | None, int | None]:
         """On Kubernetes as its queue says."""
         since = pod_facts.waited(self.recorded, self.name)
         if since is None:
-            return self.waits.waited_s, None
+            return self.wait.waited_s, None
         return self.recorded.now_s - float(since["since_s"]), int(since["rounds"]) + 1
 
     def left(self) -> tuple[float | None, Mapping[str, float]]:
         """None where it takes any place."""
-        return (self.waits.cost, self.waits.terms) if self._bounded else (None, {})
+        return (self.wait.cost, self.wait.terms) if self._bounded else (None, {})
 
     @property
     def _bounded(self) -> bool:
@@ -304,7 +304,7 @@ class LinearReader(TaskReader):
         """Its p95 goal, the most that a place may cost, and whether its waiting is bounded."""
         kind, limit = self._limit()
         goal = pod_facts.goal(self.recorded, self.name)
-        feasible = not facts["shortage"]["never"] and self.waits.cause != WaitCause.NOT_ALLOWED
+        feasible = not facts["shortage"]["never"] and self.wait.cause != WaitCause.NOT_ALLOWED
         known = pod_facts.waited(self.recorded, self.name) is not None
         return {
             "goal": None if goal is None else dict(goal),
@@ -314,7 +314,7 @@ class LinearReader(TaskReader):
 
     def cause(self, facts: Mapping[str, Any]) -> str:
         """Why it waits, where that is more than the round said."""
-        waits = self.waits
+        waits = self.wait
         if waits.cause == WaitCause.CAPACITY and facts["shortage"]["never"]:
             return WaitCause.NEVER
         if waits.cause == WaitCause.NOT_ALLOWED and pod_facts.goal(self.recorded, self.name) is not None:

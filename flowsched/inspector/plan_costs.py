@@ -28,7 +28,7 @@ class Costs:
 
     total: float
     """The certificates' primal costs: machines with all that is on them, and tasks that wait. Where there are several
-    searches, what ran before each of them but the first is not counted again."""
+    levels at forecast prices, what ran before each of them but the first is not counted again."""
     terms: Mapping[str, float]
     """Of the decided tasks by term, and the rest under ``RUNNING_COST`` and ``TWICE``: together they are the total."""
 
@@ -36,9 +36,9 @@ class Costs:
 def costs_of(recorded: RecordView) -> Costs:
     """What a record says that its plan costs."""
     total, terms = 0.0, Counter[str]()
-    searches = [part for part in recorded.parts if part.by_forecasts and part.certificate is not None]
-    # What runs is in the cost of every search, and counts once.
-    standing = [residents_cost(recorded, part) for part in searches] if recorded.policy == POLICY else []
+    forecast = [part for part in recorded.parts if part.by_forecasts and part.certificate is not None]
+    # What runs is in the cost of each of them, and counts once.
+    standing = [residents_cost(recorded, part) for part in forecast] if recorded.policy == POLICY else []
     total -= sum(standing[1:])
     for part in recorded.parts:
         costs = [p.cost for p in part.placements]

@@ -261,9 +261,9 @@ def _placements(recorded: RecordView, part: Part, everything: bool) -> Iterator[
 
 
 def _placed_heads(part: Part, placed: Sequence[Placed]) -> tuple[str, ...]:
-    searched = any(p.cores is not None for p in placed)
+    by_forecasts = any(p.cores is not None for p in placed)
     rivals = any(p.runner_up is not None for p in placed)
-    heads = ("task", "machine", "cores", *(("threads", "on cores") if searched else ()), "cost")
+    heads = ("task", "machine", "cores", *(("threads", "on cores") if by_forecasts else ()), "cost")
     stages = ("decided by",) if part.decided_by else ()
     return (*heads, *(("next best",) if rivals else ()), *stages, "made of")
 

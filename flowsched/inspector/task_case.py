@@ -30,11 +30,11 @@ def case_facts(recorded: RecordView, part: Part, name: str) -> dict[str, Any]:
         "repairs": [dict(r) for r in part.forecast.get("repairs", ()) if r["task"] == name],
         "group": group_facts(part, name),
     }
-    return facts | (_waits(reader) if reader.outcome[0] is None else _placed(reader))
+    return facts | (_waits(reader) if reader.placed is None else _placed(reader))
 
 
 def _placed(reader: PriceReader) -> dict[str, Any]:
-    placed = reader.placed
+    placed = reader.place
     cost, terms = reader.here()
     others, same, waiting = reader.elsewhere(), reader.same_machine(), reader.waiting()
     best = cheapest([*others, *same, *(() if waiting is None else (waiting,))])
@@ -56,7 +56,7 @@ def _placed(reader: PriceReader) -> dict[str, Any]:
 
 
 def _waits(reader: PriceReader) -> dict[str, Any]:
-    waits, part, now_s = reader.waits, reader.part, reader.recorded.now_s
+    waits, part, now_s = reader.wait, reader.part, reader.recorded.now_s
     held = [dict(r) | {"in_s": None if r["start_s"] is None else r["start_s"] - now_s} for r in part.reservations]
     own = next((r for r in held if r["task"] == waits.task), None)
     found = reader.machines

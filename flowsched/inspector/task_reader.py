@@ -11,16 +11,16 @@ class TaskReader:
     def __init__(self, recorded: RecordView, part: Part, name: str) -> None:
         """Raises ``ValueError`` where the part does not say what became of it."""
         self.recorded, self.part, self.name = recorded, part, name
-        self.outcome = part.outcome_of(name)
+        self.placed, self.waits = part.outcome_of(name)
 
     @property
-    def placed(self) -> Placed:
-        """Where it starts."""
-        assert self.outcome[0] is not None, "it is placed"
-        return self.outcome[0]
+    def place(self) -> Placed:
+        """Where it starts; only of one that does."""
+        assert self.placed is not None, "it is placed"
+        return self.placed
 
     @property
-    def waits(self) -> Waits:
-        """Why it waits."""
-        assert self.outcome[1] is not None, "it waits"
-        return self.outcome[1]
+    def wait(self) -> Waits:
+        """Why it waits; only of one that does."""
+        assert self.waits is not None, "it waits"
+        return self.waits

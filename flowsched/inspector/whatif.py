@@ -15,8 +15,8 @@ import numpy as np
 
 from flowsched.cluster.settings_form import apply_settings
 from flowsched.cluster.snapshot import Running, Service, Snapshot, Task
-from flowsched.inspector.bulk_change import CPU, MEMORY, ChangedBulk, Footprint, footprint, footprints
 from flowsched.inspector.change import Changes, change_snapshot, machine_columns
+from flowsched.inspector.linear_change import CPU, MEMORY, ChangedCluster, Footprint, footprint, footprints
 from flowsched.inspector.re_solve import (
     POLICY,
     Terms,
@@ -110,18 +110,18 @@ def _carried(recorded: RecordView, changes: Changes) -> dict[str, Any]:
 class _Placed:
     """What the parts so far have placed: in the record, or now."""
 
-    bulk: Counter[tuple[Footprint, str]] = field(default_factory=Counter)
-    """Tasks of bulk parts by what they take and where."""
-    searched: list[tuple[Running, Footprint]] = field(default_factory=list)
+    linear: Counter[tuple[Footprint, str]] = field(default_factory=Counter)
+    """Tasks at linear prices by what they take and where."""
+    forecast: list[tuple[Running, Footprint]] = field(default_factory=list)
 
     def on_machines(self) -> Counter[tuple[Footprint, str]]:
-        """All tasks, as bulk rounds see them."""
-        return self.bulk + Counter((taken, r.machine) for r, taken in self.searched)
+        """All tasks, as linear prices count them."""
+        return self.linear + Counter((taken, r.machine) for r, taken in self.forecast)
 
     def taken(self) -> dict[str, tuple[int, int]]:
-        """CPU and memory in MiB that bulk parts took of machines, as searches see it."""
+        """CPU and memory in MiB that tasks at linear prices took of machines, as forecasts see it."""
         sums: dict[str, tuple[int, int]] = {}
-        for (taken, machine), count in self.bulk.items():
+        for (taken, machine), count in self.linear.items():
             needs = dict(taken.needs)
             cpu, memory = sums.get(machine, (0, 0))
             sums[machine] = cpu + count * needs.get(CPU, 0), memory + count * needs.get(MEMORY, 0)
@@ -150,17 +150,17 @@ class _Rounds:
         found = []
         for parts in decisions_of(self._recorded):
             with damaged(self._recorded, parts[0], "solved again"):
-                found += self._place(parts) if not parts[0].by_forecasts else [self._search(parts[0])]
+                found += [self._forecast(parts[0])] if parts[0].by_forecasts else self._linear(parts)
         return found, [*self._told(), *self._notes]
 
     def _read_running(self) -> None:
-        """What runs is known to searches, task by task: who has to move, and what bulk rounds count that is gone."""
+        """What runs is known to forecasts, task by task: who has to move, and what linear prices count that is gone."""
         pending = {t.name for s in self._snapshots.values() for t in s.pending}
         without = set(self._changes.without) - pending
         for snapshot in self._snapshots.values():
             changed = change_snapshot(snapshot, self._changes)
             self._lost |= {s.name: s for s in changed.lost}
-            # Later searches see what earlier ones placed as running.
+            # Later forecasts see what earlier ones placed as running.
             self._displaced |= {t.name: t for t in changed.displaced if t.name not in pending}
             for r in snapshot.running:
                 if r.task.name in without and r.machine not in self._changes.drains:
@@ -174,9 +174,9 @@ class _Rounds:
         )
         return [*lost, *moved]
 
-    # Searches
+    # At forecast prices
 
-    def _search(self, part: Part) -> dict[str, Any]:
+    def _forecast(self, part: Part) -> dict[str, Any]:
         snapshot = self._without_earlier(self._snapshots[part.index])
         changed = change_snapshot(snapshot, self._changes)
         self._note(changed.notes)
@@ -198,26 +198,26 @@ class _Rounds:
         return replace(own, source=next(iter(self._snapshots.values())).catalogue.source)
 
     def _needs(self, needs: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-        """What tasks of a search ask for, as bulk rounds count it, after the changes."""
+        """What tasks ask for, as linear prices count it, after the changes."""
         widths = {w.task: {CPU: w.milli} for w in self._changes.widths}
         gone = set(self._changes.without)
         return {task: {**own, **widths.get(task, {})} for task, own in needs.items() if task not in gone}
 
     def _displaced_into(self, part: Part) -> list[Task]:
-        """Tasks that lost their machine wait in the first search of a priority that is not above theirs, or in the last."""
-        searches = [p for p in self._recorded.parts if p.by_forecasts]
+        """Tasks that lost their machine wait in the first such level of a priority not above theirs, or in the last."""
+        levels = [p for p in self._recorded.parts if p.by_forecasts]
         chosen = []
         for task in self._displaced.values():
-            home = next((p for p in searches if p.priority is None or p.priority <= task.priority), searches[-1])
+            home = next((p for p in levels if p.priority is None or p.priority <= task.priority), levels[-1])
             if home.index == part.index:
                 chosen.append(task)
         return chosen
 
     def _without_earlier(self, snapshot: Snapshot) -> Snapshot:
-        """A search's snapshot without what earlier parts had placed in the record."""
+        """A snapshot without what earlier parts had placed in the record."""
         if self._apart:
             return snapshot
-        names = {r.task.name for r, _ in self._then.searched}
+        names = {r.task.name for r, _ in self._then.forecast}
         taken = self._then.taken()
         if not names and not taken:
             return snapshot
@@ -230,24 +230,26 @@ class _Rounds:
         if self._apart:
             return snapshot
         there = {m.name for m in snapshot.machines}
-        joined = tuple(r for r, _ in self._now.searched if r.machine in there)
+        joined = tuple(r for r, _ in self._now.forecast if r.machine in there)
         return replace(_shifted(snapshot, self._now.taken(), -1), running=(*snapshot.running, *joined))
 
     def _remember(self, placed: _Placed, part: Part, snapshot: Snapshot) -> None:
         tasks = {t.name: t for t in snapshot.pending}
         needs = part.forecast.get("needs", {})
         for p in part.placements:
-            assert p.width_milli is not None and p.threads is not None and p.cores is not None, "searches say all three"
+            assert p.width_milli is not None and p.threads is not None and p.cores is not None, (
+                "forecasts say all three"
+            )
             task = tasks[p.task]
             running = Running(task, p.machine, p.width_milli, p.threads, p.cores, snapshot.now_s, snapshot.now_s)
             taken = footprint(task, p.width_milli, snapshot.catalogue, needs.get(p.task))
-            placed.searched.append((running, taken))
+            placed.forecast.append((running, taken))
 
-    # Bulk rounds
+    # At linear prices
 
-    def _place(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
+    def _linear(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
         cluster, settings = linear_round_of(self._recorded, parts)
-        bulk = ChangedBulk(cluster)
+        bulk = ChangedCluster(cluster)
         then, now = self._then.on_machines(), self._now.on_machines()
         shared = then & now
         bulk.commit(then - shared, -1)
@@ -262,9 +264,9 @@ class _Rounds:
         found = place_again(bulk.changed(), settings, self._terms.solver, parts)
         if parts[-1].index + 1 < len(self._recorded.parts):
             for part in parts:
-                self._then.bulk += footprints(part)
+                self._then.linear += footprints(part)
             for i, new in enumerate(found):
-                self._now.bulk += footprints(new_part(parts[0].index + i, new))
+                self._now.linear += footprints(new_part(parts[0].index + i, new))
         return found
 
     def _bulk_settings(self, given: RoundSettings, own_model: bool) -> RoundSettings:
@@ -281,9 +283,9 @@ class _Rounds:
 
 
 def _planned_apart(recorded: RecordView) -> bool:
-    """Whether the round fell back to planning classes apart, where a search does not see what was placed before it.
+    """Whether the round fell back to planning classes apart, where forecasts do not see what was placed before.
 
-    Then a kind of part stands there twice for one priority, or a search lacks a running task that an earlier one placed.
+    Then a level of the same prices stands there twice for one priority, or lacks a running task that an earlier one placed.
     """
     kinds = Counter((part.prices, part.priority) for part in recorded.parts)
     if any(count > 1 for (_, priority), count in kinds.items() if priority is not None):

@@ -156,7 +156,7 @@ class Bookings:
         self._cache.volumes.forget(booking.patches)
 
     def _share(self, entry: PodEntry, c: Chosen, now: float) -> tuple[int, tuple[int, ...]]:
-        """Threads and cores of a placement: what the search said, a service's own cores, or all that are open."""
+        """Threads and cores of a placement: what the forecasts said, a service's own cores, or all that are open."""
         if c.threads is not None and c.cores is not None:
             return c.threads, c.cores
         cache = self._cache

@@ -1,4 +1,4 @@
-"""What a what-if changes of the cluster that a bulk round decides on, by its events."""
+"""What a what-if changes of the cluster that a decision at linear prices is made on, by its events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PODS = "pods"
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a placed task takes of a machine, as bulk rounds count it."""
+    """What a placed task takes of a machine, as linear prices count it."""
 
     needs: tuple[tuple[str, int], ...]
     effects: tuple[int, ...]
@@ -41,8 +41,8 @@ class Footprint:
 
 
 @dataclass(eq=False)
-class ChangedBulk:
-    """The cluster of a bulk round while it is changed, and what there is to tell about it."""
+class ChangedCluster:
+    """The cluster of a decision at linear prices while it is changed, and what there is to tell about it."""
 
     cluster: BulkCluster
     notes: list[str] = field(default_factory=list)
@@ -58,14 +58,14 @@ class ChangedBulk:
         return loaded_anew(self.cluster, self.classes)
 
     def change(self, changes: Changes, snapshots: Sequence[Snapshot]) -> None:
-        """Make all changes; ``snapshots``: of the record's searches, which know types."""
+        """Make all changes; ``snapshots``: of the record's levels at forecast prices, which know types."""
         cluster = self.cluster
         for machine in changes.machines:
             self._add_machine(machine, snapshots)
-        searched = {m.name for snapshot in snapshots for m in snapshot.machines}
+        forecast = {m.name for snapshot in snapshots for m in snapshot.machines}
         for name in changes.drains:
             if name in cluster.names:
-                self._drain(name, name in searched)
+                self._drain(name, name in forecast)
         waits = self._tasks()
         cluster.leave(np.array([waits[task] for task in changes.without if task in waits], dtype=np.int64))
         for width in changes.widths:
@@ -114,13 +114,13 @@ class ChangedBulk:
         cluster.relation_store.put_machine(row, own)
         cluster.places.resemble(row, like)
 
-    def _drain(self, name: str, searched: bool) -> None:
+    def _drain(self, name: str, forecast: bool) -> None:
         cluster = self.cluster
         at = cluster.row(name)
         if (cluster.allocatable[at] - cluster.free[at]).any():
-            what = "what no search knows" if searched else "what runs"
+            what = "what no forecast knows" if forecast else "what runs"
             self.notes.append(f"of {what} on {name} a bulk round has sums only: it is gone with it, and not moved")
-        if (cluster.limits[at] < UNLIMITED).any() and not searched:
+        if (cluster.limits[at] < UNLIMITED).any() and not forecast:
             self.notes.append(f"latency services on {name} are lost")
         cluster.remove_machines([name])
 
@@ -143,7 +143,7 @@ class ChangedBulk:
 
 
 def footprint(task: Task, width_milli: int, catalogue: Catalogue, needs: Mapping[str, int] | None = None) -> Footprint:
-    """What a task of a search takes; computed where the record does not say what it needs."""
+    """What a task of a level at forecast prices takes; computed where the record does not say what it needs."""
     profile = catalogue.jobs[task.profile]
     cores = task.request_milli / MILLI
     if needs is None:
@@ -154,7 +154,7 @@ def footprint(task: Task, width_milli: int, catalogue: Catalogue, needs: Mapping
 
 
 def footprints(part: Part) -> Counter[tuple[Footprint, str]]:
-    """The placements of a bulk part."""
+    """The placements of a level at linear prices."""
     of_class = {}
     lasting = [not feature.get("of_round", False) for feature in part.linear["features"]]
     for name, d in part.priced_classes.items():

@@ -209,6 +209,7 @@ def round_recipe(work: Workload, solver: Solver, outcome: BulkOutcome, number: i
         solver=solver.name,
         settings=Settings(),
         titles={task: f"namespace/{task}" for task in tasks},
+        running=(),
         parts=(partial(outcome.record, 0),),
         told=(),
         filters=tuple(

@@ -23,9 +23,11 @@ from flowsched.inspector.replay import replay
 from flowsched.records.record_file import pack_record, read_record, record_json
 from flowsched.records.record_shape import check_shape
 from flowsched.relations.relation import TaskGroup
+from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale.choice import chosen
 from flowsched.scale.places import read_places
 from flowsched.scale.scheduler import solve_network_round
+from flowsched.solvers import make_solver
 
 QUICK = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 POLICIES = ("flow-network", "load-spreading", "coco", "shortest-job-first")
@@ -89,9 +91,8 @@ def sound(record: dict[str, Any]) -> None:
         if part.certificate is not None and part.certificate["method"] == "lagrangian":
             bound = recomputed_bound(part.plain)
             assert bound == pytest.approx(part.certificate["bound"], rel=1e-9, abs=1e-9)
-    if trace.parts:
-        found = replay(trace)
-        assert found.same, found.lines()
+    found = replay(trace)
+    assert found.same, found.lines()
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -134,6 +135,33 @@ def test_the_same_where_tasks_crowd_each_other(count: int, seed: int) -> None:
     found = snapshot(pending, machines(2), services=[service()])
     record = record_of(found, "flow-network")
     sound(record)
+
+
+@given(found=snapshots())
+@QUICK
+def test_levels_look_alike_at_both_prices(found: Snapshot) -> None:
+    """Whoever reads only who starts where and who waits need not know the prices."""
+    forecast = FlowScheduler(make_solver("ortools"), keep_records=True).decide(found).record
+    assert forecast is not None
+    for record in (dict(forecast), record_of(found)):
+        placed, left = set(), set()
+        for level in reread(record)["parts"]:
+            assert level["kind"] == "level"
+            tasks = {task for cls in (*level["classes"], *level.get("outside", ())) for task in cls["tasks"]}
+            starts, waits = level["placements"], level["waiting"]
+            assert set(starts["task"]) | set(waits["task"]) == tasks
+            for columns in (starts, waits):
+                for i, cost in enumerate(columns["cost"]):
+                    assert cost is None or sum(v[i] for v in columns["terms"].values()) == pytest.approx(cost, abs=1e-9)
+            widths = {t.name: t.widths_milli for t in found.pending}
+            for name, machine, width in zip(starts["task"], starts["machine"], starts["width_milli"], strict=True):
+                assert level["machines"][machine] in {m.name for m in found.machines}
+                assert width in (*widths[name], next(t.request_milli for t in found.pending if t.name == name))
+            assert all(waits["reasons"][reason]["text"] for reason in waits["reason"])
+            assert all(r["width_milli"] > 0 for r in level["reservations"])
+            placed |= set(starts["task"])
+            left |= set(waits["task"])
+        assert (placed | left, placed & left) == ({t.name for t in found.pending}, set())
 
 
 def test_crowding_is_in_the_bound() -> None:
@@ -214,7 +242,6 @@ def test_what_was_different_is_counted() -> None:
 def test_the_record_does_not_change_with_the_cluster() -> None:
     """It may be made long after the round, while others go on."""
     from flowsched.scale.scheduler import NetworkScheduler
-    from flowsched.solvers import make_solver
 
     kept = NetworkScheduler(chosen("flow-network"), make_solver("ortools"), keep_records=True)
     first = snapshot([task(f"t{k}", HUNGRY, memory_mib=100) for k in range(3)], machines(4))

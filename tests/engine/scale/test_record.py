@@ -140,7 +140,7 @@ def test_the_same_where_tasks_crowd_each_other(count: int, seed: int) -> None:
 @given(found=snapshots())
 @QUICK
 def test_levels_look_alike_at_both_prices(found: Snapshot) -> None:
-    """Whoever reads only who starts where and who waits need not know the prices."""
+    """Which tasks start where, and which wait, is read in the same way."""
     forecast = FlowScheduler(make_solver("ortools"), keep_records=True).decide(found).record
     assert forecast is not None
     for record in (dict(forecast), record_of(found)):

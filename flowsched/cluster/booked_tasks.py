@@ -19,6 +19,8 @@ _LARGEST = 1e4
 """Largest sensitivity or pressure of one task: sums stay far inside 64 bits."""
 _MOST_CHANGED = 1024
 """So many more tasks than there are may have changed before they are no longer told apart: maybe no copy asks."""
+_SHARE = 8
+"""All bookings are copied where one in so many has changed."""
 _PRESSURE, _SENSITIVITY = range(2)
 
 
@@ -206,14 +208,15 @@ class BookedTasks:
         return twin
 
     def catch_up(self, other: BookedTasks) -> None:
-        """Become the same as the tasks that this was copied from, whose only copy to catch up this is: what has happened to
-        either is looked at, and nothing else; so with machines, see :meth:`MachineRows.catch_up`.
+        """Become the same as other tasks with their machines, always the same ones and none that others catch up with: only
+        what has happened to either since the last time is looked at.
         """
         self.machines.catch_up(other.machines)
-        if self._changed is None or other._changed is None:
+        changed = None if self._changed is None or other._changed is None else self._changed | other._changed
+        if changed is None or _SHARE * len(changed) > len(other._bookings):
             self._bookings = other._bookings.copy()
         else:
-            for task in self._changed | other._changed:
+            for task in changed:
                 booking = other._bookings.get(task)
                 if booking is None:
                     self._bookings.pop(task, None)

@@ -72,6 +72,7 @@ class MachineRows:
         self._change_count = np.zeros(1, dtype=np.int64)
         self.resources = list(resources)
         """Resource of each column."""
+        self._columns = {resource: i for i, resource in enumerate(resources)}
         self.allocatable: IntArray = np.zeros((0, len(resources)), dtype=np.int64)
         """What tasks may use in total, by row and resource."""
         self.free: IntArray = np.zeros((0, len(resources)), dtype=np.int64)
@@ -165,8 +166,8 @@ class MachineRows:
         return twin
 
     def catch_up(self, other: MachineRows) -> None:
-        """Become the same as the machines that this was copied from, whose changed rows are asked for here alone: what has
-        happened to either is looked at, and nothing else, unless machines, resources or kinds came or went.
+        """Become the same as other machines, always the same ones and none that others catch up with: only what has happened
+        to either since the last time is looked at, unless machines, resources or kinds came or went.
         """
         rows = np.concatenate([self.changed_rows(), other.changed_rows()])
         if self._layout is not other._layout:
@@ -177,7 +178,8 @@ class MachineRows:
         self.relation_store = other.relation_store.copy()
 
     def _take_over(self, other: MachineRows) -> None:
-        for name in (*self._BARE, "names", "resources", "kinds", "_kind", "_row", "_empty_rows", "relation_store"):
+        lists = ("names", "resources", "_columns", "kinds", "_kind", "_row", "_empty_rows", "relation_store")
+        for name in (*self._BARE, *lists):
             setattr(self, name, getattr(other, name).copy())
         self._changed, self._changes = np.zeros_like(other._changed), np.zeros_like(other._changes)
         self._order, self._ordered_names, self._layout = other._order, other._ordered_names, other._layout
@@ -186,7 +188,7 @@ class MachineRows:
 
     def column(self, resource: str) -> int:
         """Column of a resource; -1 for one that no machine has had."""
-        return self.resources.index(resource) if resource in self.resources else -1
+        return self._columns.get(resource, -1)
 
     def row(self, name: str) -> int | None:
         """Row of a machine, or None while it is not there."""
@@ -331,6 +333,7 @@ class MachineRows:
 
     def _add_resource(self, resource: str) -> None:
         self._layout = object()
+        self._columns[resource] = len(self.resources)
         self.resources.append(resource)
         self.allocatable = wider(self.allocatable)
         self.free = wider(self.free)

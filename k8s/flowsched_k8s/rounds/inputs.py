@@ -72,7 +72,7 @@ class InputBuilder:
         self.occupied = OccupiedNodes(cache)
         self._model = make_model(cache.configuration.cost_model)
         self._kept: KeptBetween | None = None
-        self._mirror: BookedTasks | None = None
+        self._mirror = BookedTasks()
         """What was booked when the last round began, and whatever the round made of it."""
         self._careful: set[GroupRef] = set()
         """Gangs of which placements did not hold, until their next round."""
@@ -188,15 +188,10 @@ class InputBuilder:
         )
         if not at_once:
             return replace(given, booked=cache.booked.copy())
-        return given if given.only_reads else replace(given, booked=self._mirrored())
-
-    def _mirrored(self) -> BookedTasks:
-        """What is booked now, for the one round that runs: only what has changed since the last one is looked at."""
-        if self._mirror is None:
-            self._mirror = self._cache.booked.copy()
-        else:
-            self._mirror.catch_up(self._cache.booked)
-        return self._mirror
+        if given.only_reads:
+            return given
+        self._mirror.catch_up(cache.booked)
+        return replace(given, booked=self._mirror)
 
     def _roles(self, wanted: Sequence[Wants], kinds: Sequence[Wants], nominees: Sequence[Nominee]) -> list[Roles]:
         """What pods hold and join in a round, by kind. ``wanted`` by pod.

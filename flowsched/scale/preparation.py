@@ -32,13 +32,13 @@ def prepare() -> None:
     machines.set_service("a", 2.0, 1.0)
     anywhere, alike = Places(), Places(slowness=np.zeros(machines.rows))
     one = TaskClass("one", 1, sensitivity=1.0, pressure=1.0)
-    gang = TaskClass("gang", 2, group="gang")
+    gang, mate = TaskClass("gang", 2, group="gang"), TaskClass("mate", 1, group="gang")
     apart, even = (TaskClass(r.name, 1, holds=(r.name,), joins=(r.name,)) for r in relations)
     counted, other = replace(one, counted=((0, 1.0),)), replace(one, name="other")
     where = {one: alike, counted: alike, other: alike}
-    many = {one: 2, counted: 2, other: 1, gang: 3, apart: 2, even: 2}
+    many = {one: 2, counted: 2, other: 1, gang: 3, mate: 1, apart: 2, even: 2}
     solver = make_solver("ortools")
-    for classes in ([one, other], [one, apart], [one, even], [gang], [counted, other]):
+    for classes in ([one, other], [one, apart], [one, even], [gang], [gang, mate], [counted, other]):
         tasks = [[f"{c.name}-{i}" for i in range(many[c])] for c in classes]
         places = [where.get(c, anywhere) for c in classes]
         cluster = load_cluster(machines.loaded(), classes, places, tasks)

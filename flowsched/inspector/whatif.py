@@ -260,6 +260,8 @@ class _Rounds:
             self._note(("what bulk rounds count of a running task that is taken away is computed from its profile",))
         bulk.commit(now - shared, 1)
         self._note(bulk.notes)
+        if _goes_first(parts[0]) and not set(self._changes.without).isdisjoint(parts[0].tasks):
+            self._note(("who is overdue for longest goes first; after what is taken away here nobody else does",))
         settings = self._bulk_settings(settings, own_model="cost_model" in parts[0].linear["given"])
         found = place_again(bulk.changed(), settings, self._terms.solver, parts)
         if parts[-1].index + 1 < len(self._recorded.parts):
@@ -287,7 +289,7 @@ def _planned_apart(recorded: RecordView) -> bool:
 
     Then a level of the same prices stands there twice for one priority, or lacks a running task that an earlier one placed.
     """
-    kinds = Counter((part.prices, part.priority) for part in recorded.parts)
+    kinds = Counter((part.prices, part.priority) for part in recorded.parts if not _goes_first(part))
     if any(count > 1 for (_, priority), count in kinds.items() if priority is not None):
         return True
     placed: list[tuple[str, str]] = []
@@ -300,6 +302,11 @@ def _planned_apart(recorded: RecordView) -> bool:
             return True
         placed += [(p.task, p.machine) for p in part.placements]
     return False
+
+
+def _goes_first(part: Part) -> bool:
+    """Whether it is of what is overdue for longest, before all others of its priority."""
+    return not part.by_forecasts and "goes_first" in part.linear["given"]
 
 
 def _shifted(snapshot: Snapshot, taken: Mapping[str, tuple[int, int]], sign: int) -> Snapshot:

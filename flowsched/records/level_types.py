@@ -440,6 +440,7 @@ class RecordedGiven(TypedDict):
     """
 
     decision: Count
+    goes_first: NotRequired[Flag]
     settings: RecordedRoundSettings
     task_groups: list[RecordedTaskGroup]
     members_elsewhere: dict[str, Count]

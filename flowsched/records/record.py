@@ -119,6 +119,11 @@ def of_decision(parts: Sequence[Mapping[str, Any]], number: int) -> list[dict[st
     return [{**part, "given": {**part["given"], "decision": number}} for part in parts]
 
 
+def of_first(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The same of what is overdue for longest, which goes before all others of its priority."""
+    return [{**part, "given": {**part["given"], "goes_first": True}} for part in parts]
+
+
 def plain_changes(
     preemptions: Sequence[Preemption] | None,
     moves: Sequence[Move] | None,

@@ -13,7 +13,7 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS
 from flowsched.cluster.task_class import MachineKind, TaskClass
 from flowsched.pricing.linear.policy import FORBIDDEN, ClassPrices, CostModel, Feature
-from flowsched.records.record import of_decision
+from flowsched.records.record import of_decision, of_first
 from flowsched.relations.relation import MACHINE, roles_of
 from flowsched.relations.relation_store import RelationStore
 from flowsched.relations.topology_counts import read_topology_counts
@@ -104,7 +104,8 @@ def decided(
         named="running" in given,
     )
     assert outcome.record is not None, "the round was asked for its record"
-    return of_decision(outcome.record(parts[0].get("priority")), given["decision"])
+    found = of_decision(outcome.record(parts[0].get("priority")), given["decision"])
+    return of_first(found) if "goes_first" in given else found
 
 
 def change_again(parts: Sequence[Part], solver: Solver) -> dict[str, list[dict[str, Any]]]:

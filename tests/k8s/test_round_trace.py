@@ -34,7 +34,8 @@ CATALOGUE = load_catalogue()
 SOLVER = make_solver("ortools")
 MEASURED = {names.PROFILE: "canneal", names.WIDTHS: "1,2"}
 SERVICE = {names.PROFILE: "memcached", names.WORKLOAD_CLASS: "latency-sensitive", names.SLO: "p95=1ms@30000qps"}
-NOW_S = 2e9
+NOW_S = 1767225610.0
+"""Ten seconds after all pods came: none is overdue."""
 
 
 def scheduler(*things: Node | Pod, configuration: Configuration | None = None) -> SchedulerState:

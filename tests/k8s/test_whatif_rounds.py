@@ -30,7 +30,10 @@ from flowsched_models.profiles import load_catalogue
 
 CATALOGUE = load_catalogue()
 SOLVER = make_solver("ortools")
-NOW_S = 2e9
+NOW_S = 1767225610.0
+"""Ten seconds after all pods came: none is overdue."""
+LATE_S = 2e9
+"""All pods are: the one that is for longest goes before others of its priority."""
 PROFILES = ("canneal", "vips", "freqmine")
 
 
@@ -77,7 +80,9 @@ def clusters(draw: st.DrawFn, replicas: bool = False) -> Cluster:
     return Cluster(nodes, tuple(pods))
 
 
-def account_of(cluster: Cluster, apart: bool = False, engine: Settings | None = None) -> RecordView:
+def account_of(
+    cluster: Cluster, apart: bool = False, engine: Settings | None = None, now_s: float = NOW_S
+) -> RecordView:
     """The record of the cluster's round."""
     things: list[Any] = [b.node(name, cpu=cpu, memory="32Gi") for name, cpu in cluster.nodes]
     for p in cluster.pods:
@@ -87,9 +92,9 @@ def account_of(cluster: Cluster, apart: bool = False, engine: Settings | None = 
             more["owner"] = ("ReplicaSet", p.replica_of)
         things.append(b.pod(p.name, cpu=p.cpu, memory=p.memory, priority=p.priority, annotations=notes, **more))
     state = SchedulerState(Configuration(engine=engine or Settings()), CATALOGUE)
-    state.observe([Seen(thing) for thing in things], NOW_S)
+    state.observe([Seen(thing) for thing in things], now_s)
     state.activate()
-    given, _ = state.begin_round(NOW_S)
+    given, _ = state.begin_round(now_s)
     if given is None:
         return RecordView({"parts": []})
     result = (plan_apart if apart else plan_round)(given, SOLVER)
@@ -113,9 +118,9 @@ def after(recorded: RecordView, **options: Any) -> RecordView:
 
 
 @settings(max_examples=30)
-@given(clusters(replicas=True), st.booleans())
-def test_nothing_changed_is_the_same_round_to_the_bit(cluster: Cluster, apart: bool) -> None:
-    recorded = account_of(cluster, apart)
+@given(clusters(replicas=True), st.booleans(), any_of(NOW_S, LATE_S))
+def test_nothing_changed_is_the_same_round_to_the_bit(cluster: Cluster, apart: bool, now_s: float) -> None:
+    recorded = account_of(cluster, apart, now_s=now_s)
     assume(recorded.parts)
     outcome = replay(recorded)
     assert outcome.same, outcome.lines()
@@ -136,29 +141,31 @@ def test_without_a_pod_the_round_is_that_of_a_cluster_that_never_had_it(cluster:
 
 
 @settings(max_examples=40)
-@given(clusters(), st.data())
+@given(clusters(), any_of(NOW_S, LATE_S), st.data())
 def test_without_an_idle_node_the_round_is_that_of_a_cluster_that_never_had_it(
-    cluster: Cluster, data: st.DataObject
+    cluster: Cluster, now_s: float, data: st.DataObject
 ) -> None:
     used = {p.node for p in cluster.pods}
     idle = [n for n in cluster.nodes if n[0] not in used]
     assume(idle and len(cluster.nodes) > 1 and any(p.node is None for p in cluster.pods))
     gone = data.draw(st.sampled_from(idle))
-    expected = account_of(replace(cluster, nodes=tuple(n for n in cluster.nodes if n is not gone)))
-    again = after(account_of(cluster), drain=[gone[0]])
+    expected = account_of(replace(cluster, nodes=tuple(n for n in cluster.nodes if n is not gone)), now_s=now_s)
+    again = after(account_of(cluster, now_s=now_s), drain=[gone[0]])
     assert decided(again) == decided(expected)
     assert gone[0] not in again.plain["machines"]
 
 
 @settings(max_examples=40)
-@given(clusters(), st.data())
-def test_with_another_node_the_round_is_that_of_a_cluster_that_has_it(cluster: Cluster, data: st.DataObject) -> None:
+@given(clusters(), any_of(NOW_S, LATE_S), st.data())
+def test_with_another_node_the_round_is_that_of_a_cluster_that_has_it(
+    cluster: Cluster, now_s: float, data: st.DataObject
+) -> None:
     used = {p.node for p in cluster.pods}
     idle = [n for n in cluster.nodes if n[0] not in used]
     assume(idle and any(p.node is None for p in cluster.pods))
     like = data.draw(st.sampled_from(idle))
-    expected = account_of(replace(cluster, nodes=(*cluster.nodes, ("new", like[1]))))
-    again = after(account_of(cluster), add_machine=[f"{like[0]}:new"])
+    expected = account_of(replace(cluster, nodes=(*cluster.nodes, ("new", like[1]))), now_s=now_s)
+    again = after(account_of(cluster, now_s=now_s), add_machine=[f"{like[0]}:new"])
     assert decided(again) == decided(expected)
     assert again.plain["machines"] == expected.plain["machines"]
     assert [m.where for m in differences(again.plain["filters"], expected.plain["filters"])] == []
@@ -188,6 +195,19 @@ def test_parts_are_searches_and_bulk_rounds_in_turn() -> None:
         ("forecast", 0),
         ("linear", 0),
     ]
+
+
+def test_the_pod_that_is_overdue_for_longest_goes_first_and_its_room_is_taken() -> None:
+    wishes = (
+        Wish("a-plain", "3", "1Gi", 0, None),
+        Wish("job", "2", "1Gi", 0, "vips"),
+        Wish("plain", "1", "1Gi", 0, None),
+    )
+    recorded = account_of(Cluster((("n1", "4"),), wishes), now_s=LATE_S)
+    assert [(p.prices, p.priority) for p in recorded.parts] == [("linear", 0), ("forecast", 0), ("linear", 0)]
+    assert {task for task, at in decided(recorded).items() if at is None} == {"uid-default-job"}
+    again = after(recorded, without=["default/a-plain"])
+    assert "who is overdue for longest goes first" in "".join(again.plain["what_if"]["notes"])
 
 
 def test_settings_of_the_scheduler_reach_bulk_rounds() -> None:

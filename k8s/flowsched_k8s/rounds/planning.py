@@ -20,7 +20,7 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import PlannedStart, Reservation
 from flowsched.cluster.task_class import TaskClass
 from flowsched.pricing.linear.policy import CostModel
-from flowsched.records.record import Recipe
+from flowsched.records.record import Recipe, of_first
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale.bulk_outcome import BulkOutcome
 from flowsched.scale.bulk_round import decide
@@ -246,9 +246,10 @@ class _Round:
         first = self._longest_overdue(level) if forecast else []
         if first and first[0].task is None:
             # Forecasts come first otherwise: it would wait for as long as there is a pod with one for its room.
-            self._bulk(first, priority)
+            self._bulk(first, priority, goes_first=True)
             taken = {uid for c in first for uid in c.uids}
             level = [_only(c, uids) for c in level if (uids := set(c.uids) - taken)]
+            forecast = [c for c in level if c.task is not None]
         if forecast:
             began = self.clock()
             self._measured(forecast, priority)
@@ -406,7 +407,8 @@ class _Round:
 
     # Pods without a profile
 
-    def _bulk(self, classes: list[ClassInput], priority: int) -> None:
+    def _bulk(self, classes: list[ClassInput], priority: int, goes_first: bool = False) -> None:
+        """``goes_first``: what is overdue for longest, before all others of its priority."""
         if not classes:
             return
         began = self.clock()
@@ -429,14 +431,15 @@ class _Round:
             outcome = decide(cluster, settings, **how)
         self.timings["linear"] += (self.clock() - began) * 1e3
         if outcome.record is not None:
-            self.parts.append(partial(outcome.record, priority))
+            recipe = partial(outcome.record, priority)
+            self.parts.append((lambda: of_first(recipe())) if goes_first else recipe)
             self.bulk_cells += (len(classes) + 1) * self.machines.machine_count
-        self._take(outcome, {uid: c for c in classes for uid in c.uids})
+        self._take(outcome, {uid: c for c in classes for uid in c.uids}, goes_first)
 
-    def _take(self, outcome: BulkOutcome, by_uid: Mapping[str, ClassInput]) -> None:
+    def _take(self, outcome: BulkOutcome, by_uid: Mapping[str, ClassInput], goes_first: bool = False) -> None:
         given = self.given
-        # Only later priorities and explanations of those who are left look at the machines again.
-        asked_again = bool(outcome.left) or len({c.priority for c in given.classes}) > 1
+        # Only who comes later and explanations of those who are left look at the machines again.
+        asked_again = goes_first or bool(outcome.left) or len({c.priority for c in given.classes}) > 1
         for p in outcome.placements:
             c = by_uid[p.task]
             if asked_again:

@@ -148,12 +148,15 @@ class GangSearch(Generic[Place]):
     def _follow_rule(self, queue: list[int], passed: list[int], placed: int) -> bool:
         """Place members in order; those without a place have another turn once others have been placed."""
         places, put, progress = self._places, 0, bool(placed)
+        # Kinds without a place as things stand: large gangs are of few, and each look is at all machines.
+        full: set[Hashable] = set()
         while placed + put < self._enough and (queue or (progress and passed)):
             if not queue:
                 queue, passed, progress = passed, [], False
             member, queue = queue[0], queue[1:]
-            options = places.options(member)
+            options = [] if places.kinds[member] in full else places.options(member)
             if not options:
+                full.add(places.kinds[member])
                 passed.append(member)
                 continue
             opened = self._opened(member)
@@ -162,6 +165,7 @@ class GangSearch(Generic[Place]):
                     return True
                 break
             places.put(member, options)
+            full.clear()
             put, progress = put + 1, True
         else:
             self.most = max(self.most, placed + put)

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from flowsched.relations.relation import Relation, RelationKind
+from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched.support.arrays import IntArray
 
 MOST_STEPS = 2000
@@ -267,8 +267,11 @@ class GangSearch(Generic[Place]):
         return dict(zip(number, self._bounds(members, of, len(number)), strict=True))
 
     def _bound(self, members: Sequence[int]) -> int:
-        """No more of these members than this could be placed, relations aside."""
-        return self._bounds(members, np.zeros(len(self._places.places), dtype=np.int64), 1)[0]
+        """No more of these members than this could be placed, relations to other tasks aside."""
+        found = self._bounds(members, np.zeros(len(self._places.places), dtype=np.int64), 1)[0]
+        opened = self._opened(members[0])
+        # All of them are to be in one domain then.
+        return min(found, max(self._bound_by_cell(members, opened).values(), default=0)) if opened else found
 
     def _bounds(self, members: Sequence[int], of: IntArray, count: int) -> list[int]:
         """The same by part of the cluster; ``of``: [machines] the part of each.
@@ -278,9 +281,23 @@ class GangSearch(Generic[Place]):
         needs, free = self._places.needs[list(members)], np.maximum(0, self._places.free)
         least = needs.min(axis=0)
         asked = np.flatnonzero(least)
-        slots = (free[:, asked] // least[asked]).min(axis=1, initial=len(members)).clip(max=len(members))
+        slots = (free[:, asked] // least[asked]).min(axis=1, initial=len(members)).clip(max=self._most_on_one(members))
         found = np.bincount(of, weights=slots, minlength=count)
         for r in asked.tolist():
             total = np.bincount(of, weights=np.where(slots > 0, free[:, r], 0), minlength=count)
             found = np.minimum(found, np.searchsorted(np.sort(needs[:, r]).cumsum(), total, side="right"))
         return [int(n) for n in np.minimum(found, len(members))]
+
+    def _most_on_one(self, members: Sequence[int]) -> int:
+        """No more of these members than this could be on one machine, however large it is."""
+        found, known = len(members), self._places.relations
+        bound = {(tuple(task.holds), tuple(task.joins)) for task in (self._places.members[m] for m in members)}
+        for name in set.intersection(*(set(joins) for _, joins in bound)):
+            relation = known.get(name)
+            if relation is None or relation.key != MACHINE:
+                continue
+            if relation.kind is RelationKind.LIMIT:
+                found = min(found, relation.most)
+            elif relation.kind is RelationKind.APART and all(name in holds for holds, _ in bound):
+                found = 1
+        return found

@@ -73,13 +73,14 @@ class RunningTasks(LateSequence[Running]):
             return replace(self, _machines=machines, devices_now=devices_now)
         table = RunningRows.of(self.rows)
         row = {r.task.name: row for row, r in zip(self.rows.used.tolist(), self.entries, strict=True)}
+        position = {m.name: i for i, m in enumerate(machines)} if more else {}
+        # First of all: rows that others leave have their progress.
+        for r in more:
+            table.put(r, position[r.machine])
         for r in without:
             table.drop(row[r.task.name])
         for before, after in instead:
             table.change(row[before.task.name], after)
-        position = {m.name: i for i, m in enumerate(machines)} if more else {}
-        for r in more:
-            table.put(r, position[r.machine])
         return RunningTasks(table.look(), self._progress, machines, devices_now)
 
     @cached_property

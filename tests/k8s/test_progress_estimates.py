@@ -186,10 +186,12 @@ def test_the_tasks_of_a_look_beside_others_leave_it_as_it_was() -> None:
     before = list(shown)
     richer = replace(there["j"], task=replace(there["j"].task, group="g"))
     nodes = machines.look().machines
-    other = shown.beside(nodes, {}, without=[there["i"]], instead=[(there["j"], richer)])
     joined = running("n", "b", "dedup", 60.0)
-    other = other.beside(nodes, {}, more=[joined])
+    left = shown.beside(nodes, {}, without=[there["i"]], instead=[(there["j"], richer)])
+    other = left.beside(nodes, {}, more=[joined])
+    at_once = shown.beside(nodes, {}, without=[there["i"]], instead=[(there["j"], richer)], more=[joined])
     assert list(shown) == before
+    assert list(at_once) == list(other)
     assert [(r.task.name, r.task.group) for r in other] == [("j", "g"), ("k", None), ("n", None)]
     progress = {r.task.name: r.progress for r in before} | {"n": 0.0}
     assert {r.task.name: r.progress for r in other} == {name: progress[name] for name in "jkn"}

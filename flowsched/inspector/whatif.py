@@ -261,7 +261,7 @@ class _Rounds:
         bulk.commit(now - shared, 1)
         self._note(bulk.notes)
         if _goes_first(parts[0]) and not set(self._changes.without).isdisjoint(parts[0].tasks):
-            self._note(("who is overdue for longest goes first; after what is taken away here nobody else does",))
+            self._note(("who is overdue for longest goes first; after what is taken away here no other pod does",))
         settings = self._bulk_settings(settings, own_model="cost_model" in parts[0].linear["given"])
         found = place_again(bulk.changed(), settings, self._terms.solver, parts)
         if parts[-1].index + 1 < len(self._recorded.parts):

@@ -233,6 +233,16 @@ class FlowPrices:
             found = self._waiting[task_class] = self._price_waiting(task_class)
         return found
 
+    def least_cost(self, group: int, task_class: int) -> float:
+        """Its own penalty with the cores that it may use to itself from now on; nothing is ever faster.
+
+        What it does to the others is left out: it is not below what they are bound to cost (``resident_least_cost``).
+        """
+        delay = min(self.forecasts.delay_s(task_class, 0), self.forecasts.delay_s(task_class, 1))
+        least = self.forecasts.least_alone_s(group, task_class) / self.forecasts.best_left_s(group, task_class)
+        end = delay + self.goals.reference_run_s(group, task_class) * min(1.0, least)
+        return self.goals.penalty(Arrival(task_class, 0, 0), end)
+
     def resident_least_cost(self, group: int) -> float:
         """Every running task alone on its cores from now on, and the headroom that idle services use."""
         here = self.forecasts.view.groups[group]

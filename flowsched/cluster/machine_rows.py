@@ -241,7 +241,7 @@ class MachineRows:
         return {r: amount for r, amount in needs.items() if r not in left_out}
 
     def fits(self, needs: Mapping[str, int]) -> BoolArray:
-        """Alive machines that have room for all needs; a need of 0 asks for nothing."""
+        """Alive machines that have room for all needs; a need of 0 counts as none."""
         fitting = self.alive.copy()
         for resource, amount in needs.items():
             if amount > 0:

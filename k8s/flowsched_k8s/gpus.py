@@ -1,6 +1,6 @@
 """GPUs of nodes as the engine's devices: which resource of a node they are, which models a pod may have, and the demand.
 
-The machines counts them like any other resource, so what is free, preemption and messages need no second trace. Devices of a
+They are counted like any other resource, so what is free, preemption and messages need no second trace. Devices of a
 round are made of these counts (:mod:`flowsched_k8s.rounds.measured_pods`): pods take whole ones, and the kubelet chooses
 which.
 """

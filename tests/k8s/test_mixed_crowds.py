@@ -41,6 +41,17 @@ def decide(running: ModelScheduler) -> None:
     running.deliver()
 
 
+def one_after_the_other(running: ModelScheduler, pods: dict[str, Any], first: str) -> None:
+    """One of the pods comes 5 s before the others; then all wait until they are overdue."""
+    running.create(pods.pop(first))
+    decide(running)
+    running.server.now += 5.0
+    running.create(*pods.values())
+    decide(running)
+    running.server.now += DUE_S + 1.0
+    decide(running)
+
+
 def member(name: str, cpu: str | None = "2", **fields: Any) -> Any:
     return b.pod(name, cpu=cpu, labels={NAME_LABEL: "g", MINIMUM_LABEL: "2"}, **fields)
 
@@ -66,13 +77,7 @@ def test_a_gang_of_both_starts_whole_or_not_at_all(forecast: dict[str, Any], oth
 def test_the_pod_that_is_overdue_for_longest_gets_the_room(forecast: dict[str, Any], first: str) -> None:
     running = scheduler(b.node("n1", "4"), b.pod("there", cpu="4", node="n1", restartPolicy="Never"))
     pods = {"plain": b.pod("plain", cpu="3", **PLAIN), "forecast": b.pod("forecast", cpu="3", **forecast)}
-    running.create(pods.pop(first))
-    decide(running)
-    running.server.now += 5.0
-    running.create(*pods.values())
-    decide(running)
-    running.server.now += DUE_S + 1.0
-    decide(running)
+    one_after_the_other(running, pods, first)
     running.server.finish(running.server.pods["default", "there"])
     running.settle(within=30.0)
     assert running.where().keys() & {"plain", "forecast"} == {first}
@@ -85,13 +90,7 @@ def test_a_node_is_kept_for_the_pod_that_is_overdue_for_longest(forecast: dict[s
     jobs = [b.pod(f"j{i}", cpu="1", node="n1", **forecast) for i in range(4)]
     running = scheduler(b.node("n1", "4"), *jobs)
     pods = {"plain": b.pod("plain", cpu="4", **PLAIN), "forecast": b.pod("forecast", cpu="4", **forecast)}
-    running.create(pods.pop(first))
-    decide(running)
-    running.server.now += 5.0
-    running.create(*pods.values())
-    decide(running)
-    running.server.now += DUE_S + 1.0
-    decide(running)
+    one_after_the_other(running, pods, first)
     held = running.state.held_node.held
     assert held is not None and running.state.cache.pods[held[0]].key.name == first
 
@@ -101,13 +100,7 @@ def test_a_node_is_kept_for_the_pod_that_is_overdue_for_longest(forecast: dict[s
 def test_the_pod_that_is_overdue_for_longest_gets_a_node_that_joins(forecast: dict[str, Any], first: str) -> None:
     running = scheduler(b.node("n1", "1"))
     pods = {"plain": b.pod("plain", cpu="3", **PLAIN), "forecast": b.pod("forecast", cpu="3", **forecast)}
-    running.create(pods.pop(first))
-    decide(running)
-    running.server.now += 5.0
-    running.create(*pods.values())
-    decide(running)
-    running.server.now += DUE_S + 1.0
-    decide(running)
+    one_after_the_other(running, pods, first)
     running.server.put(b.node("n2", "4"))
     running.deliver()
     running.server.now += 30.0  # none of them is passed over for having been tried a moment ago

@@ -1,6 +1,6 @@
 """Pods on nodes outside of the pool, as relations count them: in the domains of their nodes.
 
-Such a node has no place in the machines: nothing can be put there. But its zone may have nodes of the pool, which the pods
+Such a node has no machine row: nothing can be put there. But its zone may have nodes of the pool, which the pods
 there keep others out of, or attract them to. So each pod is counted once for each of its domains, on the first node of the
 pool that is in it, by a booking that takes no room; what counts by domain is then right wherever it is read.
 """

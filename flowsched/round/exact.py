@@ -2,8 +2,7 @@
 
 Every co-location that may join a machine of a group is priced, as the model prices it, same-round terms included: every
 start, every width, with services' cores and without. Of the ways in which a set of tasks can be on a machine only the
-cheapest can be part of an optimum. CP-SAT then gives every machine one co-location so that each task is in one or waits.
-Relations whose domains are labels are left out, which only lowers the bound.
+cheapest can be part of an optimum. Relations whose domains are labels are left out, which only lowers the bound.
 """
 
 from __future__ import annotations
@@ -12,21 +11,17 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations_with_replacement, product
 from math import comb
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.round.assignment import Assignment
 from flowsched.round.round_model import RoundModel
+from flowsched.solvers.colocation_program import SCALE, Colocations, WaitingPrice, cheapest_plan
 
-if TYPE_CHECKING:
-    from ortools.sat.python import cp_model
-
-_SCALE = 1_000_000
 _LARGEST = 2.0**52
 """A plan that costs more is not worth being in CP-SAT's model; sums of it would leave 64 bits."""
-_DETERMINISTIC_LIMIT = 20.0
-"""CP-SAT's own measure of work, so that the answer does not depend on the speed of the machine."""
 
 
 def few_colocations(model: RoundModel, most: int) -> bool:
@@ -49,47 +44,37 @@ def exact_bound(model: RoundModel, plan: Assignment) -> float | None:
     """The least cost of any plan; None where CP-SAT does not prove it within its limits, or ``plan`` costs too much for
     its whole numbers.
     """
-    from ortools.sat.python import cp_model  # takes most of a second
-
-    if model.total(plan) * _SCALE > _LARGEST:
+    if model.total(plan) * SCALE > _LARGEST:
         return None
     counts = _counts(model)
-    program = cp_model.CpModel()
-    uses: dict[int, list[cp_model.LinearExpr]] = {c: [] for c in counts}
-    objective: list[cp_model.LinearExpr] = []
-    by_group: dict[int, dict[tuple[tuple[int, int], ...], float]] = {}
-    for machine, group in enumerate(model.view.group_of):
-        cheapest = None if machine in model.holds else by_group.get(group)
-        if cheapest is None:
-            cheapest = _cheapest_colocations(model, machine, group, counts)
-            if machine not in model.holds:
-                by_group[group] = cheapest
-        chosen = []
-        for i, (present, cost) in enumerate(cheapest.items()):
-            x = program.new_bool_var(f"m{machine}_{i}")
-            chosen.append(x)
-            objective.append(round(cost * _SCALE) * x)
-            for c, n in present:
-                uses[c].append(n * x)
-        program.add_exactly_one(chosen)
     forced = Counter(model.view.class_of[t] for t in model.must_start)
+    waits = []
     for c, n in counts.items():
-        waiting_cost = model.prices.waiting_cost(c)
-        most = n - forced[c] if waiting_cost * _SCALE <= _LARGEST else 0
-        wait = program.new_int_var(0, most, f"wait_{c}")
-        program.add(sum(uses[c]) + wait == n)
-        objective.append(round(min(waiting_cost * _SCALE, _LARGEST)) * wait)
-    program.minimize(sum(objective))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = 0
-    solver.parameters.max_deterministic_time = _DETERMINISTIC_LIMIT
-    status = solver.solve(program)
-    if status != cp_model.OPTIMAL:
-        return None
-    summands = len(model.view.machines) + len(model.view.tasks)
-    # Each summand was rounded once.
-    return solver.best_objective_bound / _SCALE - summands * 0.5 / _SCALE + model.spare_cost()
+        cost = min(model.prices.waiting_cost(c), _LARGEST / SCALE)
+        waits.append([WaitingPrice(cost, n - forced[c] if cost * SCALE < _LARGEST else 0)])
+    found = cheapest_plan(_alike(model, counts), list(counts.values()), waits)
+    return found.bound + model.spare_cost() if found is not None and found.proven else None
+
+
+def _alike(model: RoundModel, counts: Counter[int]) -> list[Colocations]:
+    """The co-locations of all machines: those of a group are alike, but for machines that are held."""
+    by_group: dict[int, list[int]] = {}
+    held: list[tuple[int, list[int]]] = []
+    for machine, group in enumerate(model.view.group_of):
+        if machine in model.holds:
+            held.append((group, [machine]))
+        else:
+            by_group.setdefault(group, []).append(machine)
+    position = {c: i for i, c in enumerate(counts)}
+    found = []
+    for group, machines in (*by_group.items(), *held):
+        cheapest = _cheapest_colocations(model, machines[0], group, counts)
+        tasks = np.zeros((len(cheapest), len(counts)), dtype=np.int64)
+        for row, present in enumerate(cheapest):
+            for c, n in present:
+                tasks[row, position[c]] = n
+        found.append(Colocations(np.array(machines), tasks, np.array(list(cheapest.values()), dtype=np.float64)))
+    return found
 
 
 def _counts(model: RoundModel) -> Counter[int]:
@@ -117,7 +102,7 @@ def _cheapest_colocations(
     if machine in model.holds:
         costs = [model.machine_cost(machine, colocation) for colocation in colocations]
     for colocation, cost in zip(colocations, costs, strict=True):
-        if cost * _SCALE > _LARGEST:
+        if cost * SCALE > _LARGEST:
             continue  # forbidden, or dearer than any plan worth having: it can be in no optimum
         present = tuple([a.task_class for a in colocation])
         if cost < best.get(present, FORBIDDEN):

@@ -1,34 +1,29 @@
 """The true optimum of a small round, by CP-SAT on the same objective as the primal.
 
-What a machine may take in a round is a *company*: so many tasks of each class that fit together in every resource and below
-every limit. It costs what its tasks cost as the round begins, plus what they cost each other: of two tasks, the one that is
-served later pays for the other, and a round serves its classes in the order of their numbers (``kernels.in_turn``), so the
-pair costs ``sum over f of coefficient[later, f] * factor[kind, f] * effect[earlier, f]``. Where a policy charges what a
-newcomer suffers and what it causes, as ``flow`` does, the order makes no difference. CP-SAT gives every machine one company,
-so that each task is in one or waits; machines that are alike share their variables.
+A machine may take any co-location whose tasks fit together in every resource and below every limit. It costs what its tasks
+cost as the round begins, plus what they cost each other: of two tasks, the one that is served later pays for the other, and
+a round serves its classes in the order of their numbers (``kernels.in_turn``), so the pair costs
+``sum over f of coefficient[later, f] * factor[kind, f] * effect[earlier, f]``. Where a policy charges what a task suffers
+and what it causes, as ``flow`` does, the order makes no difference.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from itertools import pairwise
 
 import numpy as np
 
 from flowsched.cluster.machine_arrays import UNLIMITED
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.pairs import pair_costs
-from flowsched.support.arrays import BoolArray, FloatArray, IntArray
+from flowsched.solvers.colocation_program import DETERMINISTIC_LIMIT, SCALE, Colocations, WaitingPrice, cheapest_plan
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray, rows_of
 
-if TYPE_CHECKING:
-    from ortools.sat.python import cp_model
-
-DETERMINISTIC_LIMIT = 20.0
-"""CP-SAT's own measure of work, so that the answer does not depend on the speed of the machine."""
-MOST_COMPANIES = 60_000
+MOST_COLOCATIONS = 60_000
 """A round with more of them is not tried."""
-_SCALE = 1_000_000
 _LARGEST = 2.0**50
 
 
@@ -48,31 +43,20 @@ class ExactAnswer:
     """Whether the plan is optimal, but for the rounding of its costs to a millionth."""
 
 
-@dataclass(frozen=True, eq=False)
-class Companies:
-    """Every company that machines of one make can take: same kind, room, readings and limits."""
-
-    rows: IntArray
-    """The machines."""
-    counts: IntArray
-    """By company and position in the waiting classes; the first one is the empty place."""
-    cost: FloatArray
-
-
 class ExactLevel:
     """The optimisation problem of one level."""
 
     def __init__(self, evidence: Evidence, most: int | None = None) -> None:
-        """The level as its evidence describes it; ``most``: companies to look at, else ``MOST_COMPANIES``."""
+        """The level as its evidence describes it; ``most``: co-locations to look at, else ``MOST_COLOCATIONS``."""
         self._evidence = evidence
-        self._most = MOST_COMPANIES if most is None else most
+        self._most = MOST_COLOCATIONS if most is None else most
         self.classes = evidence.waiting.classes
         self._pairs = pair_costs(evidence.model, self.classes)
         self._single = evidence.model.effects[self.classes]
 
     @cached_property
-    def makes(self) -> list[Companies] | None:
-        """The companies of all machines; None if there are too many."""
+    def makes(self) -> list[Colocations] | None:
+        """The co-locations of all machines; None if there are too many."""
         e = self._evidence
         code = e.place_code[e.rows, None]
         key = np.hstack([e.model.kind[e.rows, None], e.free[e.rows], e.readings[e.rows], e.model.limits[e.rows], code])
@@ -80,11 +64,11 @@ class ExactLevel:
         found = []
         left = self._most
         for i in np.argsort(first, kind="stable").tolist():
-            companies = self._companies(e.rows[inverse.reshape(-1) == i], left)
-            if companies is None:
+            colocations = self._colocations(e.rows[inverse.reshape(-1) == i], left)
+            if colocations is None:
                 return None
-            left -= len(companies.cost)
-            found.append(companies)
+            left -= len(colocations.cost)
+            found.append(colocations)
         return found
 
     def solve(
@@ -96,8 +80,8 @@ class ExactLevel:
     ) -> ExactAnswer:
         """The optimum, starting from a plan: the class and machine row of its placements.
 
-        ``prices``: by class, those of a certificate. They show of most companies that no plan with them is better than the
-        one that is there, which saves most of the work.
+        ``prices``: by class, those of a certificate. They show of most co-locations that no plan with them is better
+        than the one that is there, which saves most of the work.
         """
         none = np.zeros(0, dtype=np.int64)
         makes = self.makes
@@ -109,64 +93,35 @@ class ExactLevel:
             ours = self.value(task_class, machine)
             makes = self._promising(makes, prices, ours)
         finite = float(e.waiting.cost[np.isfinite(e.waiting.cost)].sum())
-        highest = finite + sum(float(m.cost.max()) * len(m.rows) for m in makes)
+        highest = finite + sum(float(m.cost.max()) * len(m.machines) for m in makes)
         # A task that must not wait if any place is free costs more than all else together.
         forced = highest + 1.0
-        scale = min(float(_SCALE), _LARGEST / (forced * max(1, len(e.waiting.tasks))))
-        from ortools.sat.python import cp_model  # takes most of a second
-
-        model = cp_model.CpModel()
-        uses: list[list[cp_model.LinearExprT]] = [[] for _ in self.classes]
-        objective: list[cp_model.LinearExprT] = []
-        chosen: list[tuple[Companies, list[cp_model.IntVar]]] = []
+        scale = min(SCALE, _LARGEST / (forced * max(1, len(e.waiting.tasks))))
         rank = np.full(len(e.counts), -1, dtype=np.int64)
         rank[self.classes] = np.arange(len(self.classes))
-        for companies in makes:
-            hint = self._hint(companies, rank[task_class], machine)
-            members = len(companies.rows)
-            variables = [model.new_int_var(0, members, "") for _ in range(len(companies.cost))]
-            model.add(sum(variables) == members)
-            for i, variable in enumerate(variables):
-                model.add_hint(variable, int(hint[i]))
-            for i, c in np.argwhere(companies.counts > 0).tolist():
-                uses[c].append(int(companies.counts[i, c]) * variables[i])
-            objective += [round(cost * scale) * v for cost, v in zip(companies.cost.tolist(), variables, strict=True)]
-            chosen.append((companies, variables))
-        waits: list[tuple[float, cp_model.IntVar]] = []
-        placed = np.bincount(rank[task_class], minlength=len(self.classes))
-        for c in range(len(self.classes)):
-            costs = e.waiting.cost[e.waiting.first[c] : e.waiting.first[c + 1]]
-            rest = len(costs) - int(placed[c])
-            for cost, many in zip(*(x.tolist() for x in np.unique(costs, return_counts=True)), strict=True):
-                wait = model.new_int_var(0, many, "")
-                model.add_hint(wait, min(many, rest))
-                rest -= min(many, rest)
-                uses[c].append(wait)
-                waits.append((cost, wait))
-                objective.append(round(min(cost, forced) * scale) * wait)
-            model.add(sum(uses[c]) == len(costs))
-        model.minimize(sum(objective))
-        solver = cp_model.CpSolver()
-        solver.parameters.num_workers = 1
-        solver.parameters.random_seed = 0
-        solver.parameters.linearization_level = 2
-        solver.parameters.max_deterministic_time = limit
-        status = solver.solve(model)
-        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        leaving = [e.waiting.cost[first:last] for first, last in pairwise(e.waiting.first.tolist())]
+        distinct = [list(rows_of(*np.unique(costs, return_counts=True))) for costs in leaving]
+        waits = [[WaitingPrice(min(cost, forced), many) for cost, many in of_class] for of_class in distinct]
+        found = cheapest_plan(
+            makes,
+            list(map(len, leaving)),
+            waits,
+            scale=scale,
+            limit=limit,
+            hint=[make.counted(rank[task_class], machine) for make in makes],
+        )
+        if found is None:
             return ExactAnswer(none, none, np.inf, -np.inf, False)
-        classes, machines, value = self._read(solver, chosen)
+        classes, machines, value = self._read(makes, found.chosen)
         stranded = 0
-        for cost, wait in waits:
-            many = solver.value(wait)
-            value += min(cost, e.most) * many if many else 0.0
-            stranded += many if cost == np.inf else 0
-        # Every summand was rounded once.
-        rounded = (len(e.rows) + len(e.waiting.tasks)) * 0.5 / scale
-        bound = solver.best_objective_bound / scale - rounded - stranded * (forced - e.most)
-        proven = status == cp_model.OPTIMAL
-        if stranded and not proven:
+        for of_class, waiting in zip(distinct, found.waits, strict=True):
+            for (cost, _), many in zip(of_class, waiting, strict=True):
+                value += min(cost, e.most) * many if many else 0.0
+                stranded += many if cost == np.inf else 0
+        bound = found.bound - stranded * (forced - e.most)
+        if stranded and not found.proven:
             bound = -np.inf  # it is one of the plans that leave as few as this one
-        return ExactAnswer(classes, machines, value, min(bound, value, ours), proven)
+        return ExactAnswer(classes, machines, value, min(bound, value, ours), found.proven)
 
     def stranded(self, task_class: IntArray) -> int:
         """Tasks that a plan leaves though any place is better than none for them."""
@@ -190,23 +145,23 @@ class ExactLevel:
 
     # Below: how
 
-    def _promising(self, makes: list[Companies], prices: FloatArray, ours: float) -> list[Companies]:
-        """Companies that may be in a plan that costs less than ``ours``.
+    def _promising(self, makes: list[Colocations], prices: FloatArray, ours: float) -> list[Colocations]:
+        """Co-locations that may be in a plan that costs less than ``ours``.
 
         If machines are paid ``prices`` for every task, a plan costs at least what the tasks pay, waiting where that is
-        cheaper, less the most that each machine can earn. With a company that earns less than the most, it costs the
+        cheaper, less the most that each machine can earn. With a co-location that earns less than the most, it costs the
         difference more.
         """
         e = self._evidence
         pi = prices[self.classes]
         earned = [m.counts @ pi - m.cost for m in makes]
         paid = float(np.minimum(e.waiting.cost, np.repeat(pi, e.waiting.counts)).sum())
-        bound = paid - sum(float(x.max()) * len(m.rows) for x, m in zip(earned, makes, strict=True))
+        bound = paid - sum(float(x.max()) * len(m.machines) for x, m in zip(earned, makes, strict=True))
         kept = []
         for gain, make in zip(earned, makes, strict=True):
             good = bound + float(gain.max()) - gain <= ours + 1e-6 * max(1.0, ours)
             good[0] = True
-            kept.append(Companies(make.rows, make.counts[good], make.cost[good]))
+            kept.append(Colocations(make.machines, make.counts[good], make.cost[good]))
         return kept
 
     def _alone(self, m: int) -> FloatArray:
@@ -220,7 +175,7 @@ class ExactLevel:
         return alone
 
     def _cost(self, counts: IntArray, m: int) -> FloatArray:
-        """Cost of companies, a row of counts each."""
+        """Cost of co-locations, a row of counts each."""
         pairs = self._pairs[self._evidence.model.kind[m]]
         alone = self._alone(m)
         own = np.diag(pairs)
@@ -231,7 +186,7 @@ class ExactLevel:
         return cost
 
     def _fits(self, counts: IntArray, m: int) -> BoolArray:
-        """Which companies have room."""
+        """Which co-locations have room."""
         e, model = self._evidence, self._evidence.model
         asked = counts @ model.demands[self.classes]
         good: BoolArray = ((asked == 0) | (asked <= e.free[m])).all(axis=1)
@@ -240,8 +195,8 @@ class ExactLevel:
         good &= (~limited | (added == 0) | (e.readings[m] + added <= model.limits[m])).all(axis=1)
         return good
 
-    def _companies(self, rows: IntArray, most: int) -> Companies | None:
-        """The companies of machines that are alike; None if there are more than ``most``."""
+    def _colocations(self, rows: IntArray, most: int) -> Colocations | None:
+        """The co-locations of machines that are alike; None if there are more than ``most``."""
         e = self._evidence
         m = int(rows[0])
         alone = self._alone(m)
@@ -263,29 +218,18 @@ class ExactLevel:
                 counts = np.vstack([counts, newest])
                 if len(counts) > most:
                     return None
-        return Companies(rows, counts, self._cost(counts, m))
+        return Colocations(rows, counts, self._cost(counts, m))
 
-    def _hint(self, companies: Companies, rank: IntArray, machine: IntArray) -> IntArray:
-        """How many machines have each company in a plan."""
-        hint = np.zeros(len(companies.cost), dtype=np.int64)
-        for m in companies.rows.tolist():
-            counts = np.bincount(rank[machine == m], minlength=len(self.classes))
-            hint[np.flatnonzero((companies.counts == counts).all(axis=1))[:1]] += 1
-        return hint
-
-    def _read(
-        self, solver: cp_model.CpSolver, chosen: list[tuple[Companies, list[cp_model.IntVar]]]
-    ) -> tuple[IntArray, IntArray, float]:
+    def _read(self, makes: Sequence[Colocations], chosen: Sequence[IntArray]) -> tuple[IntArray, IntArray, float]:
         """Class and machine row of every placement, by class, and what they cost."""
         classes: list[IntArray] = []
         machines: list[IntArray] = []
         total = 0.0
-        for companies, variables in chosen:
-            many = np.array([solver.value(v) for v in variables], dtype=np.int64)
-            total += float(companies.cost[many > 0] @ many[many > 0])
+        for make, many in zip(makes, chosen, strict=True):
+            total += float(make.cost[many > 0] @ many[many > 0])
             which = np.repeat(np.arange(len(many)), many)
-            for m, i in zip(companies.rows.tolist(), which.tolist(), strict=True):
-                there = np.repeat(self.classes, companies.counts[i])
+            for m, i in zip(make.machines.tolist(), which.tolist(), strict=True):
+                there = np.repeat(self.classes, make.counts[i])
                 classes.append(there)
                 machines.append(np.full(len(there), m, dtype=np.int64))
         if not classes:

@@ -134,7 +134,7 @@ def test_where_the_work_limit_strikes_nothing_is_proven() -> None:
 def test_a_round_that_is_too_large_for_cp_sat_keeps_its_plan_and_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     world = draw_world(3, Draw(machines=8, tasks=20, classes=5))
     plain = decide(world)[1]
-    monkeypatch.setattr("flowsched.scale.exact.MOST_COMPANIES", 20)
+    monkeypatch.setattr("flowsched.scale.exact.MOST_COLOCATIONS", 20)
     outcome = decide(world, RoundSettings(exact_tasks=20))[1]
     assert outcome.certificate is not None
     assert plain.certificate is not None

@@ -15,7 +15,9 @@ to correct them was measured to tell seconds less well.
 
 The longest waits are the last to be known. So a forecast whose task still waits counts too, as an error that is known to be
 larger than what has passed so far: quantiles are of the product-limit estimate (E. L. Kaplan, P. Meier, "Nonparametric
-Estimation from Incomplete Observations", JASA 53, 1958).
+Estimation from Incomplete Observations", JASA 53, 1958). It ends where only such forecasts are left. So while more than half
+of them are open, the plan is corrected by what is known of the others at most; the interval reaches to the latest that any
+is already.
 """
 
 from __future__ import annotations
@@ -151,15 +153,19 @@ def _faded(errors: ErrorClasses) -> ErrorClasses:
 
 
 def _factors(errors: ErrorClasses, still_open: ErrorClasses, usual: tuple[int, ...]) -> Factors:
-    seen, beyond = _sum((*errors, *((at, 1) for at in usual))), dict(still_open)
-    found = _quantiles(_SHARES, seen, beyond)
+    known, end = _quantiles(_SHARES, _sum((*errors, *((at, 1) for at in usual))), dict(still_open))
     half = _STEPS // 2
-    width, low = min((found[k + half] - found[k], k) for k in range(len(found) - half))
-    least, most = found[_LEAST], found[-1 - _LEAST]
-    # Errors of a class are spread over it: one of nothing may count as a class.
-    right = not errors or found[low] - _CLASS <= 0.0 <= found[low] + width + _CLASS
-    middle = min(most, max(least, 0.0 if right else found[low] + width / 2.0))
-    return math.exp(least), math.exp(middle), math.exp(most)
+    least = known[min(_LEAST, len(known) - 1)] if known else 0.0
+    most = known[-1 - _LEAST] if len(known) == len(_SHARES) else max(least, end)
+    if len(known) > half:
+        width, low = min((known[k + half] - known[k], k) for k in range(len(known) - half))
+        # Errors of a class are spread over it: one of nothing may count as a class.
+        right = not errors or known[low] - _CLASS <= 0.0 <= known[low] + width + _CLASS
+        middle = 0.0 if right else known[low] + width / 2.0
+    else:
+        # Nothing is known yet of most of them, but that they are at least as late as these.
+        middle = max(known, default=0.0)
+    return math.exp(least), math.exp(min(most, max(least, middle))), math.exp(most)
 
 
 def _interval(planned_s: float, now_s: float, factors: Factors) -> Interval:
@@ -173,9 +179,11 @@ def _spans(planned_s: FloatArray, factors: Factors) -> FloatArray:
     return found
 
 
-def _quantiles(shares: Iterable[float], errors: ErrorClasses, still_open: Mapping[int, int]) -> list[float]:
-    """The errors that shares of all, ascending, are below. Errors of a class are spread evenly over it, and open ones lie at
-    its end.
+def _quantiles(
+    shares: Iterable[float], errors: ErrorClasses, still_open: Mapping[int, int]
+) -> tuple[list[float], float]:
+    """The errors that shares of all, ascending, are below, as far as that is known; and the end of the classes that are in
+    use. Errors of a class are spread evenly over it, and open ones lie at its end.
     """
     seen = dict(errors)
     at_risk = sum(seen.values()) + sum(still_open.values())
@@ -188,4 +196,4 @@ def _quantiles(shares: Iterable[float], errors: ErrorClasses, still_open: Mappin
             found.append(_CLASS * (at + (left.pop() - 1.0 + beyond) / gone))
         beyond -= gone
         at_risk -= seen.get(at, 0) + still_open.get(at, 0)
-    return found + [_CLASS * (at + 1)] * len(left)
+    return found, _CLASS * (at + 1)

@@ -59,6 +59,20 @@ def test_what_still_waits_makes_intervals_longer_than_what_is_known_alone() -> N
     assert known.with_open(waiting, ()).start(10.0, 0.0).latest_s > 200.0
 
 
+@given(st.integers(0, 40), st.integers(100, 400), st.floats(10.0, 1000.0))
+def test_while_most_forecasts_are_open_the_latest_of_them_is_not_what_is_expected(
+    known: int, still_open: int, latest_s: float
+) -> None:
+    """A queue grows: of many forecasts of a few seconds, some are known and were right, and the others still wait."""
+    errors = errors_of(np.full(known, 5.0), np.full(known, 5.0))
+    waits_s = np.linspace(0.0, latest_s, still_open)
+    found = errors.with_open(error_classes(np.full(still_open, 5.0), waits_s, np.ones(still_open)), ()).start(20.0, 0.0)
+
+    # Half of them wait no longer than that; what is usual counts too as long as less is known.
+    assert found.expected_s <= 21.0 * max(3.4, (latest_s / 2.0 + 1.0) / 6.0)
+    assert found.expected_s <= found.latest_s
+
+
 @given(
     st.lists(st.tuples(st.floats(0.0, 1e6), st.floats(0.0, 1e6)), max_size=30), st.floats(0.0, 1e5), st.floats(0.0, 1e6)
 )

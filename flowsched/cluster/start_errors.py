@@ -2,7 +2,7 @@
 
 A round plans a waiting task for one of the next completions of a machine, so it forecasts its start and its end. It knows
 neither the tasks that come later nor what later rounds plan. So the errors are counted as they turn out: of a start that was
-forecast in f seconds and came after a seconds, ``ln((a + 1) / (f + 1))``, in classes of a tenth. The interval from the 10 %
+forecast in f seconds and came after a seconds, ``ln((a + 10) / (f + 10))``, in classes of a tenth. The interval from the 10 %
 to the 90 % quantile of these errors holds four of five starts, whatever their distribution, while that stays what it is
 (conformal prediction: V. Vovk, A. Gammerman, G. Shafer, "Algorithmic Learning in a Random World", 2005, chapter 2; with
 quantiles of held-out errors: J. Lei and others, "Distribution-Free Predictive Inference for Regression", JASA 113, 2018,
@@ -33,16 +33,16 @@ import numpy as np
 from flowsched.support.arrays import FloatArray
 
 _CLASS = 0.1
-_FLOOR_S = 1.0
-"""Added to both sides of a quotient: an error of a second is none."""
+_FLOOR_S = 10.0
+"""Added to both sides of a quotient: that a start comes in a second and not at once makes no wait many times as long."""
 FARTHEST = 80
 """Errors count in classes from minus this to this."""
 MOST_ERRORS = 4096
 """Once so many errors are counted, each class counts half."""
 SHARE = 0.8
 """Of starts and ends that an interval is to hold."""
-_USUAL_STARTS = (-12, -6, -4, -3, -2, -1, 0, 3, 6, 11)
-_USUAL_ENDS = (-2, -1, -1, 0, 0, 0, 1, 2, 3, 5)
+_USUAL_STARTS = (-8, -5, -4, -3, -2, -2, -1, 0, 2, 6)
+_USUAL_ENDS = (-2, -1, -1, -1, 0, 0, 0, 1, 2, 3)
 """Classes that count once each beside what is seen: the middles of the tenths of `benchmarks.start_forecasts`, on seeds that
 it does not report."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from flowsched.cluster.machine_arrays import FIXED, HEADROOM, PRESSURE, SENSITIVITY
 from flowsched.cluster.machine_rows import MachineRows
 from flowsched.cluster.task_class import MachineKind
-from flowsched.relations.relation_store import Footprint
+from flowsched.relations.relation_store import Footprint, RelationStore
 from flowsched.support.arrays import BoolArray
 
 _LARGEST = 1e4
@@ -199,6 +199,13 @@ class BookedTasks:
         ids = list(zip(among, self.machines.relation_store.ids(among), strict=True))
         holds, joins = set(booking.holds), set(booking.joins)
         return tuple(n for n, i in ids if i in holds), tuple(n for n, i in ids if i in joins)
+
+    def relations_without(self, tasks: Iterable[str]) -> RelationStore:
+        """All relations as they would be counted, were these tasks gone; independent of those here."""
+        store = self.machines.relation_store.copy()
+        for footprint in self._footprints(tasks):
+            store.count(footprint, -1)
+        return store
 
     def copy(self) -> BookedTasks:
         """The same tasks on machines of their own in the same state, for a round in another thread."""

@@ -189,11 +189,11 @@ def _all_machines(task: FlowTask) -> tuple[tuple[str, ...], Mapping[str, str]]:
         return names, {}
     everywhere = tuple(sorted({*names, *pod_facts.all_machines(recorded)}))
     reasons = {name: refusals.OUTSIDE for name in everywhere if name not in names} | dict(filtered)
-    held = pod_facts.drains_for(recorded)
-    if held is not None and held["task"] != task.name:
-        allowed = task.plain.get("machines")
-        if allowed is not None and held["machine"] not in allowed:
-            reasons.setdefault(held["machine"], refusals.RESERVED)
+    allowed = task.plain.get("machines")
+    if allowed is not None:
+        for machine in pod_facts.drained_for_others(recorded, task.name):
+            if machine not in allowed:
+                reasons.setdefault(machine, refusals.RESERVED)
     return everywhere, reasons
 
 

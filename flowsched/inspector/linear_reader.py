@@ -323,10 +323,10 @@ class LinearReader(TaskReader):
 
     def drained(self) -> dict[str, Any] | None:
         """On Kubernetes, the node that drains for it."""
-        held = pod_facts.drains_for(self.recorded)
-        if held is None or held["task"] != self.name:
+        machine = pod_facts.drained_for(self.recorded, self.name)
+        if machine is None:
             return None
-        return {"task": self.name, "machine": held["machine"], "width_milli": None, "start_s": None, "in_s": None}
+        return {"task": self.name, "machine": machine, "width_milli": None, "start_s": None, "in_s": None}
 
     @cached_property
     def machines(self) -> MachinesFound:
@@ -336,10 +336,9 @@ class LinearReader(TaskReader):
         amounts = _whole(self.demand["amounts"], -1)
         columns = np.flatnonzero(amounts).tolist()
         reasons = dict(pod_facts.filtered(self.recorded, self.name) or {})
-        held = pod_facts.drains_for(self.recorded)
-        kept = None if held is None or held["task"] == self.name else held["machine"]
-        if kept is not None and kept in stage.names and not stage.allowed[stage.names.index(kept)]:
-            reasons.setdefault(kept, refusals.RESERVED)
+        for kept in pod_facts.drained_for_others(self.recorded, self.name):
+            if kept in stage.names and not stage.allowed[stage.names.index(kept)]:
+                reasons.setdefault(kept, refusals.RESERVED)
         missed = [m for m, reason in reasons.items() if reason == refusals.GOAL_MISSED]
         last = refusals.by_reason(stage.names, {m: reasons.pop(m) for m in missed})
         told = {*reasons, *missed}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,9 +39,19 @@ def all_machines(recorded: RecordView) -> tuple[str, ...]:
     return tuple(recorded.plain.get("machines", ()))
 
 
-def drains_for(recorded: RecordView) -> RecordedHeldNode | None:
-    """The machine that is kept for a pod that is due."""
-    return recorded.plain.get("held_node")
+def drained_for(recorded: RecordView, task: str) -> str | None:
+    """The machine that is kept for a pod that is overdue; None if none is."""
+    return next((held["machine"] for held in _held_nodes(recorded) if held["task"] == task), None)
+
+
+def drained_for_others(recorded: RecordView, task: str) -> list[str]:
+    """The machines that are kept for pods that one does not start with."""
+    held = _held_nodes(recorded)
+    return [] if any(h["task"] == task for h in held) else list(dict.fromkeys(h["machine"] for h in held))
+
+
+def _held_nodes(recorded: RecordView) -> Sequence[RecordedHeldNode]:
+    return recorded.plain.get("held_nodes", ())
 
 
 def waited(recorded: RecordView, task: str) -> RecordedWait | None:

@@ -100,9 +100,9 @@ def _carried(recorded: RecordView, changes: Changes) -> dict[str, Any]:
             kept["machines"] = list(columns)
             rows = list(columns.values())
             kept["filters"] = [{**f, "verdict": np.asarray(f["verdict"])[rows]} for f in old["filters"]]
-    held_node = old.get("held_node")
-    if held_node is not None and held_node["machine"] not in changes.drains:
-        kept["held_node"] = held_node
+    held_nodes = [held for held in old.get("held_nodes", ()) if held["machine"] not in changes.drains]
+    if held_nodes:
+        kept["held_nodes"] = held_nodes
     return kept
 
 

@@ -60,7 +60,7 @@ class RecordedGoal(TypedDict):
 
 
 class RecordedHeldNode(RecordedPlace):
-    """A node that drained for a due pod."""
+    """A node that drained for an overdue pod, alone or with others of its gang."""
 
     priority: Whole
 
@@ -95,5 +95,5 @@ class Record(TypedDict):
     machines: NotRequired[Texts]
     filters: NotRequired[list[RecordedFilters]]
     goals: NotRequired[dict[str, RecordedGoal]]
-    held_node: NotRequired[RecordedHeldNode | None]
+    held_nodes: NotRequired[list[RecordedHeldNode]]
     what_if: NotRequired[RecordedWhatIf]

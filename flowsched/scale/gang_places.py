@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -12,13 +13,22 @@ from flowsched.relations.gang_search import GangPlaces
 from flowsched.relations.later_places import LaterPlaces, TimedPlace
 from flowsched.relations.relation import MACHINE, Relation
 from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.reservation import Drain
 from flowsched.scale.round_relations import RoundRelations
 from flowsched.scale.round_state import BulkRoundState
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray, ranks
 
 _LOOKED_AT = 16
 """So many machines of a domain, the best ones, are tried for a member; as many as there are members if these are more."""
+
+
+class RoomToCome(Protocol):
+    """When machines have room for one task more, beside what is reserved."""
+
+    def when(self, task_class: int, rows: IntArray) -> FloatArray:
+        """[rows] in any unit that only grows as more is reserved; infinite for never."""
+
+    def reserve(self, task_class: int, row: int, sign: int = 1) -> None:
+        """Count room on a machine as taken, or as free again with ``sign`` -1."""
 
 
 class _BoundRows:
@@ -128,7 +138,7 @@ class DrainingPlaces(LaterPlaces):
         cluster: BulkCluster,
         classes: IntArray,
         relations: RoundRelations,
-        drain: Drain,
+        drain: RoomToCome,
         fits: Mapping[int, BoolArray],
         free: IntArray,
     ) -> None:

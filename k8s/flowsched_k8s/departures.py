@@ -69,11 +69,17 @@ class Departures:
         ``deletions``: pods that run until they are deleted leave, unless their priority is higher. Pods that should be gone
         by now, and are not, stay.
         """
-        there, room = self._occupation(node), self._cache.nodes[node].allocatable
+        asked = dict(needs)
+        room = self.room(node, asked, priority, now, deletions)
+        return all(room[r] >= amount for r, amount in asked.items())
+
+    def room(self, node: str, resources: Iterable[str], priority: int, now: float, deletions: bool) -> dict[str, int]:
+        """What a node has of some resources then; below 0 where what stays takes more than there is."""
+        there, offered = self._occupation(node), self._cache.nodes[node].allocatable
         stay = [there.never]
         stay += [took for own, took in there.deleted if own > priority or not deletions]
         stay += [took for by_s, took in there.leaving if by_s <= now]
-        return all(room.get(r, 0) - sum(took.get(r, 0) for took in stay) >= amount for r, amount in needs)
+        return {r: offered.get(r, 0) - sum(took.get(r, 0) for took in stay) for r in resources}
 
     def going(self, node: str, priority: int, now: float, deletions: bool) -> set[str]:
         """Uids of the pods that give their room back."""

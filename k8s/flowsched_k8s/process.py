@@ -735,7 +735,7 @@ class Process:
                 self._dispatch(self.state.grant_notices.look(now))
                 self._dispatch(self.state.start_notices.look(now))
                 self._dispatch(self.state.incomplete_gangs.look(now))
-                self.state.held_node.look(now)
+                self.state.node_holds.look(now)
             self._tell_unreadable(now)
             if now - polled >= PROFILES_EVERY_S:
                 polled = now

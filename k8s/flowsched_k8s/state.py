@@ -37,8 +37,8 @@ from flowsched_k8s.preemption.victims import Victims
 from flowsched_k8s.queue import AttemptOutcome, Cause, Place, PodQueue, Wake
 from flowsched_k8s.rebalancing.rebalancing import Rebalancing
 from flowsched_k8s.rounds.bookings import Booking, Bookings
-from flowsched_k8s.rounds.held_node import HeldNode
 from flowsched_k8s.rounds.inputs import InputBuilder
+from flowsched_k8s.rounds.node_holds import NodeHolds
 from flowsched_k8s.rounds.participants import Participants
 from flowsched_k8s.rounds.round_input import Fate, RoundInput, RoundResult
 from flowsched_k8s.rounds.start_forecasts import StartForecasts, job_text
@@ -97,7 +97,11 @@ class SchedulerState:
             rng=rng,
         )
         self.recorder = Recorder()
-        self.gangs = Gangs(self.cache, lambda nodes: self.victims.read_again(nodes))
+        self.gangs = Gangs(
+            self.cache,
+            lambda nodes: self.victims.read_again(nodes),
+            lambda ref: self.node_holds.are_for(ref),
+        )
         self.inputs = InputBuilder(self.cache, self.gangs)
         learning = configuration.learning
         self.learner: Learner | None = None
@@ -115,7 +119,7 @@ class SchedulerState:
         self.grant_notices = GrantNotices(self.cache, self.recorder)
         self.starts = StartForecasts(self.cache, self.tallies)
         self.start_notices = StartNotices(self.cache, self.starts, configuration.annotate_estimated_starts)
-        self.held_node = HeldNode(self.cache, self.gangs, self.inputs, self.wakeups)
+        self.node_holds = NodeHolds(self.cache, self.gangs, self.inputs, self.wakeups)
         self.resizes = Resizes(self.cache, self.wakeups, self.notices)
         self.bindings = Bindings(
             self.cache,
@@ -205,7 +209,7 @@ class SchedulerState:
                 self.suspects.forget(uid)
                 self.bindings.forget(uid)
                 self.postponed.discard(uid)
-                self.held_node.let_go(uid, now)
+                self.node_holds.let_go(uid, now)
                 if was[1] and was[1] != entry.node:
                     self.tallies.binds["elsewhere"] += 1
                 self.queue.wake(Wake.POD_PLACED, now)
@@ -240,7 +244,7 @@ class SchedulerState:
                 # A finalizer may keep it for long: nothing is held for it.
                 self.bindings.give_back(entry, now)
                 self.evictions.forget(uid)
-                self.held_node.let_go(uid, now)
+                self.node_holds.let_go(uid, now)
                 self.plan.pop(uid, None)
                 self.starts.waits_no_longer(uid)
                 self.postponed.discard(uid)
@@ -308,7 +312,7 @@ class SchedulerState:
         self.plan.pop(uid, None)
         self.starts.gone(entry, last, now)
         self.postponed.discard(uid)
-        self.held_node.let_go(uid, now)
+        self.node_holds.let_go(uid, now)
         reason = last.status.reason
         if entry.ours and last.status.phase == "Failed" and (reason in _REJECTIONS or reason.startswith("OutOf")):
             self.tallies.rejections[reason] += 1
@@ -327,7 +331,7 @@ class SchedulerState:
             self.inputs.occupied.forget(name)
             if self.events is not None:
                 self.events.machine_gone(name, now)
-            self.held_node.node_gone(name)
+            self.node_holds.node_gone(name, now)
             self.queue.wake(Wake.NODE_REMOVED, now)
             out += self.evictions.node_gone(name, now)
         elif event == "NodeUpdate":
@@ -559,9 +563,9 @@ class SchedulerState:
             now,
             number=self.rounds,
             plan=tuple(self.plan.values()),
-            reservations=self.held_node.reservations,
-            held_node=self.held_node.held,
-            passed_over=self.held_node.passed_over(entries, now),
+            reservations=self.node_holds.reservations,
+            held_nodes=self.node_holds.held,
+            passed_over=self.node_holds.passed_over(entries, now),
             start_errors=self.starts.errors(now),
             keep_record=keep_record,
             at_once=at_once,
@@ -598,14 +602,14 @@ class SchedulerState:
                 self.queue.requeue(late.key, now, AttemptOutcome.RETRY)
         preempted = self.evictions.plan(result.held, self.bindings.unsent(), now)
         out = [i for i in out if not self._was_taken_back(i)]
-        self.held_node.choose(result, now)
+        self.node_holds.choose(result, now)
         for held in result.held:
             for uid in held.uids:
                 waiting = self.cache.pods.get(uid)
                 if waiting is None or waiting.place or waiting.is_leaving:
                     continue
                 message, nominated_node = preempted.told.get(uid, (held.message, None))
-                message += self.held_node.said(uid)
+                message += self.node_holds.said(uid)
                 if held.fate is Fate.POSTPONED and (estimate := self.starts.of(uid)) is not None:
                     job_end = job_ends.get(controller_of(waiting.pod) or "")
                     message += estimate.text(now) + ("" if job_end is None else job_text(job_end, now))
@@ -616,7 +620,7 @@ class SchedulerState:
                 ended = "error" if held.fate is Fate.ERROR else "unschedulable"
                 self._attempted(waiting, ended, seconds_taken)
                 failed = uid not in preempted.coming
-                behind = held.behind_services and held.behind_services + self.held_node.said(uid)
+                behind = held.behind_services and held.behind_services + self.node_holds.said(uid)
                 out += self._hold(waiting, held.fate, message, held.causes, now, nominated_node, behind, failed=failed)
         # Room that the round had given to pods that did not take it was refused to those who are held.
         placed = {booking.chosen.uid for booking in bookings}
@@ -655,7 +659,7 @@ class SchedulerState:
         entry.attempts += self.queue.attempts(entry.key)
         self.queue.remove(entry.key)
         self.postponed.discard(c.uid)
-        self.held_node.let_go(c.uid, now)
+        self.node_holds.let_go(c.uid, now)
         nominated = self.cache.nominated.get(c.uid, c.node)
         if nominated != c.node:
             self.wakeups.room_on(nominated, now)

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.groups.gangs import Gangs
+from flowsched_k8s.groups.pod_groups import GroupRef
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.pods.entries import PodEntry
 from flowsched_k8s.preemption.node_room import NodeRoom
@@ -106,6 +107,11 @@ class Wakeups:
                         frees = {**frees, **cache.volumes.freed_by(pod.pod)}
                     leavers.append((pod.priority, frees))
         return NodeRoom.of(tuple(machines.resources), machines.free[row].copy(), leavers)
+
+    def gang(self, ref: GroupRef, now: float) -> None:
+        """Members of a gang that wait are decided again, whatever stopped them."""
+        for entry in self._gangs.waiting(ref):
+            self._queue.touch(entry.key, now, Wake.POD_GONE)
 
     def turn_over(self, now: float) -> None:
         """A node is kept no longer for a pod: all that wait for room are decided again, as another one may be kept now."""

@@ -1011,7 +1011,7 @@ def test_a_node_that_drains_for_another_pod_is_no_fault_of_the_filters() -> None
         titles={"u1": "a/b", "u2": "a/c", "u9": "a/z"},
         machines=["m0", "m1"],
         filters=[{"tasks": ["u1", "u2"], "reasons": [""], "verdict": [0, 0]}],
-        held_node={"task": "u9", "machine": "m1", "priority": 0},
+        held_nodes=[{"task": "u9", "machine": "m1", "priority": 0}],
     )
     (left,) = [p for p in check_bulk(recorded).values() if p["fate"] == "waits"]
     counts = {r["reason"]: r["count"] for r in left["refusals"]["rows"]}

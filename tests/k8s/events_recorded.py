@@ -128,7 +128,7 @@ def told(given: RoundInput) -> dict[str, Any]:
         "cost_model": plain_cost_model(given.cost_model),
         "model": None if given.model is None else (given.model.name, given.model.features, labels_of(given.model)),
         "nominated": [replace(n, needs=dict(n.needs)) for n in given.nominated],
-        "held_node": given.held_node,
+        "held_nodes": given.held_nodes,
         "titles": dict(given.titles),
         "gpus": (dict(given.gpus.nodes), given.gpus.demand),
         "keepers": dict(given.keepers),

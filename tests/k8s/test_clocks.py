@@ -32,8 +32,8 @@ def cluster() -> ModelServer:
 
 def held(running: ModelScheduler) -> str:
     """The pod that a node drains for."""
-    holds = running.state.held_node.held
-    return "" if holds is None else running.state.cache.pods[holds[0]].key.name
+    holds = running.state.node_holds.held
+    return "" if holds is None else running.state.cache.pods[holds.places[0][0]].key.name
 
 
 @pytest.mark.parametrize("profile", [{}, {names.PROFILE: "canneal"}], ids=["plain", "measured"])

@@ -132,12 +132,12 @@ def test_no_node_drains_for_it() -> None:
     running.settle(within=1.0)
     server.now += 20.0
     running.settle(within=300.0)
-    assert running.state.held_node.held is not None
+    assert running.state.node_holds.held is not None
     waits: Pod = b.pod("small", cpu="2")
     running.create(waits)
     running.settle(within=5.0)
     assert "small" not in running.where()
     delete(running, "large")
-    assert running.state.held_node.held is None
+    assert running.state.node_holds.held is None
     running.settle(within=30.0)
     assert running.where()["small"] == "n1"

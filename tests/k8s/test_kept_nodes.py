@@ -47,7 +47,7 @@ def decide(running: ModelScheduler) -> None:
 def tick(running: ModelScheduler, seconds: float = 1.0) -> None:
     """The process looks every second; rounds follow when the queue calls for them."""
     running.server.now += seconds
-    running.state.held_node.look(running.now)
+    running.state.node_holds.look(running.now)
     running.settle(within=0.5)
 
 
@@ -62,8 +62,11 @@ def overdue(running: ModelScheduler, *pods: Any) -> None:
 
 def held(running: ModelScheduler) -> tuple[str, str]:
     """The pod and the node that drains for it."""
-    found = running.state.held_node.held
-    return ("", "") if found is None else (running.state.cache.pods[found[0]].key.name, found[1])
+    found = running.state.node_holds.held
+    if found is None:
+        return "", ""
+    ((uid, node),) = found.places
+    return running.state.cache.pods[uid].key.name, node
 
 
 def message(running: ModelScheduler, name: str) -> str:
@@ -261,7 +264,7 @@ def reserving(*things: Any) -> ModelScheduler:
 
 
 def reserved(running: ModelScheduler) -> list[tuple[str, float]]:
-    return [(r.machine, r.start_s) for r in running.state.held_node.reservations]
+    return [(r.machine, r.start_s) for r in running.state.node_holds.reservations]
 
 
 def test_a_reservation_is_given_up_when_its_node_does_not_drain_as_forecast() -> None:

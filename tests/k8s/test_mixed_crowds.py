@@ -91,8 +91,9 @@ def test_a_node_is_kept_for_the_pod_that_is_overdue_for_longest(forecast: dict[s
     running = scheduler(b.node("n1", "4"), *jobs)
     pods = {"plain": b.pod("plain", cpu="4", **PLAIN), "forecast": b.pod("forecast", cpu="4", **forecast)}
     one_after_the_other(running, pods, first)
-    held = running.state.held_node.held
-    assert held is not None and running.state.cache.pods[held[0]].key.name == first
+    held = running.state.node_holds.held
+    assert held is not None
+    assert [running.state.cache.pods[uid].key.name for uid, _ in held.places] == [first]
 
 
 @FORECAST

@@ -185,8 +185,8 @@ def test_room_that_drains_for_another_pod_is_no_place() -> None:
     wait_for_room(running, 200.0, cpu="8", priority=1, preemptionPolicy="Never", nodeSelector={"rack": "n"})
     running.server.now += 400.0
     running.settle(within=20.0)
-    held = running.state.held_node.held
-    assert held is not None and held[1] == "n2"
+    held = running.state.node_holds.held
+    assert held is not None and held.nodes == ("n2",)
     assert live(running, 3, same) == 0
 
 

@@ -533,13 +533,14 @@ def test_a_due_pod_is_given_another_node_when_its_own_will_not_take_it_any_more(
     for _ in range(3):
         server.now += 310.0
         running.settle()
-    held = whole(dump(running.state, running.now))["held_node"]
+    held = whole(dump(running.state, running.now))["held_nodes"]
     assert held is not None
-    server.cordon(held[1])
+    (node,) = held["pods"].values()
+    server.cordon(node)
     server.now += 310.0
     running.settle()
-    other = whole(dump(running.state, running.now))["held_node"]
-    assert other is not None and other[1] != held[1]
+    other = whole(dump(running.state, running.now))["held_nodes"]
+    assert other is not None and node not in other["pods"].values()
 
 
 def test_when_a_due_pod_goes_its_node_is_open_to_others_at_once() -> None:

@@ -384,7 +384,7 @@ class Happenings(RuleBasedStateMachine):
         for check in (self.consistent, self.bound_once, self.never_overcommitted, self.nothing_is_lost):
             check()
         state, cluster = running.state, self.cluster()
-        spoken_for = {*state.cache.nominated.values(), *(state.held_node.held or ())[1:2]}
+        spoken_for = {*state.cache.nominated.values(), *(held.nodes if (held := state.node_holds.held) else ())}
         for pod in server.waiting():
             labels = pod.metadata.labels or {}
             if labels.keys() & {NAME_LABEL, PLUGINS_LABEL, KUEUE_LABEL} or pod.spec.scheduler_name != "flowsched":

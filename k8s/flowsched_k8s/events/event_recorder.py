@@ -43,7 +43,7 @@ ARRAYS = {
     "slowness": np.float64,
 }
 """What a class of tasks has by machine."""
-SAME = ("groups", "group_of", "nominated", "held_node")
+SAME = ("groups", "group_of", "nominated", "held_nodes")
 """What a round's begin has as its input has it."""
 GPUS = "gpus"
 """What the demand is for."""

@@ -24,6 +24,7 @@ from flowsched.cluster.snapshot import PlannedStart, Reservation, Running, Servi
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_k8s.configuration.configuration import CostModelChoice
 from flowsched_k8s.gpus import Demand, NodeGpus
+from flowsched_k8s.rounds.held_nodes import HeldNodes
 from flowsched_k8s.rounds.round_input import Keeper, Nominee, PodKind
 from flowsched_models.form import beyond_64_bits
 
@@ -222,8 +223,8 @@ class RoundBegun(LiveEvent):
     """Group of each placed member, by uid."""
     nominated: tuple[Nominee, ...] = ()
     """Tasks that preemption makes room for, with what is held for them."""
-    held_node: tuple[str, str, int] | None = None
-    """The uid of an overdue task, the machine that drains for it, and the priority above which others may use that."""
+    held_nodes: HeldNodes | None = None
+    """Machines that drain for an overdue task or gang."""
     plan: tuple[PlannedStart, ...] = ()
     """What the last round planned, as far as this one looks at it."""
     reservations: Reservations = ()

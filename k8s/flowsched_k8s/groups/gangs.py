@@ -25,10 +25,18 @@ class _Try:
 class Gangs:
     """The groups of the cache's pods. Group and pods may come in either order."""
 
-    def __init__(self, cache: Cache, mode_changed: Callable[[Collection[str]], None] = lambda _: None) -> None:
-        """No groups yet. ``mode_changed``: told the nodes of a group that may be evicted in another way from now on."""
+    def __init__(
+        self,
+        cache: Cache,
+        mode_changed: Callable[[Collection[str]], None] = lambda _: None,
+        has_nodes: Callable[[GroupRef], bool] = lambda _: False,
+    ) -> None:
+        """No groups yet. ``mode_changed``: told the nodes of a group that may be evicted in another way from now on.
+        ``has_nodes``: whether nodes are kept for a group, which gives up no earlier than these are.
+        """
         self._cache = cache
         self._mode_changed = mode_changed
+        self._has_nodes = has_nodes
         self._modes: dict[GroupRef, Counter[str]] = {}
         """What pods of a group say of how it may be evicted, and how many do."""
         self._mode: dict[str, str] = {}
@@ -140,7 +148,7 @@ class Gangs:
             return why
         attempt = self._tries.setdefault(ref, _Try(now, spec.timeout_s))
         attempt.timeout_s = spec.timeout_s
-        if len(self.placed(ref)) >= spec.minimum:
+        if len(self.placed(ref)) >= spec.minimum or self._has_nodes(ref):
             attempt.since_s = now
         waited = now - attempt.since_s
         if waited <= spec.timeout_s:

@@ -26,6 +26,8 @@ class GroupTopology:
     """Pods that have to start together, of those that wait."""
     placed: tuple[int, ...] = ()
     """Rows of the nodes of pods that are placed."""
+    kept: tuple[int, ...] = ()
+    """Rows of nodes that are kept for it, where the pods that have to start have room together."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class GroupDomains:
         counts = [len(c.uids) for c in classes]
         best: _Choice | None = None
         for key in topology.keys:
-            choice = self._choice(key, topology, rooms, counts)
+            choice = self._kept(key, topology) or self._choice(key, topology, rooms, counts)
             if choice is not None and (best is None or choice.rank < best.rank):
                 best = choice
         if best is None:
@@ -73,6 +75,15 @@ class GroupDomains:
             there = {int(domain[row]) for row in topology.placed}
             if len(there) < 2 and -1 not in there:
                 yield from ((key, domain == n) for n in sorted(there) or range(number))
+
+    def _kept(self, key: str, topology: GroupTopology) -> _Choice | None:
+        """The domain of one label in which all nodes are that are kept for the group: the room of others is an estimate."""
+        domain, number = self._numbered(key)
+        here = {int(domain[row]) for row in topology.kept}
+        if len(here) != 1 or -1 in here:
+            return None
+        self._taken.setdefault(key, np.zeros(number))
+        return _Choice(0, key, next(iter(here)), 1.0)
 
     def _choice(
         self, key: str, topology: GroupTopology, rooms: Sequence[IntArray], counts: Sequence[int]

@@ -15,6 +15,7 @@ from flowsched.cluster.snapshot import Running
 from flowsched.records.record import finite_or_none, of_decision, plain_timings, record_head
 from flowsched_k8s.configuration.configuration import CostModelChoice
 from flowsched_k8s.configuration.cost_model import plain_cost_model
+from flowsched_k8s.rounds.held_nodes import HeldNodes
 from flowsched_k8s.services.latency import GoalReach
 
 GOAL_MISSED = "node(s) would miss the pod's p95 goal or have no cores of their own for it"
@@ -81,8 +82,8 @@ class KubernetesTrace:
     since_s: Mapping[str, float]
     """By uid of each pod of the round: since when it could be scheduled."""
     rounds_waited: Mapping[str, int]
-    held_node: tuple[str, str, int] | None = None
-    """(uid, node, priority): a node that drained for a due pod."""
+    held_nodes: HeldNodes | None = None
+    """What drained for an overdue pod or gang."""
     timings_ms: Mapping[str, float] = field(default_factory=dict)
     cost_model: CostModelChoice = field(default_factory=CostModelChoice)
     bulk_cells: int = 0
@@ -101,10 +102,7 @@ class KubernetesTrace:
 
     def record(self) -> dict[str, Any]:
         """The record, version 5."""
-        held_node: dict[str, Any] = {}
-        if self.held_node is not None:
-            task, machine, priority = self.held_node
-            held_node["held_node"] = {"task": task, "machine": machine, "priority": priority}
+        held = self.held_nodes
         return {
             **record_head(self.number, self.now_s, self.cost_model.name, self.solver, self.settings),
             **({} if self.cost_model.is_flow else {"cost_model": plain_cost_model(self.cost_model)}),
@@ -126,7 +124,7 @@ class KubernetesTrace:
             "machines": [self.names[row] for row in self.order.tolist()],
             "filters": self._filters(),
             **({"goals": goals} if (goals := self._goals()) else {}),
-            **held_node,
+            **({} if held is None else {"held_nodes": _plain_holds(held)}),
             "timings": plain_timings(self.timings_ms),
         }
 
@@ -158,3 +156,7 @@ class KubernetesTrace:
 def _levels(made: Mapping[str, Any] | list[dict[str, Any]], number: int) -> Sequence[Mapping[str, Any]]:
     # Classes that were planned apart are decisions of their own, though each was the first of its round.
     return of_decision(made, number) if isinstance(made, list) else [made]
+
+
+def _plain_holds(held: HeldNodes) -> list[dict[str, Any]]:
+    return [{"task": task, "machine": machine, "priority": held.priority} for task, machine in held.places]

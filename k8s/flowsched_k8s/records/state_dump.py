@@ -90,6 +90,7 @@ def dump(
         return {"class": runs.run_class, "machine_type": runs.machine_type, "runs": runs.runs, **told}
 
     nodes = yield from listed("nodes", sorted(cache.nodes), node)
+    held = state.node_holds.held
     found = {
         "active": state.active,
         "rounds": state.rounds,
@@ -110,7 +111,7 @@ def dump(
             for turn in islice(state.bindings.turns.apart(), limit)
         ],
         "stuck_namespaces": state.bindings.stuck[:limit],
-        "held_node": state.held_node.held,
+        "held_nodes": None if held is None else {"pods": dict(held.places), "priority": held.priority},
         "rebalancing": state.rebalancing.dump(now),
         "plan": (yield from listed("plan", state.plan.values(), planned)),
         "learnt": (yield from listed("learnt", () if pod is not None else cache.learnt.classes, learnt)),

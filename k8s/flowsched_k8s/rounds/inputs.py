@@ -32,6 +32,7 @@ from flowsched_k8s.pods.spreading import (
     per_pod,
 )
 from flowsched_k8s.pods.verdicts import VerdictCache, Verdicts
+from flowsched_k8s.rounds.held_nodes import HeldNodes
 from flowsched_k8s.rounds.occupied_nodes import OccupiedNodes, task_of
 from flowsched_k8s.rounds.round_input import ClassInput, KeptBetween, Nominee, RoundInput
 from flowsched_k8s.services.latency import ServiceWish, choose_curve
@@ -85,7 +86,7 @@ class InputBuilder:
         number: int,
         plan: tuple[PlannedStart, ...] = (),
         reservations: tuple[Reservation, ...] = (),
-        held_node: tuple[str, str, int] | None = None,
+        held_nodes: HeldNodes | None = None,
         start_errors: StartErrors = NO_START_ERRORS,
         keep_record: bool = False,
         rounds_waited: Mapping[str, int] | None = None,
@@ -139,7 +140,8 @@ class InputBuilder:
             for early, ((kind, _, over), members) in zip(within, by_class.items(), strict=True)
         ]
         self._careful -= group_priority.keys()
-        topologies = {group_name(ref): found for ref in specs if (found := self.topology(ref)) is not None}
+        kept = held_nodes if held_nodes is not None and held_nodes.has_room else None
+        topologies = {group_name(ref): found for ref in specs if (found := self.topology(ref, kept)) is not None}
         if topologies:
             wholes = within_domains(cache.machines, wholes, topologies)
         parts = [self._alike(members) for members in by_class.values()]
@@ -174,7 +176,7 @@ class InputBuilder:
             model=model,
             kept=self._kept,
             nominated=nominees,
-            held_node=held_node,
+            held_nodes=held_nodes,
             titles={
                 **{s.name: str(cache.pods[s.name].key) for s in cluster.services},
                 **{e.key.uid: str(e.key) for e in entries},
@@ -215,14 +217,18 @@ class InputBuilder:
         wishes = [{term.relation for term in w.soft} for w in kinds]
         return [(left(w.holds, own), left(w.joins, own)) for w, own in zip(kinds, wishes, strict=True)]
 
-    def topology(self, ref: GroupRef) -> GroupTopology | None:
-        """In which domains the pods of a group may be; None for one that may be anywhere."""
+    def topology(self, ref: GroupRef, kept: HeldNodes | None = None) -> GroupTopology | None:
+        """In which domains the pods of a group may be; None for one that may be anywhere. ``kept``: nodes with room for the
+        unit that they are kept for.
+        """
         spec = self._gangs.spec(ref)
         if not isinstance(spec, GroupSpec) or not spec.topology:
             return None
         there = [self._cache.machines.row(self._cache.pods[uid].place) for uid in self._gangs.placed(ref)]
         placed = tuple(row for row in there if row is not None)
-        return GroupTopology(spec.topology, max(1, spec.minimum - len(there)), placed)
+        mine = kept.nodes if kept is not None and kept.group == group_name(ref) else ()
+        rows = tuple(row for name in mine if (row := self._cache.machines.row(name)) is not None)
+        return GroupTopology(spec.topology, max(1, spec.minimum - len(there)), placed, rows)
 
     def _forecast_groups(self, entries: Sequence[PodEntry]) -> frozenset[GroupRef]:
         """Groups that are placed at forecast prices: run times of members are known, and none must be priced otherwise."""

@@ -26,7 +26,7 @@ from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_k8s.queue import Cause
 from flowsched_k8s.rounds.round_input import Chosen, ClassInput, Fate, Held, KeptBetween, RoundInput
-from flowsched_k8s.rounds.why_not import group_waits, held_node, no_room, room
+from flowsched_k8s.rounds.why_not import group_waits, held_nodes, no_room, room
 from flowsched_models.runtime import HostFactory
 
 _MIB = 1 << 20
@@ -263,8 +263,8 @@ class MeasuredPods:
         for c in classes:
             assert c.task is not None, "only classes whose pods are tasks"
             open_ = c.allowed.copy()
-            for name in {*self.closed, held_node(given, c)}:
-                if name is not None and (row := machines.row(name)) is not None:
+            for name in {*self.closed, *held_nodes(given, c)}:
+                if (row := machines.row(name)) is not None:
                     open_[row] = False
             open_ = open_[order]
             asked = [resource for resource in devices if c.needs.get(resource)]

@@ -39,7 +39,7 @@ from flowsched_k8s.records.round_trace import Filtered, KubernetesTrace, PartRec
 from flowsched_k8s.rounds.gpu_costs import gpu_costs
 from flowsched_k8s.rounds.measured_pods import MeasuredPods, book
 from flowsched_k8s.rounds.round_input import Chosen, ClassInput, Fate, Held, RoundInput, RoundResult
-from flowsched_k8s.rounds.why_not import group_waits, held_node, kept_off, no_room, room
+from flowsched_k8s.rounds.why_not import group_waits, held_nodes, kept_off, no_room, room
 from flowsched_k8s.services.keepers import KeptRows, PrecedenceClaim, yielded_bookings, yielded_cluster
 
 LOG = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ def _trace(
         order=given.machines.order(),
         since_s={uid: since for c in given.classes for uid, since in zip(c.uids, c.since_s, strict=True)},
         rounds_waited=given.rounds_waited,
-        held_node=given.held_node,
+        held_nodes=given.held_nodes,
         cost_model=given.cost_model,
         timings_ms=dict(timings_ms),
         bulk_cells=bulk_cells,
@@ -355,8 +355,8 @@ class _Round:
     def _room(self, c: ClassInput) -> BoolArray:
         """Nodes with room for a pod of a class that are not kept for another one."""
         rows = room(self.given, c)
-        shut = {*self.measured.closed, held_node(self.given, c)} if c.task is not None else {held_node(self.given, c)}
-        rows[[row for name in shut if name is not None and (row := self.machines.row(name)) is not None]] = False
+        shut = {*(self.measured.closed if c.task is not None else ()), *held_nodes(self.given, c)}
+        rows[[row for name in shut if (row := self.machines.row(name)) is not None]] = False
         return rows
 
     def _is_overdue(self, since_s: float) -> bool:
@@ -525,10 +525,9 @@ class _Round:
     def _places(self, c: ClassInput, gpu_cost: FloatArray | None) -> Places:
         """Where its pods may go, and what they would pay there, by machine row."""
         allowed = c.allowed
-        held = self.given.held_node and held_node(self.given, c)
-        if held and (row := self.machines.row(held)) is not None:
+        if shut := [row for name in held_nodes(self.given, c) if (row := self.machines.row(name)) is not None]:
             allowed = allowed.copy()
-            allowed[row] = False
+            allowed[shut] = False
         preference = c.preference if gpu_cost is None else c.preference + gpu_cost
         return Places(allowed, c.eligible, c.slowness, preference)
 

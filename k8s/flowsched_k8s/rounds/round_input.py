@@ -27,6 +27,7 @@ from flowsched_k8s.configuration.configuration import CostModelChoice
 from flowsched_k8s.gpus import RoundGpus
 from flowsched_k8s.queue import Cause
 from flowsched_k8s.records.round_trace import KubernetesTrace
+from flowsched_k8s.rounds.held_nodes import HeldNodes
 from flowsched_k8s.services.latency import GoalReach
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.runtime import HostFactory
@@ -204,8 +205,8 @@ class RoundInput:
     kept: KeptBetween | None = None
     """None for a round that remembers nothing of others."""
     nominated: tuple[Nominee, ...] = ()
-    held_node: tuple[str, str, int] | None = None
-    """(uid, node, priority): a due pod and the node that drains for it; pods of higher priority may use it."""
+    held_nodes: HeldNodes | None = None
+    """What drains for an overdue pod or gang."""
     titles: Mapping[str, str] = field(default_factory=dict)
     """NAMESPACE/NAME by uid of each pod that takes part, and of services in ``cluster``."""
     rounds_waited: Mapping[str, int] = field(default_factory=dict)

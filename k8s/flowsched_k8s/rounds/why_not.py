@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from flowsched.support.arrays import BoolArray
@@ -13,6 +14,9 @@ from flowsched_k8s.records.round_trace import GOAL_MISSED
 from flowsched_k8s.rounds.round_input import ClassInput, Fate, Held, RoundInput
 from flowsched_k8s.services.keepers import KeptRows
 
+_NAMED = 3
+"""Nodes that a message names."""
+
 
 def room(given: RoundInput, c: ClassInput) -> BoolArray:
     """Nodes that pass everything for one more pod of a class."""
@@ -20,10 +24,10 @@ def room(given: RoundInput, c: ClassInput) -> BoolArray:
     return c.allowed & machines.fits(c.needs) & machines.permits(c.holds, c.joins, c.eligible)
 
 
-def held_node(given: RoundInput, c: ClassInput) -> str | None:
-    """The node that drains for a pod that has waited longer than those of a class; None if none does."""
-    held = given.held_node
-    return held[1] if held is not None and held[0] not in c.uids and c.priority <= held[2] else None
+def held_nodes(given: RoundInput, c: ClassInput) -> tuple[str, ...]:
+    """Nodes that drain for pods that have waited longer than those of a class."""
+    held = given.held_nodes
+    return held.nodes if held is not None and held.bar(c.uids, c.group, c.priority) else ()
 
 
 def no_room(given: RoundInput, c: ClassInput, uids: tuple[str, ...], kept: BoolArray | None = None) -> Held:
@@ -62,12 +66,22 @@ def no_room(given: RoundInput, c: ClassInput, uids: tuple[str, ...], kept: BoolA
     if kept is not None:
         count(SERVICE_GOAL, kept)
     message = histogram(total, counts)
-    held = held_node(given, c)
-    if held is not None and (row := machines.row(held)) is not None and open_[row]:
-        message += f" {held} drains for a pod that has waited longer."
+    drains = [name for name in held_nodes(given, c) if (row := machines.row(name)) is not None and open_[row]]
+    if drains:
+        message += f" {_listed(drains)} for a pod that has waited longer."
         more.add(Cause.RESOURCES)
     causes = causes_of(text for text in counts if text != GOAL_MISSED) | more
     return Held(uids, Fate.UNSCHEDULABLE, message, causes or frozenset({Cause.OTHER}), counts)
+
+
+def _listed(nodes: Sequence[str]) -> str:
+    """The nodes that drain, in words."""
+    if len(nodes) == 1:
+        return f"{nodes[0]} drains"
+    rest = len(nodes) - _NAMED
+    if rest > 0:
+        return f"{', '.join(nodes[:_NAMED])} and {rest} other node(s) drain"
+    return f"{', '.join(nodes[:-1])} and {nodes[-1]} drain"
 
 
 def kept_off(given: RoundInput, c: ClassInput, held: Held, rows: BoolArray, kept: KeptRows) -> Held:

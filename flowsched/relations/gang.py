@@ -53,6 +53,15 @@ class Gang(Generic[Members]):
         return text
 
 
+def gang_priority(members: Iterable[int], own: int | None = None) -> int:
+    """The priority that all waiting members of a gang are served with, given theirs: its own where it has one, as a PodGroup
+    of Kubernetes may; else the highest of theirs.
+
+    None starts without the others, so with any lower one a member would wait behind tasks of lower priority than its own.
+    """
+    return max(members) if own is None else own
+
+
 def gangs_of(
     groups: Iterable[TaskGroup], running: Iterable[str | None], waiting: Iterable[str | None]
 ) -> list[Gang[tuple[int, ...]]]:

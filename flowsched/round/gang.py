@@ -15,7 +15,7 @@ from flowsched.cluster.compaction import View
 from flowsched.cluster.running_tasks import entries_of
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
-from flowsched.relations.gang import Gang, gangs_of
+from flowsched.relations.gang import Gang, gang_priority, gangs_of
 from flowsched.relations.gang_search import GangPlaces, GangSearch
 from flowsched.relations.relation import Relation
 from flowsched.round.assignment import Assignment, PlacementOption
@@ -106,8 +106,8 @@ def fit_now(
 
 
 def priority_of(view: View, gang: RoundGang) -> int:
-    """The highest of its members': all are served with it."""
-    return max(view.tasks[t].priority for t in gang.members)
+    """That which all its members are served with."""
+    return gang_priority(view.tasks[t].priority for t in gang.members)
 
 
 class _Finder:

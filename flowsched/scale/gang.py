@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flowsched.cluster.task_rows import RUNNING
-from flowsched.relations.gang import Gang
+from flowsched.relations.gang import Gang, gang_priority
 from flowsched.relations.gang_search import MOST_MEMBERS, GangSearch, steps_among
 from flowsched.relations.relation import TaskGroup
 from flowsched.scale.bulk_cluster import BulkCluster
@@ -31,7 +31,7 @@ class QueuedGang(Gang[IntArray]):
     classes: IntArray
     """All classes of the group."""
     priority: int
-    """The lowest of its members'; all are served with it."""
+    """That which all its members are served with."""
     reached: int = 0
     """How many had a place at most, where that was not enough."""
 
@@ -73,8 +73,8 @@ class GangIndex:
             running = int(per_class[classes].sum()) + cluster.members_elsewhere.get(names[number], 0)
             if group.minimum - running > 1:
                 members = pending[where[number_of[where] == number]]
-                lowest = int(priority[cluster.task_class[members]].min())
-                found.append(QueuedGang(group, running, members, classes, lowest))
+                served = gang_priority(priority[cluster.task_class[members]].tolist())
+                found.append(QueuedGang(group, running, members, classes, served))
         return tuple(found)
 
     def _catch_up(self) -> None:

@@ -58,7 +58,8 @@ def linear_levels(trace: NetworkTrace, priority: int | None = None) -> list[dict
     found = []
     for number, level in enumerate(trace.levels):
         classes = level.waiting.classes
-        own = int(trace.roll.classes[int(classes[0])].priority) if len(classes) else 0
+        # Members of a gang may have lower ones than it is served with.
+        own = max((trace.roll.classes[c].priority for c in classes.tolist()), default=0)
         shared = {} if number else {**_shared(trace), **changes}
         found.append(
             {

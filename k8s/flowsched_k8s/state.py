@@ -117,7 +117,7 @@ class SchedulerState:
         self.wakeups = Wakeups(self.cache, self.queue, self.gangs)
         self.notices = Notices(self.cache, self.recorder)
         self.grant_notices = GrantNotices(self.cache, self.recorder)
-        self.starts = StartForecasts(self.cache, self.tallies)
+        self.starts = StartForecasts(self.cache, self.gangs, self.tallies)
         self.start_notices = StartNotices(self.cache, self.starts, configuration.annotate_estimated_starts)
         self.node_holds = NodeHolds(self.cache, self.gangs, self.inputs, self.wakeups)
         self.resizes = Resizes(self.cache, self.wakeups, self.notices)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -90,6 +91,18 @@ def test_an_overdue_gang_gives_way_to_a_higher_level() -> None:
     assert starts(decisions).keys() == {"high"}
     assert {task for task, _ in held(decisions)} == {"g0", "g1"}
     assert starts(flow_scheduler().decide(replace(idle, pending=tuple(gang)))).keys() == {"g0", "g1"}
+
+
+@pytest.mark.parametrize("priorities", [(5, 1), (1, 5), (2, 1)])
+def test_a_gang_is_served_with_the_highest_priority_of_its_members(priorities: tuple[int, int]) -> None:
+    """Whichever prices decide its places: none of its members waits behind a task of lower priority."""
+    gang = [wants(f"g{i}", 2, priority=p, group="ring") for i, p in enumerate(priorities)]
+    between = wants("between", 4, priority=3)
+    groups = (TaskGroup("ring", 2),)
+    one = snapshot([between, *gang], machines(1), now_s=NOW_S, catalogue=CATALOGUE, task_groups=groups)
+    first = {"g0", "g1"} if max(priorities) > 3 else {"between"}
+    for scheduler in schedulers():
+        assert starts(scheduler.decide(one)).keys() == first
 
 
 def test_a_lower_level_is_not_ahead_of_a_higher_one() -> None:

@@ -18,7 +18,8 @@ from flowsched.cluster.start_samples import Held, StartOutcome
 from flowsched.inspector.explanation import explain
 from flowsched.inspector.record_view import RecordView
 from flowsched_k8s import names
-from flowsched_k8s.configuration.configuration import Configuration
+from flowsched_k8s.configuration.configuration import Configuration, Features
+from flowsched_k8s.groups.pod_groups import IN_TREE
 from flowsched_k8s.instructions import PatchEstimate
 from flowsched_k8s.metrics.metrics import Metrics
 from flowsched_k8s.notices.start_notices import MOST_WRITES
@@ -115,6 +116,26 @@ def test_a_postponed_pod_of_a_job_hears_when_its_job_ends() -> None:
     assert told == alone.note and last
     # Its own end is an earlier one.
     assert float(last.split()[0]) > float(told.partition("; ends in ")[2].split()[0])
+
+
+@pytest.mark.parametrize("own", [None, 5, 1])
+def test_pods_are_ahead_by_the_priority_that_they_are_served_with(own: int | None) -> None:
+    """That of their group, and without one the highest of its members'."""
+    group = {"schedulingGroup": {"podGroupName": "train"}}
+    configuration = Configuration(features=Features(pod_groups=(IN_TREE,)))
+    running = crowd(
+        job("long", cpu="1", **group),
+        job("peer", cpu="1", priority=4, **group),
+        job("short", cpu="1", priority=3),
+        configuration=configuration,
+    )
+    running.put(b.in_tree_group(minimum=2, **({} if own is None else {"priority": own})))
+    plan(running, long=(10.0, 510.0), peer=(10.0, 510.0), short=(10.0, 20.0))
+    estimate = running.state.starts.of(uid(running, "short"))
+    assert estimate is not None
+    # The node has one core: what is to start first takes it for 500 s each.
+    ahead = own is None or own > 3
+    assert (estimate.start.expected_s - running.now > 900.0) is ahead
 
 
 def test_the_state_and_the_record_tell_it_of_every_pod_that_is_planned() -> None:

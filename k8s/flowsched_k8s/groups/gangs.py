@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+from flowsched.relations.gang import gang_priority
 from flowsched.relations.relation import TaskGroup
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.groups.pod_groups import IN_TREE, GroupRef, GroupSpec, group_ref, mode_of
@@ -133,6 +134,24 @@ class Gangs:
     def ref(self, entry: PodEntry) -> GroupRef | None:
         """The group that a pod belongs to."""
         return self._ref.get(entry.key.uid)
+
+    def priorities(self, entries: Iterable[PodEntry]) -> dict[str, int]:
+        """By uid, the priority that each pod is served with: that of its group if it has one, as the group itself or those
+        of its pods that wait have it.
+        """
+        entries = list(entries)
+        by_group: dict[GroupRef, list[PodEntry]] = {}
+        for entry in entries:
+            if (ref := self.ref(entry)) is not None:
+                by_group.setdefault(ref, []).append(entry)
+        served = {ref: self._served_with(ref, mine) for ref, mine in by_group.items()}
+        return {e.key.uid: e.priority if (ref := self.ref(e)) is None else served[ref] for e in entries}
+
+    def _served_with(self, ref: GroupRef, mine: Iterable[PodEntry]) -> int:
+        spec = self.spec(ref)
+        own = spec.priority if isinstance(spec, GroupSpec) else None
+        waiting = (e for e in self.waiting(ref) if not _gated(e))
+        return gang_priority((e.priority for e in (*mine, *waiting)), own)
 
     def blocked(self, ref: GroupRef, now: float, retry_s: float) -> str | None:
         """Why a group takes no part in this round; None if it does.

@@ -275,7 +275,8 @@ class Rebalancing:
                 needed, what = max(1, self._gangs.missing(first.key.uid)), f"room for pod group {group_name(ref)}"
                 if not isinstance(spec, GroupSpec) or needed > len(entries):
                     continue
-            found.append((-first.priority, first.waits_since_s, what, needed, entries))
+            served = self._gangs.priorities([first])[first.key.uid]
+            found.append((-served, first.waits_since_s, what, needed, entries))
         return [(what, needed, entries) for *_, what, needed, entries in sorted(found, key=lambda f: f[:3])]
 
     def _interference(self, now: float) -> Iterator[MoveQuestion]:
@@ -405,7 +406,8 @@ class Rebalancing:
         """
         uids = {e.key.uid for e in entries}
         wanting = [e for e in beside[:_BESIDE] if self._cache.wants(e).problem is None]
-        asked = sorted([*entries, *wanting], key=lambda e: (-e.priority, e.order))
+        served = self._gangs.priorities([*entries, *wanting])
+        asked = sorted([*entries, *wanting], key=lambda e: (-served[e.key.uid], e.order))
         for entry in asked:
             # All declare their relations before any is counted; so do those that room is held for.
             self._cache.wants(entry)

@@ -120,6 +120,7 @@ class InputBuilder:
         due_age_s = cache.configuration.engine.due_age_s
         none = frozenset[str]()
         group_priority: dict[GroupRef, int] = {}
+        served = self._gangs.priorities(entries)
         for entry, wants in zip(entries, wanted, strict=True):
             # Once it is due, a pod takes what it would not take before, and a service cores that others do not pay for.
             due = entry.intent.min_utility is not None or wants.service is not None
@@ -128,9 +129,8 @@ class InputBuilder:
             by_class.setdefault((same[kind_of[id(wants)]], due, over), []).append(entry)
             ref = wants.group
             if ref is not None:
-                group_priority[ref] = max(group_priority.get(ref, entry.priority), entry.priority)
+                group_priority[ref] = served[entry.key.uid]
         specs = {ref: spec for ref in group_priority if isinstance(spec := self._gangs.spec(ref), GroupSpec)}
-        group_priority |= {ref: spec.priority for ref, spec in specs.items() if spec.priority is not None}
         forecast = self._forecast_groups(entries) if group_priority else frozenset()
         firsts = [members[0] for members in by_class.values()]
         within = self._within_budget(firsts)

@@ -324,7 +324,7 @@ class NodeHolds:
             uid: known.since_s[uid] if known is not None and same.get(uid) == node else now
             for uid, node in places.items()
         }
-        priority = max(self._cache.pods[uid].priority for uid in places)
+        priority = self._units.priority([self._cache.pods[uid] for uid in places])
         hold = _Hold(places, since_s, reserved, ends, priority, now if start_s is None else start_s, {})
         for node, needs in self._needs(hold).items():
             hold.progress[node] = _Progress(self._drained.missing(needs, node), now)
@@ -390,14 +390,15 @@ class NodeHolds:
             if (entry := self._cache.pods.get(uid)) is not None and not entry.place
         ]
         keys = self._units.keys_of([entry for entry, _ in entries])
-        alone: dict[UnitKey, None] = {}
+        alone: list[PodEntry] = []
         for entry, causes in entries:
             key = keys[entry.key.uid]
             if isinstance(key, GroupRef):
                 self._gangs_seen[key] = None
             elif Cause.RESOURCES in causes:
-                alone[key] = None
-        found = {key: unit for key in (*alone, *self._gangs_seen) if (unit := self._units.of(key)) is not None}
+                alone.append(entry)
+        found: dict[UnitKey, StartUnit] = {unit.key: unit for unit in self._units.alone(alone)}
+        found |= {ref: unit for ref in self._gangs_seen if (unit := self._units.of(ref)) is not None}
         self._gangs_seen = {ref: None for ref in self._gangs_seen if ref in found}
         for key in [key for key in self._turns if isinstance(key, GroupRef) and key not in found]:
             del self._turns[key]

@@ -84,7 +84,8 @@ class Participants:
                 message = histogram(len(self._cache.nodes), {}, more=why)
                 cause = Cause.GATES if self._gangs.gated(ref) else Cause.GROUP
                 blocked += [(e, message, frozenset({cause})) for e in sound]
-        fit.sort(key=lambda e: (-e.priority, e.order))
+        served = self._gangs.priorities(fit)
+        fit.sort(key=lambda e: (-served[e.key.uid], e.order))
         return fit, blocked
 
     def turn(self, entries: Sequence[PodEntry], queue: PodQueue) -> tuple[list[PodEntry], list[PodEntry]]:

@@ -22,6 +22,7 @@ from flowsched.cluster.start_samples import StartForecast, StartSamples
 from flowsched.cluster.work_ahead import seconds_ahead
 from flowsched.support.arrays import FloatArray
 from flowsched_k8s.cache import Cache
+from flowsched_k8s.groups.gangs import Gangs
 from flowsched_k8s.metrics.tallies import Tallies
 from flowsched_k8s.objects import Pod
 from flowsched_k8s.pods.entries import PodEntry
@@ -48,6 +49,7 @@ class _Planned(NamedTuple):
     """What a round planned for a pod, in numbers."""
 
     priority: int
+    """That which it is served with."""
     work_s: float
     """Core-seconds; infinite for a pod without an end."""
     came: int
@@ -70,9 +72,10 @@ class _Forecasts:
 class StartForecasts:
     """Of the pods that the last round which was about them has planned for later."""
 
-    def __init__(self, cache: Cache, tallies: Tallies) -> None:
+    def __init__(self, cache: Cache, gangs: Gangs, tallies: Tallies) -> None:
         """Nothing is planned, and no error was seen."""
         self._cache = cache
+        self._gangs = gangs
         self._planned: dict[str, _Planned] = {}
         """By uid."""
         self._forecasts = _Forecasts()
@@ -90,12 +93,14 @@ class StartForecasts:
         """A round ended: what it said of the pods that it was about holds from now on."""
         for uid in (*(c.uid for c in result.chosen), *(uid for held in result.held for uid in held.uids)):
             self._planned.pop(uid, None)
+        planned = {p.task: self._cache.pods[p.task] for p in result.plan if p.task in self._cache.pods}
+        served = self._gangs.priorities(planned.values())
         for p in result.plan:
-            entry = self._cache.pods.get(p.task)
+            entry = planned.get(p.task)
             if entry is not None and p.start_s is not None:
                 run_s = math.inf if p.end_s is None else p.end_s - p.start_s
                 work_s = run_s * p.width_milli / MILLI
-                self._planned[p.task] = _Planned(entry.priority, work_s, entry.number, p.start_s, run_s)
+                self._planned[p.task] = _Planned(served[p.task], work_s, entry.number, p.start_s, run_s)
         errors = self.errors(now)
         forecasts = self._forecast(now)
         self._forecasts = _Forecasts(now, errors, {f.task: f for f in forecasts})

@@ -26,12 +26,6 @@ class StartUnit:
     since_s: float
     """Since when so many of them wait."""
 
-    @property
-    def turn(self) -> tuple[float, tuple[str, str]]:
-        """Order among units of a priority: that which has waited longest comes first."""
-        first = self.members[0].key
-        return self.since_s, (first.namespace, first.name)
-
 
 class StartUnits:
     """Finds the unit of a pod, as things stand."""
@@ -41,13 +35,8 @@ class StartUnits:
         self._cache = cache
         self._gangs = gangs
 
-    def key_of(self, entry: PodEntry) -> UnitKey:
-        """What a waiting pod starts with: its gang, if more than one pod is missing there."""
-        ref = self._gangs.ref(entry)
-        return ref if ref is not None and self._gangs.missing(entry.key.uid) > 1 else entry.key.uid
-
     def keys_of(self, entries: Iterable[PodEntry]) -> dict[str, UnitKey]:
-        """The same of many pods, by uid."""
+        """By uid what each waiting pod starts with: its gang, if more than one pod is missing there."""
         gangs: dict[GroupRef, bool] = {}
         found: dict[str, UnitKey] = {}
         for entry in entries:
@@ -57,17 +46,27 @@ class StartUnits:
             found[uid] = ref if ref is not None and gangs[ref] else uid
         return found
 
+    def alone(self, entries: Iterable[PodEntry]) -> list[StartUnit]:
+        """Units of pods that start by themselves."""
+        entries = list(entries)
+        served = self._gangs.priorities(entries)
+        return [StartUnit(uid := e.key.uid, (e,), 1, served[uid], e.waits_since_s) for e in entries]
+
     def of(self, key: UnitKey) -> StartUnit | None:
         """A unit; None where its pod waits no more, or of its gang too few pods wait and could start."""
         if isinstance(key, str):
             entry = self._cache.pods.get(key)
             if entry is None or entry.place:
                 return None
-            return StartUnit(key, (entry,), 1, entry.priority, entry.waits_since_s)
+            return self.alone([entry])[0]
         waiting = self._gangs.waiting(key)
         members = [e for e in waiting if not e.pod.spec.scheduling_gates and self._cache.wants(e).problem is None]
         needed = self._gangs.missing(members[0].key.uid) if members else 0
         if needed < 2 or len(members) < needed:
             return None
         since_s = sorted(e.waits_since_s for e in members)[needed - 1]
-        return StartUnit(key, tuple(members), needed, max(e.priority for e in members), since_s)
+        return StartUnit(key, tuple(members), needed, self.priority(members), since_s)
+
+    def priority(self, members: Iterable[PodEntry]) -> int:
+        """What pods that start together are served with."""
+        return max(self._gangs.priorities(members).values())

@@ -14,6 +14,7 @@ from flowsched_k8s import names
 from flowsched_k8s.bindings.bindings import Bindings, ReadPod
 from flowsched_k8s.bindings.resizes import Resizes
 from flowsched_k8s.cache import Cache
+from flowsched_k8s.causes import Cause, Wake
 from flowsched_k8s.changes import Change, Gone
 from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.events.event_recorder import EventRecorder
@@ -34,7 +35,7 @@ from flowsched_k8s.pods.run_times import forecast_run_s
 from flowsched_k8s.preemption.budgets import Budgets
 from flowsched_k8s.preemption.evictions import Evictions
 from flowsched_k8s.preemption.victims import Victims
-from flowsched_k8s.queue import AttemptOutcome, Cause, Place, PodQueue, Wake
+from flowsched_k8s.queue import AttemptOutcome, Place, PodQueue
 from flowsched_k8s.rebalancing.rebalancing import Rebalancing
 from flowsched_k8s.rounds.bookings import Booking, Bookings
 from flowsched_k8s.rounds.inputs import InputBuilder

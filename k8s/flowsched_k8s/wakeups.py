@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from flowsched_k8s.cache import Cache
+from flowsched_k8s.causes import Wake
 from flowsched_k8s.groups.gangs import Gangs
 from flowsched_k8s.groups.pod_groups import GroupRef
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.pods.entries import PodEntry
 from flowsched_k8s.preemption.node_room import NodeRoom
 from flowsched_k8s.preemption.preemption import NEVER, is_movable
-from flowsched_k8s.queue import PodQueue, Wake
+from flowsched_k8s.queue import PodQueue
 from flowsched_k8s.volumes.volumes import ClaimKey, claim_keys
 from flowsched_k8s.waiting_kinds import WaitingKind, WaitingKinds
 

@@ -12,10 +12,10 @@ from test_rebalancing import small
 
 from flowsched.cluster.settings import Settings
 from flowsched_k8s import names
+from flowsched_k8s.causes import Wake
 from flowsched_k8s.changes import Seen
 from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.process import steady
-from flowsched_k8s.queue import Wake
 from flowsched_k8s.state import SchedulerState
 
 DUE_S = 600.0

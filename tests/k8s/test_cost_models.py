@@ -32,6 +32,7 @@ from flowsched.records.record_file import pack_record, read_record
 from flowsched.scale import choice
 from flowsched.scale.scheduler import solve_network_round
 from flowsched_k8s import names
+from flowsched_k8s.causes import Wake
 from flowsched_k8s.changes import Seen
 from flowsched_k8s.configuration import cost_model
 from flowsched_k8s.configuration.configuration import Configuration, CostModelChoice, Features
@@ -39,7 +40,6 @@ from flowsched_k8s.configuration.configuration_file import load_configuration
 from flowsched_k8s.instructions import PatchCondition, PostEvent
 from flowsched_k8s.objects import Node
 from flowsched_k8s.pods.intent import read_intent
-from flowsched_k8s.queue import Wake
 from flowsched_k8s.records.snapshot_export import snapshot_of
 from flowsched_k8s.records.state_dump import dump, whole
 from flowsched_k8s.rounds.planning import plan_apart, plan_round

@@ -21,13 +21,13 @@ from test_state import scheduler
 from flowsched.cluster.decision import Scheduler
 from flowsched.cluster.settings import Settings
 from flowsched_k8s import names
+from flowsched_k8s.causes import Wake
 from flowsched_k8s.configuration.configuration import CostModelChoice
 from flowsched_k8s.configuration.cost_model import plain_cost_model
 from flowsched_k8s.events.event_file import EventReader, numbered
 from flowsched_k8s.events.event_player import play
 from flowsched_k8s.events.live_events import Removed
 from flowsched_k8s.objects import Node, Pod
-from flowsched_k8s.queue import Wake
 from flowsched_models.profiles import load_catalogue
 from flowsched_simulator.policies import EngineOptions, schedulers_with
 

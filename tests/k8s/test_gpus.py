@@ -26,12 +26,12 @@ from flowsched.inspector.replay import replay
 from flowsched.scale import choice
 from flowsched.scale.scheduler import NetworkScheduler
 from flowsched_k8s import names
+from flowsched_k8s.causes import Wake
 from flowsched_k8s.configuration.configuration import Configuration, CostModelChoice, GpuResource
 from flowsched_k8s.events.event_player import play
 from flowsched_k8s.gpus import GpuIndex, NodeGpus
 from flowsched_k8s.instructions import PatchCondition
 from flowsched_k8s.objects import Node, Pod
-from flowsched_k8s.queue import Wake
 from flowsched_k8s.records.snapshot_export import snapshot_of
 from flowsched_k8s.rounds.gpu_costs import gpu_costs
 

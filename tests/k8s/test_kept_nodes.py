@@ -11,9 +11,9 @@ from model_server import ModelServer, moment
 
 from flowsched.cluster.settings import Settings
 from flowsched_k8s import names
+from flowsched_k8s.causes import Wake
 from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL
-from flowsched_k8s.queue import Wake
 
 DUE_S = 60.0
 JOB: dict[str, Any] = {"restartPolicy": "Never"}

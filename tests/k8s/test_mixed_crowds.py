@@ -12,9 +12,9 @@ from small_services import SAID
 
 from flowsched.cluster.settings import Settings
 from flowsched_k8s import names
+from flowsched_k8s.causes import Wake
 from flowsched_k8s.configuration.configuration import Configuration, Features, RebalancingSettings
 from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL
-from flowsched_k8s.queue import Wake
 from flowsched_k8s.rebalancing.move_plan import Purpose
 
 DUE_S = 60.0

@@ -17,10 +17,10 @@ from small_services import SAID
 
 from flowsched.cluster.settings import Settings
 from flowsched_k8s import names
+from flowsched_k8s.causes import Wake
 from flowsched_k8s.configuration.configuration import Configuration, CostModelChoice
 from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL, TIMEOUT_S
 from flowsched_k8s.objects import Node, Pod
-from flowsched_k8s.queue import Wake
 
 DUE_S = 60.0
 JOB: dict[str, Any] = {"restartPolicy": "Never"}

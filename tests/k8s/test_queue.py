@@ -11,21 +11,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from flowsched_k8s import names
+from flowsched_k8s.causes import HELPS, Cause, Wake, causes_of
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.queue import (
     ATTEMPT_FAILED,
     BACKOFF_COMPLETE,
     GATES_GONE,
-    HELPS,
     LONGEST,
     POD_ADDED,
     TIMED_OUT,
     AttemptOutcome,
-    Cause,
     Place,
     PodQueue,
-    Wake,
-    causes_of,
 )
 
 RETRY_S = 300.0

@@ -19,10 +19,10 @@ from flowsched.cluster.snapshot_dump import dump_snapshot
 from flowsched.records.snapshot_source import load_snapshot
 from flowsched.round.scheduler import solve
 from flowsched_k8s import names
+from flowsched_k8s.causes import Cause, Wake
 from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL
 from flowsched_k8s.instructions import PatchCondition
 from flowsched_k8s.objects import Node
-from flowsched_k8s.queue import Cause, Wake
 from flowsched_k8s.records.snapshot_export import snapshot_of
 from flowsched_k8s.rounds.planning import make_engine, plan_round
 from flowsched_k8s.rounds.round_input import Fate, RoundResult

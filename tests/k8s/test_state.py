@@ -19,6 +19,7 @@ from flowsched.cluster.settings import Settings
 from flowsched.solvers import make_solver
 from flowsched_k8s import names
 from flowsched_k8s.bindings.bindings import BindOutcome
+from flowsched_k8s.causes import Wake
 from flowsched_k8s.configuration.configuration import Configuration, CostModelChoice, Features, Rounds
 from flowsched_k8s.groups.pod_groups import KUEUE_LABEL, KUEUE_TOTAL, MINIMUM_LABEL, NAME_LABEL
 from flowsched_k8s.instructions import Evict, PatchCondition, PostEvent, Resize
@@ -26,7 +27,6 @@ from flowsched_k8s.notices.explanation import placement_note
 from flowsched_k8s.objects import Pod
 from flowsched_k8s.pods.readings import seconds
 from flowsched_k8s.preemption import evictions
-from flowsched_k8s.queue import Wake
 from flowsched_k8s.records.state_dump import dump, whole
 from flowsched_k8s.rounds.planning import make_engine, plan_any_round
 from flowsched_k8s.rounds.round_input import Chosen

@@ -13,12 +13,12 @@ from model_server import ModelServer
 from naive_checker import Cluster, static
 
 from flowsched_k8s import names
+from flowsched_k8s.causes import Wake
 from flowsched_k8s.changes import Seen
 from flowsched_k8s.configuration.configuration import Configuration, Features
 from flowsched_k8s.groups.pod_groups import KUEUE_LABEL, KUEUE_TOTAL, MINIMUM_LABEL, NAME_LABEL
 from flowsched_k8s.objects import Pod
 from flowsched_k8s.preemption import evictions
-from flowsched_k8s.queue import Wake
 
 WEB = b.selector(app="web")
 

@@ -10,12 +10,13 @@ from model_scheduler import CATALOGUE, SOLVER, ModelScheduler
 from model_server import ModelServer, key_of
 
 from flowsched_k8s import state
+from flowsched_k8s.causes import Cause, Wake
 from flowsched_k8s.changes import Gone, Seen
 from flowsched_k8s.configuration.configuration import Configuration, Features
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.pods.filters import StaticFilter
 from flowsched_k8s.preemption.node_room import NodeRoom
-from flowsched_k8s.queue import AttemptOutcome, Cause, PodQueue, Wake
+from flowsched_k8s.queue import AttemptOutcome, PodQueue
 from flowsched_k8s.rounds.planning import plan_round
 from flowsched_k8s.state import SchedulerState
 from flowsched_k8s.waiting_kinds import WaitingKind, WaitingKinds

@@ -10,6 +10,7 @@ from enum import StrEnum
 from flowsched_k8s import names
 from flowsched_k8s.bindings.turns import Turn, Turns
 from flowsched_k8s.cache import Cache
+from flowsched_k8s.causes import Wake
 from flowsched_k8s.groups.gangs import Gangs
 from flowsched_k8s.groups.pod_groups import GroupRef, GroupSpec
 from flowsched_k8s.instructions import Bind, Instruction, PatchClaim, PatchCondition, PodKey
@@ -19,7 +20,7 @@ from flowsched_k8s.notices.notices import Notices
 from flowsched_k8s.notices.recorder import Recorder
 from flowsched_k8s.pods.entries import PodEntry
 from flowsched_k8s.pods.exclusions import PORT, exclusions
-from flowsched_k8s.queue import PodQueue, Wake
+from flowsched_k8s.queue import PodQueue
 from flowsched_k8s.rounds.bookings import Booking, Bookings
 from flowsched_k8s.services.grant import to_write
 from flowsched_k8s.volumes.volumes import ClaimKey, ClaimPatch

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from flowsched_k8s import names
 from flowsched_k8s.bindings.bindings import Bindings
 from flowsched_k8s.cache import Cache
+from flowsched_k8s.causes import Cause, Wake
 from flowsched_k8s.groups.gangs import Gangs
 from flowsched_k8s.groups.pod_groups import GroupRef
 from flowsched_k8s.instructions import Evict, Instruction, PodKey
@@ -18,7 +19,7 @@ from flowsched_k8s.notices.recorder import Recorder
 from flowsched_k8s.pods.entries import PodEntry
 from flowsched_k8s.preemption.preemption import PreemptionPlan
 from flowsched_k8s.preemption.victims import MOST_WORK, Victims
-from flowsched_k8s.queue import Cause, PodQueue, Wake
+from flowsched_k8s.queue import PodQueue
 from flowsched_k8s.rounds.round_input import Fate, Held
 from flowsched_k8s.wakeups import Wakeups
 

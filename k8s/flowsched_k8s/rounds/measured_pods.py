@@ -24,7 +24,7 @@ from flowsched.gpu.devices import MachineGpus, TaskGpus
 from flowsched.pricing.linear.policy import labels_of
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched.support.arrays import BoolArray, IntArray
-from flowsched_k8s.queue import Cause
+from flowsched_k8s.causes import Cause
 from flowsched_k8s.rounds.round_input import Chosen, ClassInput, Fate, Held, KeptBetween, RoundInput
 from flowsched_k8s.rounds.why_not import group_waits, held_nodes, no_room, room
 from flowsched_models.runtime import HostFactory

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 from flowsched.cluster.snapshot import Reservation
 from flowsched_k8s.cache import Cache
+from flowsched_k8s.causes import Cause
 from flowsched_k8s.groups.gangs import Gangs, group_name
 from flowsched_k8s.groups.pod_groups import GroupRef
 from flowsched_k8s.pods.entries import PodEntry
-from flowsched_k8s.queue import Cause
 from flowsched_k8s.rounds.drained_nodes import DrainedNodes, total_needs
 from flowsched_k8s.rounds.held_nodes import HeldNodes
 from flowsched_k8s.rounds.inputs import InputBuilder

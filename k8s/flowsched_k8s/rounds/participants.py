@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 
 from flowsched_k8s.cache import Cache
+from flowsched_k8s.causes import Cause, causes_of
 from flowsched_k8s.groups.gangs import Gangs
 from flowsched_k8s.groups.pod_groups import GroupRef
 from flowsched_k8s.names import CLAIM_IN_USE
 from flowsched_k8s.notices.recorder import histogram
 from flowsched_k8s.pods.entries import PodEntry, Wants
 from flowsched_k8s.pods.verdicts import REMEMBERED
-from flowsched_k8s.queue import Cause, PodQueue, causes_of
+from flowsched_k8s.queue import PodQueue
 from flowsched_k8s.rounds.inputs import InputBuilder
 
 Blocked = tuple[PodEntry, str, frozenset[Cause]]

@@ -34,7 +34,7 @@ from flowsched.scale.reasons import Cause as LeftCause
 from flowsched.scale.snapshot_follower import SnapshotFollower
 from flowsched.solvers import Solver
 from flowsched.support.arrays import BoolArray, FloatArray
-from flowsched_k8s.queue import Cause
+from flowsched_k8s.causes import Cause
 from flowsched_k8s.records.round_trace import Filtered, KubernetesTrace, PartRecipe, Told
 from flowsched_k8s.rounds.gpu_costs import gpu_costs
 from flowsched_k8s.rounds.measured_pods import MeasuredPods, book

@@ -23,9 +23,9 @@ from flowsched.gpu.devices import MachineGpus
 from flowsched.pricing.linear.policy import CostModel
 from flowsched.relations.relation import TaskGroup
 from flowsched.support.arrays import BoolArray, IntArray
+from flowsched_k8s.causes import Cause
 from flowsched_k8s.configuration.configuration import CostModelChoice
 from flowsched_k8s.gpus import RoundGpus
-from flowsched_k8s.queue import Cause
 from flowsched_k8s.records.round_trace import KubernetesTrace
 from flowsched_k8s.rounds.held_nodes import HeldNodes
 from flowsched_k8s.services.latency import GoalReach

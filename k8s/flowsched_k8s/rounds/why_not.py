@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flowsched.support.arrays import BoolArray
+from flowsched_k8s.causes import Cause, causes_of
 from flowsched_k8s.names import SERVICE_GOAL, insufficient
 from flowsched_k8s.notices.recorder import histogram
 from flowsched_k8s.pods.affinity import reason_of
-from flowsched_k8s.queue import Cause, causes_of
 from flowsched_k8s.records.round_trace import GOAL_MISSED
 from flowsched_k8s.rounds.round_input import ClassInput, Fate, Held, RoundInput
 from flowsched_k8s.services.keepers import KeptRows

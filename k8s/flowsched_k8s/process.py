@@ -18,7 +18,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from threading import Thread
@@ -29,52 +28,42 @@ from flowsched.solvers import make_solver
 from flowsched.support.collector import CollectBetweenRounds
 from flowsched_k8s import names
 from flowsched_k8s.api import login
-from flowsched_k8s.api.access import Access, one_line
-from flowsched_k8s.api.client import ApiError, Connection, UnreachableError
+from flowsched_k8s.api.access import Access
+from flowsched_k8s.api.client import Connection
 from flowsched_k8s.api.election import Election, Times
 from flowsched_k8s.api.election_thread import ElectionThread
 from flowsched_k8s.api.outage import Outage
 from flowsched_k8s.api.rate_limit import RateLimit
 from flowsched_k8s.api.reflector import Reflector, State
-from flowsched_k8s.api.writer import Result, WriteOutcome, Writer
-from flowsched_k8s.bindings.bindings import BindOutcome, ReadPod
-from flowsched_k8s.bindings.sender import Sender
-from flowsched_k8s.bindings.turns import Turn, Turns
+from flowsched_k8s.api.writer import Writer
+from flowsched_k8s.bindings.bindings import ReadPod
 from flowsched_k8s.changes import Gone, Seen
 from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.configuration.profiles_file import ProfilesFile, first_profiles
+from flowsched_k8s.dispatcher import Dispatcher
 from flowsched_k8s.events.event_file import EventFile
 from flowsched_k8s.events.event_recorder import EventRecorder
 from flowsched_k8s.groups.pod_groups import IN_TREE
 from flowsched_k8s.http.health import Health, without
-from flowsched_k8s.http.server import Answers, Server
+from flowsched_k8s.http.process_answers import ProcessAnswers
+from flowsched_k8s.http.server import Server
 from flowsched_k8s.instructions import (
-    Bind,
-    Evict,
-    GroupStatus,
     Instruction,
-    MovePod,
-    PatchClaim,
-    PatchCondition,
-    PatchEstimate,
     PodKey,
     PostEvent,
-    Resize,
-    TaintNode,
-    namespace_of,
 )
 from flowsched_k8s.learning.learning_metrics import LearningMetrics
 from flowsched_k8s.learning.learnt_keeper import LearntKeeper
 from flowsched_k8s.metrics.metrics import Metrics
 from flowsched_k8s.metrics.metrics_updater import MetricsUpdater
 from flowsched_k8s.objects import FinishedPod
-from flowsched_k8s.pauses import BINDINGS, NAMESPACES, STARTING, WATCH, Pauses
-from flowsched_k8s.rebalancing.move_plan import MovePlan, confirmed, plan_moves
+from flowsched_k8s.pauses import NAMED, RoundPauses
+from flowsched_k8s.rebalancing.looks import RebalancingLooks
 from flowsched_k8s.records.records import Records
-from flowsched_k8s.records.state_dump import MOST, dump, encoded
 from flowsched_k8s.rounds.planning import make_engine, plan_any_round
 from flowsched_k8s.services.load_reader import LoadReader
 from flowsched_k8s.state import SchedulerState
+from flowsched_k8s.steady_clock import steady, uptime
 from flowsched_k8s.threads import Threads
 from flowsched_k8s.watched import IN_TREE_VERSIONS, NEEDED, finished, watched
 from flowsched_models.catalogue import Catalogue
@@ -82,16 +71,10 @@ from flowsched_models.document import InputError
 
 LOG = logging.getLogger(__name__)
 
-BACKLOG = 64
-"""With more decided bindings than this waiting to be sent, the next round gathers more pods instead."""
-PATCHERS = 16
-"""Conditions under way at a time that are answered, and as many other instructions."""
 CONNECTIONS = 512
 """Requests under way at a time: those that hang must not stop others."""
 TICK_S = 1.0
 COLLECT_EVERY_S = 180.0
-NAMED = 5
-"""Namespaces that a message names."""
 SWITCH_S = 0.0005
 """How long a thread that decides or packs may keep the event loop waiting; Python's own is ten times as long."""
 GRACE_S = 5.0
@@ -116,21 +99,6 @@ LOST_LEASE = 1
 """Exit code after the lease was lost."""
 
 
-def steady(wall: Callable[[], float], monotonic: Callable[[], float]) -> Callable[[], float]:
-    """Seconds since 1970 that pass evenly: every wait is measured by them.
-
-    The machine's clock is read once. It may be set forwards and back again later; if that were followed, every pod would
-    have waited for hours.
-    """
-    ahead = wall() - monotonic()
-    return lambda: monotonic() + ahead
-
-
-def _uptime() -> float:
-    """Seconds, also those for which the machine slept where the system counts them."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
-
-
 class Process:
     """One ``flowsched run``."""
 
@@ -146,7 +114,7 @@ class Process:
         """Read the profiles; nothing is sent before :meth:`run`. Raises :class:`InputError` for profiles that are wrong."""
         self.configuration = configuration
         given_clock = clock
-        self._clock = clock = given_clock or steady(time.time, _uptime)
+        self._clock = clock = given_clock or steady(time.time, uptime)
         self._leave = leave
         self._profiles = ProfilesFile(configuration.profiles_file) if configuration.profiles_file else None
         catalogue = first_profiles(self._profiles)
@@ -236,27 +204,37 @@ class Process:
         )
         checks = configuration.server.authentication != "none"
         admits = login.Login(self._login_connection, "/metrics") if checks else None
-        self.server = Server(self._answers(), configuration.server, admits, given_clock or time.time)
+        self._woken = asyncio.Event()
+        self._dispatcher = Dispatcher(self.state, self.writer, clock, self._woken, self._in_tree_version)
+        self._pauses = RoundPauses(
+            self.state, self.reflectors, self.health, self._dispatcher.binds.turns, lambda: self.leading
+        )
+        self._answers = ProcessAnswers(self.state, self.reflectors, self.health, self._pauses, clock)
+        answers = self._answers.all(
+            configuration.plain, self.records, self.metrics, self._update_metrics, self._election_check
+        )
+        self.server = Server(answers, configuration.server, admits, given_clock or time.time)
         self._solver = make_solver("ortools")
         self.state.events = self._event_recorder()
         self._engine: FlowScheduler | None = None
         """Made before the first round, and kept: its forecasts stay warm."""
         self._gpus_prepared: asyncio.Future[None] | None = None
         """Loading of what rounds need for GPUs; None while no node has any."""
-        self._pauses = Pauses()
         self._collector = CollectBetweenRounds(COLLECT_EVERY_S)
-        self._dumping = asyncio.Lock()
-        """One at a time: each takes memory of its own."""
         self._dumps: deque[asyncio.Task[None]] = deque(maxlen=4)
         """Those that signals asked for; the loop itself keeps no task alive."""
-        self._woken = asyncio.Event()
-        self._binds = Sender(self.state.bindings.turns, self._bind, clock, self._bind_failed)
-        self._patches: Sender[PodKey] = Sender(Turns(PATCHERS), self._patch, clock, self._failed)
-        self._latest_patch: dict[PodKey, PatchCondition] = {}
-        self._others: Sender[Instruction | ReadPod] = Sender(Turns(PATCHERS), self._do_other, clock, self._other_failed)
         self._stopping = asyncio.Event()
         self._threads = Threads()
         """Rounds, and what they need compiled."""
+        self._looks = RebalancingLooks(
+            self.state.rebalancing,
+            configuration.rebalancing,
+            self._solver,
+            self._threads,
+            self.records,
+            self._dispatcher.dispatch,
+            clock,
+        )
         self._load_reader = LoadReader(self.state.cache, given_clock or time.time)
         """Readings bear the time of another machine's clock, which is compared with this one's as it is."""
         self._metrics_updater = MetricsUpdater(
@@ -267,13 +245,13 @@ class Process:
             self.reflectors,
             self._load_reader,
             {
-                "binding": self._binds.turns,
-                "condition": self._patches.turns,
+                "binding": self._dispatcher.binds.turns,
+                "condition": self._dispatcher.patches.turns,
                 "event": self.writer.event_turns,
                 # Evictions among them.
-                "other": self._others.turns,
+                "other": self._dispatcher.others.turns,
             },
-            self._pauses,
+            self._pauses.pauses,
             clock,
             learning,
         )
@@ -286,7 +264,7 @@ class Process:
         sys.setswitchinterval(SWITCH_S)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
-        loop.add_signal_handler(signal.SIGUSR2, lambda: self._dumps.append(loop.create_task(self._dump())))
+        loop.add_signal_handler(signal.SIGUSR2, lambda: self._dumps.append(loop.create_task(self._answers.dump())))
         if self.configuration.server.authentication == "none":
             extra = {"key": "server.authentication"}
             LOG.warning("every caller that reaches the address of metrics is answered, without login", extra=extra)
@@ -312,7 +290,7 @@ class Process:
             self.state.suspects.stop()
         self.state.active = False
         await self._finish_writes()
-        tasks += [*self._binds.tasks, *self._patches.tasks, *self._others.tasks]
+        tasks += [*self._dispatcher.binds.tasks, *self._dispatcher.patches.tasks, *self._dispatcher.others.tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -331,10 +309,10 @@ class Process:
 
     async def _finish_writes(self) -> None:
         """What is decided and not sent yet is dropped; what was sent is waited for."""
-        for sender in (self._binds, self._patches, self._others):
+        for sender in (self._dispatcher.binds, self._dispatcher.patches, self._dispatcher.others):
             sender.stop()
         until = time.monotonic() + GRACE_S
-        while self._binds.tasks and time.monotonic() < until:
+        while self._dispatcher.binds.tasks and time.monotonic() < until:
             await asyncio.sleep(0.02)
         await self.writer.flush_events(max(0.0, until - time.monotonic()))
 
@@ -411,7 +389,7 @@ class Process:
         await self._know_the_present()
         if self._learnt_keeper is not None:
             await asyncio.wait([asyncio.ensure_future(self._learnt_keeper.begin())], timeout=LISTED_WITHIN_S)
-        self._dispatch(self.state.activate())
+        self._dispatcher.dispatch(self.state.activate())
         if suspects := self.state.suspects.activate():
             more = f" and {len(suspects) - NAMED} more" if len(suspects) > NAMED else ""
             said = "pods whose preparation an earlier process did not finish come last, each alone: %s%s"
@@ -424,10 +402,10 @@ class Process:
         while True:
             now = self._clock()
             at = self.state.next_round_s(now)
-            paused = self._paused(now)
+            paused = self._pauses.look(now)
             if at is None or at > now or paused:
-                if not paused and not self._binds.turns.sendable(now) and self.state.rebalancing.due(now):
-                    await self._rebalance(now)
+                if not paused and not self._dispatcher.binds.turns.sendable(now) and self.state.rebalancing.due(now):
+                    await self._looks.look(self._ready_engine, now)
                     continue
                 self._woken.clear()
                 wait = TICK_S if at is None or at <= now else min(TICK_S, at - now)
@@ -436,29 +414,6 @@ class Process:
                 timer.cancel()
                 continue
             await self._round(now)
-
-    def _paused(self, now: float) -> bool:
-        """Whether no round may be decided now; why is kept for those that ask."""
-        self._pauses.look(self._reasons_to_pause(now), now)
-        return bool(self._pauses.now.keys() - {NAMESPACES})
-
-    def _reasons_to_pause(self, now: float) -> dict[str, str]:
-        if not self.leading:
-            return {}
-        if not self.state.active:
-            return {STARTING: self.health.caches() or "nodes and pods are listed anew, as this replica leads now"}
-        found = {}
-        # After an outage one of them may be known before the other.
-        behind = [n for n in NEEDED if not self.reflectors[n].current]
-        if behind:
-            found[WATCH] = f"what happens to {' and '.join(behind)} cannot be followed"
-        if (waiting := self._binds.turns.sendable(now)) > BACKLOG:
-            found[BINDINGS] = f"{waiting} decided bindings wait to be sent"
-        if stuck := self.state.bindings.stuck:
-            more = f" and {len(stuck) - NAMED} more" if len(stuck) > NAMED else ""
-            named = ", ".join(stuck[:NAMED])
-            found[NAMESPACES] = f"bindings have no outcome, and no pods are decided on, in namespaces {named}{more}"
-        return found
 
     async def _know_the_present(self) -> None:
         """Every cache is filled, and at least as new as the moment when we began to lead.
@@ -480,30 +435,35 @@ class Process:
         # What is in the caches now mostly stays: the collector need not walk through it again and again.
         self._collector.collect(self._clock())
 
+    @property
+    def _ready_engine(self) -> FlowScheduler:
+        assert self._engine is not None, "rounds begin once it is made"
+        return self._engine
+
     async def _round(self, now: float) -> None:
         given, out = self.state.begin_round(now)
-        self._dispatch(out)
+        self._dispatcher.dispatch(out)
         if given is None:
             await self._name_suspects()
             # What was prepared in part goes on after what has come meanwhile.
             await asyncio.sleep(0)
             return
         began = time.perf_counter()
-        assert self._engine is not None, "rounds begin once it is made"
+        engine = self._ready_engine
         try:
             if given.is_quick:
-                result = plan_any_round(given, self._solver, self._engine)
+                result = plan_any_round(given, self._solver, engine)
             else:
-                result = await self._threads.run(plan_any_round, given, self._solver, self._engine)
+                result = await self._threads.run(plan_any_round, given, self._solver, engine)
         except Exception as error:  # A fault of ours must not stop the scheduling of other pods.
             LOG.exception("a round failed", extra={"round": given.number})
-            self._dispatch(self.state.round_failed(given, f"{type(error).__name__}: {error}", self._clock()))
+            self._dispatcher.dispatch(self.state.round_failed(given, f"{type(error).__name__}: {error}", self._clock()))
             return
         took = time.perf_counter() - began
         now = self._clock()
-        self._dispatch(self.state.end_round(result, now, took))
+        self._dispatcher.dispatch(self.state.end_round(result, now, took))
         # Bindings are sent before anything else is done.
-        self._binds.send()
+        self._dispatcher.binds.send()
         await asyncio.sleep(0)
         self._metrics_updater.tell_round(given, result, self._solver.name, took)
         trace = result.trace
@@ -516,33 +476,6 @@ class Process:
         suspects, election = self.state.suspects, self._election_thread
         if suspects.wanted and election is not None and await election.write(NAMED_WITHIN_S):
             suspects.noted()
-
-    async def _rebalance(self, now: float) -> None:
-        """Look whether running pods should be elsewhere, and ask for their eviction."""
-        assert self._engine is not None, "rounds begin once it is made"
-        rebalancing, settings = self.state.rebalancing, self.configuration.rebalancing
-        try:
-            self._dispatch(rebalancing.restore(now))
-            questions = iter(rebalancing.questions(now))
-            refused: list[str] = []
-            while True:
-                plan, why = await self._threads.run(plan_moves, questions, self._solver, self._engine, settings)
-                refused += why
-                check = None if plan is None else rebalancing.check(plan, self._clock())
-                if plan is None or check is None:
-                    break
-                found = await self._threads.run(confirmed, plan, check, self._solver, self._engine, settings)
-                if isinstance(found, MovePlan):
-                    plan = found
-                    break
-                refused.append(f"{check.what}: {found}")
-        except Exception:  # A fault of ours must not stop the scheduling of pods.
-            LOG.exception("rebalancing failed", extra={"look": rebalancing.looks})
-            return
-        now, name = self._clock(), f"rebalancing-{rebalancing.looks}"
-        if plan is not None and plan.record is not None:
-            self.records.add(name, now, plan.record, pods=plan.pods, asked=True)
-        self._dispatch(rebalancing.carry_out(plan, refused, name, now))
 
     # Changes
 
@@ -561,7 +494,7 @@ class Process:
             self._gpus_prepared = asyncio.ensure_future(self._prepare_gpus())
         # Another replica leads and reports, or the cluster is not known well enough yet: reported later.
         if self.state.active:
-            self._dispatch(told)
+            self._dispatcher.dispatch(told)
         self._woken.set()
 
     def _learn(self, changes: Sequence[Seen[FinishedPod] | Gone[FinishedPod]]) -> None:
@@ -573,149 +506,10 @@ class Process:
         except Exception:  # A fault of ours there must not stop the scheduling of pods.
             LOG.exception("ends of pods could not be taken in")
 
-    # Instructions
-
-    def _dispatch(self, instructions: Sequence[Instruction | ReadPod]) -> None:
-        for instruction in instructions:
-            if isinstance(instruction, Bind):
-                self._binds.add(instruction.pod.namespace, instruction)
-            elif isinstance(instruction, PostEvent):
-                about = self.state.cache.pods.get(instruction.regarding.uid)
-                controller = about.pod.spec.scheduler_name if about is not None and about.ours else ""
-                self.writer.post_event(replace(instruction, controller=controller))
-            elif isinstance(instruction, PatchCondition):
-                earlier = self._latest_patch.get(instruction.pod)
-                if earlier is None:
-                    self._patches.add(instruction.pod.namespace, instruction.pod)
-                elif instruction.nominated_node is None:
-                    # The last word on the nomination was said earlier and is not sent yet.
-                    instruction = replace(instruction, nominated_node=earlier.nominated_node)
-                self._latest_patch[instruction.pod] = instruction
-            else:
-                where = instruction.pod.namespace if isinstance(instruction, ReadPod) else namespace_of(instruction)
-                self._others.add(where, instruction)
-
-    def _failed(self, turn: Turn[Any], fault: Exception) -> None:
-        """A fault of ours in what is written about one pod must not stop what is written about others."""
-        about = {"what": type(turn.item).__name__, "pod": getattr(turn.item, "pod", turn.item)}
-        LOG.error("an instruction failed", exc_info=fault, extra=about)
-
-    def _bind_failed(self, turn: Turn[Bind], fault: Exception) -> None:
-        self._failed(turn, fault)
-        # It may have been sent: reading the pod tells.
-        done = self.state.bindings.done(turn.item.pod, BindOutcome.LOST, "", self._clock())
-        self._dispatch([*done, *self.state.bindings.tell_fault(turn.item, one_line(fault), self._clock())])
-        self._woken.set()
-
-    def _other_failed(self, turn: Turn[Instruction | ReadPod], fault: Exception) -> None:
-        self._failed(turn, fault)
-        if not isinstance(turn.item, ReadPod):
-            result = Result(WriteOutcome.LOST, f"a fault of the scheduler: {one_line(fault)}")
-            self._dispatch(self._answered(turn.item, result, self._clock()))
-
-    async def _bind(self, turn: Turn[Bind]) -> bool:
-        bind = turn.item
-        withheld = self.state.bindings.withheld(bind, self._clock())
-        if withheld is not None:
-            LOG.info("binding not sent", extra={"pod": bind.pod, "node": bind.node, "why": withheld})
-            self._woken.set()
-            return False
-        result = await self._binds.request(turn, self.writer.bind(bind))
-        if result is None or result.outcome is WriteOutcome.LOST:
-            self._binds.without_outcome(turn, "" if result is None else result.message)
-            result = await self.writer.resolve(bind, again=self._binds.once_more)
-        if result.outcome is WriteOutcome.STOPPED:
-            return False
-        outcome = BindOutcome.BOUND if result.outcome is WriteOutcome.DONE else BindOutcome(result.outcome.value)
-        about = {"pod": bind.pod, "node": bind.node}
-        if outcome is BindOutcome.BOUND:
-            LOG.debug("bound", extra=about)
-        elif outcome is not BindOutcome.DRY:
-            LOG.info("not bound", extra={**about, "outcome": outcome.value, "error": result.message})
-        now = self._clock()
-        self._dispatch(self.state.bindings.done(bind.pod, outcome, result.message, now, result.retry_after))
-        self._woken.set()
-        return _is_outcome(result)
-
-    async def _patch(self, turn: Turn[PodKey]) -> bool:
-        """A condition: only the last word about a pod is written, and none about a pod that is gone or placed by now."""
-        patch = self._latest_patch.pop(turn.item)
-        entry = self.state.cache.pods.get(patch.pod.uid)
-        if entry is None or entry.node:
-            return False
-        LOG.debug("waits", extra={"pod": patch.pod, "reason": patch.reason, "told": patch.message})
-        answer = await self._patches.request(turn, self.writer.patch_condition(patch))
-        result = answer or Result(WriteOutcome.LOST, "given up, as too many hang")
-        if result.outcome in (WriteOutcome.RETRY, WriteOutcome.LOST, WriteOutcome.REFUSED):
-            LOG.info("condition was not written", extra={"pod": patch.pod, "error": result.message})
-        if result.outcome in (WriteOutcome.RETRY, WriteOutcome.LOST):
-            self.state.notices.failed(patch, self._clock())
-        return _is_outcome(result)
-
-    async def _do_other(self, turn: Turn[Instruction | ReadPod]) -> bool:
-        instruction = turn.item
-        if isinstance(instruction, ReadPod):
-            return await self._read_pod(instruction)
-        if isinstance(instruction, PatchEstimate):
-            entry = self.state.cache.pods.get(instruction.pod.uid)
-            if entry is None or entry.place:
-                return False
-        if isinstance(instruction, GroupStatus):
-            instruction = replace(instruction, api_version=self._in_tree_version())
-        result = await self.writer.carry_out(instruction)
-        self._dispatch(self._answered(instruction, result, self._clock()))
-        return _is_outcome(result)
-
-    def _answered(self, instruction: Instruction, result: Result, now: float) -> Sequence[Instruction]:
-        """What follows from what the API server said to an instruction that is no binding, event or condition."""
-        state, accepted = self.state, result.outcome in (WriteOutcome.DONE, WriteOutcome.DRY)
-        if isinstance(instruction, PatchClaim):
-            if accepted or result.outcome is WriteOutcome.STOPPED:
-                return ()
-            why = f"could not be prepared: {result.message}"
-            return state.bindings.claim_failed(instruction.pod, why, now, instruction.patch)
-        if isinstance(instruction, PatchEstimate):
-            # A pod may be gone by now, or be told again later.
-            if not accepted:
-                LOG.debug("estimated start not written", extra={"pod": instruction.pod, "error": result.message})
-                state.start_notices.failed(instruction.pod)
-            return ()
-        if not accepted:
-            LOG.warning("not carried out", extra={"what": type(instruction).__name__, "error": result.message})
-        match instruction:
-            case Evict(pod, why):
-                if not accepted:
-                    return state.evictions.failed(pod, result.message, now)
-                LOG.info("evicted", extra={"pod": pod, "why": why})
-            case TaintNode():
-                return state.rebalancing.marked(instruction, accepted, result.message)
-            case MovePod():
-                # A pod that is gone already has made room as well.
-                left = accepted or result.outcome in (WriteOutcome.GONE, WriteOutcome.CONFLICT)
-                return state.rebalancing.answered(instruction, left, result.message, now)
-            case Resize(pod):
-                return state.resizes.done(pod, accepted, result.message, now)
-        return ()
-
     def _in_tree_version(self) -> str:
         """The version that the API server serves."""
         served = [v for v in IN_TREE_VERSIONS if self.reflectors[f"{IN_TREE}/{v}"].state is State.SYNCED]
         return f"{IN_TREE}/{(served or IN_TREE_VERSIONS)[0]}"
-
-    async def _read_pod(self, asked: ReadPod) -> bool:
-        """Whether there was an answer."""
-        for delay in (0.0, 1.0, 2.0, 4.0, 8.0, 15.0):
-            await asyncio.sleep(delay)
-            try:
-                pod = await self.writer.read_pod(asked.pod)
-            except (ApiError, UnreachableError) as error:
-                LOG.warning("a pod could not be read", extra={"pod": asked.pod, "error": str(error)})
-                continue
-            self._dispatch(self.state.pod_read(asked.pod, pod, self._clock()))
-            self._woken.set()
-            return True
-        # The state machine asks again once the binding is overdue.
-        return False
 
     # Every second
 
@@ -726,15 +520,17 @@ class Process:
             await asyncio.sleep(TICK_S)
             now = self._clock()
             self.health.came_round(now)
-            self._paused(now)
+            self._pauses.look(now)
             if self.state.active:
-                self._dispatch(self.state.bindings.overdue(now))
-                self._dispatch(self.state.bindings.without_outcome(now))
-                self._dispatch(self.state.bindings.claims_settled(now))
-                self._dispatch(self.state.notices.again(self.state.postponed, now, self.state.bindings.unsettled))
-                self._dispatch(self.state.grant_notices.look(now))
-                self._dispatch(self.state.start_notices.look(now))
-                self._dispatch(self.state.incomplete_gangs.look(now))
+                self._dispatcher.dispatch(self.state.bindings.overdue(now))
+                self._dispatcher.dispatch(self.state.bindings.without_outcome(now))
+                self._dispatcher.dispatch(self.state.bindings.claims_settled(now))
+                self._dispatcher.dispatch(
+                    self.state.notices.again(self.state.waiting.postponed, now, self.state.bindings.unsettled)
+                )
+                self._dispatcher.dispatch(self.state.grant_notices.look(now))
+                self._dispatcher.dispatch(self.state.start_notices.look(now))
+                self._dispatcher.dispatch(self.state.incomplete_gangs.look(now))
                 self.state.node_holds.look(now)
             self._tell_unreadable(now)
             if now - polled >= PROFILES_EVERY_S:
@@ -743,12 +539,12 @@ class Process:
             if now - tidied >= TIDY_EVERY_S:
                 tidied = now
                 self.state.tidy()
-            self._metrics_updater.update(leading=self.leading)
+            self._update_metrics()
 
     def _tell_unreadable(self, now: float) -> None:
         """What cannot be read now is refused aloud where a pod needs it, never guessed."""
         refused = {n: r.unreadable for n, r in self.health.unavailable().items()}
-        self.state.lists_unreadable(refused, self.health.failing(), now)
+        self.state.other_objects.lists_unreadable(refused, self.health.failing(), now)
 
     def _event_recorder(self) -> EventRecorder | None:
         wanted, state = self.configuration.events, self.state
@@ -791,51 +587,10 @@ class Process:
 
         return told
 
-    def _answers(self) -> Answers:
-        return Answers(
-            live={"loop": self.health.stalled, "election": self._election_check},
-            ready={"caches": self.health.caches},
-            notes={"lists": self.health.lists, "rounds": self._pauses_note, **self.health.ages()},
-            metrics=self._exposition,
-            configuration=self.configuration.plain,
-            state=self._dumped,
-            records=self.records,
-        )
-
-    def _exposition(self, accept: str) -> tuple[bytes, str]:
+    def _update_metrics(self) -> None:
         self._metrics_updater.update(leading=self.leading)
-        return self.metrics.exposition(accept)
 
     def _election_check(self) -> str | None:
         if self.leading and not self._may_write():
             return "the lease was not renewed in time"
         return None
-
-    def _pauses_note(self) -> str | None:
-        now = self._clock()
-        self._paused(now)
-        return self._pauses.said(now)
-
-    async def _dumped(self, pod: str | None = None, limit: int = MOST) -> bytes:
-        """Everything that is known, as JSON, and which APIs cannot be read and why: what they hold counts as not there, and
-        of those that are not listed yet as not known.
-        """
-        unavailable = {n: r.reason for n, r in self.health.unavailable().items()}
-        now = self._clock()
-        paused = {reason: {"why": p.why, "for_s": round(now - p.since_s, 3)} for reason, p in self._pauses.now.items()}
-        ages = {name: round(self.reflectors[name].age, 3) for name in NEEDED}
-        more = {"not_listed": self.health.failing(), "rounds_paused": paused, "watch_age_s": ages}
-        async with self._dumping:
-            return await encoded(dump(self.state, now, pod, limit), {"unavailable": unavailable, **more})
-
-    async def _dump(self) -> None:
-        """Everything that is known, on one line of standard error."""
-        try:
-            print((await self._dumped()).decode(), file=sys.stderr, flush=True)
-        except Exception:  # It must not end a process that schedules.
-            LOG.exception("the state could not be dumped")
-
-
-def _is_outcome(result: Result) -> bool:
-    """Whether the API server has answered what became of a request."""
-    return result.outcome not in (WriteOutcome.LOST, WriteOutcome.RETRY)

@@ -7,7 +7,7 @@ No input or output happens here and no clock is read, so that every situation ca
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from flowsched.cluster.snapshot import PlannedStart
 from flowsched_k8s import names
@@ -20,7 +20,6 @@ from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.events.event_recorder import EventRecorder
 from flowsched_k8s.groups.gangs import Gangs
 from flowsched_k8s.groups.incomplete_gangs import IncompleteGangs
-from flowsched_k8s.groups.pod_groups import GroupRef, is_whole, ref_of
 from flowsched_k8s.instructions import Bind, Instruction, PatchClaim, PodKey
 from flowsched_k8s.learning.learner import Learner
 from flowsched_k8s.metrics.tallies import Tallies
@@ -28,7 +27,8 @@ from flowsched_k8s.notices.grant_notices import GrantNotices
 from flowsched_k8s.notices.notices import Notices
 from flowsched_k8s.notices.recorder import Recorder
 from flowsched_k8s.notices.start_notices import StartNotices
-from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup, SucceededPod
+from flowsched_k8s.objects import Node, Pod
+from flowsched_k8s.other_objects import OtherObjects
 from flowsched_k8s.pods.entries import PodEntry
 from flowsched_k8s.pods.readings import controller_of, same_annotations
 from flowsched_k8s.pods.run_times import forecast_run_s
@@ -44,18 +44,8 @@ from flowsched_k8s.rounds.participants import Participants
 from flowsched_k8s.rounds.round_input import Fate, RoundInput, RoundResult
 from flowsched_k8s.rounds.start_forecasts import StartForecasts, job_text
 from flowsched_k8s.rounds.suspects import Suspects
-from flowsched_k8s.volumes.storage_objects import (
-    Claim,
-    CsiDriver,
-    CsiNode,
-    CsiStorageCapacity,
-    PersistentVolume,
-    StorageClass,
-    VolumeAttachment,
-)
-from flowsched_k8s.volumes.volumes import ClaimKey
+from flowsched_k8s.rounds.waiting_pods import WaitingPods
 from flowsched_k8s.wakeups import Wakeups
-from flowsched_k8s.watched import unread_groups
 from flowsched_models.catalogue import Catalogue
 
 _IDLE_SHARE = 4.0
@@ -73,11 +63,6 @@ MOST_LATER_KINDS = 32
 """And so many kinds: each costs a millisecond, and several where pods may be evicted for it; for more of them a round would
 not plan (:data:`flowsched_k8s.preemption.victims.MOST_WORK`).
 """
-_JUST_AFTER_S = 1e-3
-_CLAIM_LISTS = ("persistentvolumeclaims", "persistentvolumes", "storageclasses")
-"""What a pod with a claim cannot be placed without."""
-_DRIVER_LISTS = ("csinodes", "csidrivers", "volumeattachments", "csistoragecapacities")
-"""What else limits where it may go, in clusters that have it."""
 _REJECTIONS = ("NodeAffinity", "NodePorts", "UnexpectedAdmissionError")
 """Reasons of kubelets that refuse a pod, besides those that begin with OutOf and name a resource."""
 
@@ -143,6 +128,12 @@ class SchedulerState:
             self.bindings,
             self.gangs,
         )
+        self.other_objects = OtherObjects(
+            self.cache, self.queue, self.victims, self.budgets, self.evictions, self.wakeups
+        )
+        self.waiting = WaitingPods(
+            self.cache, self.queue, self.evictions, self.wakeups, self.notices, self.recorder, self.tallies
+        )
         self.rebalancing = Rebalancing(
             self.cache,
             self.queue,
@@ -160,8 +151,6 @@ class SchedulerState:
         self.active = False
         self.rounds = 0
         self.round_running = False
-        self.postponed: set[str] = set()
-        """uids of pods that the last round they were in postponed."""
         self.plan: dict[str, PlannedStart] = {}
         """By uid, starts that the last round planned for later."""
         self._first_active_s: float | None = None
@@ -185,7 +174,7 @@ class SchedulerState:
             elif isinstance(thing, Node):
                 out += self._node(thing, gone, now)
             else:
-                self._other(thing, gone, now)
+                self.other_objects.see(thing, gone, now)
         return out
 
     def _pod_seen(self, pod: Pod, now: float) -> list[Instruction | ReadPod]:
@@ -209,7 +198,7 @@ class SchedulerState:
                 self.queue.remove(entry.key)
                 self.suspects.forget(uid)
                 self.bindings.forget(uid)
-                self.postponed.discard(uid)
+                self.waiting.postponed.discard(uid)
                 self.node_holds.let_go(uid, now)
                 if was[1] and was[1] != entry.node:
                     self.tallies.binds["elsewhere"] += 1
@@ -232,7 +221,7 @@ class SchedulerState:
             self.rebalancing.seen(entry, now)
             if was[2] is None or was[2].metadata.deletion_timestamp != pod.metadata.deletion_timestamp:
                 self.evictions.leaves(entry, now)
-                self._group_changed(self.gangs.ref(entry), now)
+                self.wakeups.group_changed(self.gangs.ref(entry), now)
             return out
         if nominated is not None and uid not in self.cache.nominated:
             self.wakeups.room_on(nominated, now)
@@ -248,8 +237,8 @@ class SchedulerState:
                 self.node_holds.let_go(uid, now)
                 self.plan.pop(uid, None)
                 self.starts.waits_no_longer(uid)
-                self.postponed.discard(uid)
-                self._group_changed(group, now)
+                self.waiting.postponed.discard(uid)
+                self.wakeups.group_changed(group, now)
             return out
         gated = bool(pod.spec.scheduling_gates)
         known = entry.key in self.queue
@@ -275,18 +264,8 @@ class SchedulerState:
             out += self.notices.advise_of(entry, now)
         fresh = was[2] is None or was[2].spec != pod.spec or was[2].metadata.labels != pod.metadata.labels
         if fresh:
-            self._group_changed(group, now)
+            self.wakeups.group_changed(group, now)
         return out
-
-    def _group_changed(self, group: GroupRef | None, now: float) -> None:
-        """Members that wait are looked at anew: others have come, are gone, or have succeeded."""
-
-        def is_member(key: PodKey) -> bool:
-            entry = self.cache.pods.get(key.uid)
-            return entry is not None and self.gangs.ref(entry) == group
-
-        if group is not None and self.gangs.waiting(group):
-            self.queue.wake(Wake.GROUP, now, is_member)
 
     def _pod_gone(self, pod: Pod, now: float) -> None:
         entry = self.cache.pods.get(pod.metadata.uid)
@@ -305,14 +284,14 @@ class SchedulerState:
         self.recorder.forget(entry.key)
         group = self.gangs.ref(entry)
         self.gangs.forget(entry)
-        self._group_changed(group, now)
+        self.wakeups.group_changed(group, now)
         self.bindings.forget(uid)
         self.resizes.forget(uid)
         self.evictions.forget(uid)
         self.rebalancing.forget(uid)
         self.plan.pop(uid, None)
         self.starts.gone(entry, last, now)
-        self.postponed.discard(uid)
+        self.waiting.postponed.discard(uid)
         self.node_holds.let_go(uid, now)
         reason = last.status.reason
         if entry.ours and last.status.phase == "Failed" and (reason in _REJECTIONS or reason.startswith("OutOf")):
@@ -346,90 +325,6 @@ class SchedulerState:
             for member in self.gangs.try_anew(now):
                 self.queue.touch(member.key, now, event)
         return out
-
-    def _other(self, thing: object, gone: bool, now: float) -> None:
-        cache = self.cache
-        volumes = cache.volumes
-        if isinstance(thing, Namespace):
-            cache.remove_namespace(thing.metadata.name) if gone else cache.put_namespace(thing.metadata)
-            self.queue.wake(Wake.NAMESPACE, now)
-            self.evictions.reconsider(now, Wake.NAMESPACE, lambda entry, _: entry.pod.spec.affinity is not None)
-        elif isinstance(thing, PodGroup):
-            before = cache.groups.get(ref_of(thing))
-            cache.groups.remove(thing) if gone else cache.groups.put(thing)
-            if is_whole(thing) or (before is not None and is_whole(before)):
-                self.victims.read_again()
-            self.queue.wake(Wake.GROUP, now)
-        elif isinstance(thing, SucceededPod):
-            group = cache.groups.remove_succeeded(thing) if gone else cache.groups.put_succeeded(thing)
-            self._group_changed(group, now)
-        elif isinstance(thing, Budget):
-            self.budgets.remove(thing) if gone else self.budgets.put(thing)
-        elif isinstance(thing, Claim):
-            if gone:
-                volumes.remove_claim(thing.metadata.namespace, thing.metadata.name)
-            else:
-                volumes.put_claim(thing)
-                cache.recount_volumes((ClaimKey(thing.metadata.namespace, thing.metadata.name),))
-            self._volumes_changed(Wake.CLAIM, now)
-        elif isinstance(thing, PersistentVolume):
-            volumes.remove_volume(thing.metadata.name) if gone else volumes.put_volume(thing)
-            cache.recount_volumes(volumes.claims_of(thing.metadata.name))
-            for node in volumes.attached.attaching(thing.metadata.name):
-                cache.refresh_volume_limits(node)
-            self._volumes_changed(Wake.VOLUME, now)
-        elif isinstance(thing, StorageClass):
-            volumes.remove_class(thing.metadata.name) if gone else volumes.put_class(thing)
-            self._volumes_changed(Wake.STORAGE_CLASS, now)
-        elif isinstance(thing, CsiDriver):
-            volumes.capacities.remove_driver(thing) if gone else volumes.capacities.put_driver(thing)
-            self._volumes_changed(Wake.CSI_DRIVER, now)
-        elif isinstance(thing, CsiStorageCapacity):
-            volumes.capacities.remove(thing) if gone else volumes.capacities.put(thing)
-            self._volumes_changed(Wake.STORAGE_CAPACITY, now)
-        elif isinstance(thing, CsiNode):
-            limits = volumes.limits
-            counted = limits.counted()
-            limits.remove(thing.metadata.name) if gone else limits.put(thing)
-            if limits.counted() != counted:
-                cache.refresh_all_volume_limits()
-            else:
-                cache.refresh_volume_limits(thing.metadata.name)
-            self.queue.wake(Wake.CSI_NODE, now)
-            self.evictions.reconsider(now, Wake.CSI_NODE, lambda _, node: node == thing.metadata.name)
-        elif isinstance(thing, VolumeAttachment):
-            volumes.attached.remove(thing) if gone else volumes.attached.put(thing)
-            cache.refresh_volume_limits(thing.spec.node_name)
-            self.evictions.reconsider(now, Wake.CSI_NODE, lambda _, node: node == thing.spec.node_name)
-            if gone:
-                self.queue.wake(Wake.CSI_NODE, now)
-
-    def _volumes_changed(self, wake: Wake, now: float) -> None:
-        self.wakeups.volumes_changed(wake, now)
-        self.evictions.reconsider(now, wake, lambda entry, _: bool(entry.pod.spec.volumes))
-
-    def lists_unreadable(self, refused: Mapping[str, str], failing: Mapping[str, str], now: float) -> None:
-        """Which lists cannot be read, by name with the reason: pods that need one say so, instead of being placed by guess.
-
-        ``refused``: the server has no such API, or does not let us read it; where a cluster may do without it, it counts as
-        empty. ``failing``: what there is will be known.
-        """
-        failing = {name: f"{name} cannot be listed: {why}" for name, why in failing.items()}
-        either = {**refused, **failing}
-        volumes = [either[n] for n in _CLAIM_LISTS if n in either] + [failing[n] for n in _DRIVER_LISTS if n in failing]
-        if (why := next(iter(volumes), "")) != self.cache.volumes.unreadable:
-            self.cache.volumes.unreadable = why
-            self._volumes_changed(Wake.CLAIM, now)
-        if (why := either.get("namespaces", "")) != self.cache.namespaces_unreadable:
-            self.cache.namespaces_unreadable = why
-            self.cache.invalidate_wants(lambda e: e.pod.spec.affinity is not None)
-            self.queue.wake(Wake.ANY, now)
-        self.budgets.unreadable = either.get("poddisruptionbudgets", "")
-        groups, succeeded = unread_groups(failing)
-        if (groups, succeeded) != (self.cache.groups.unread, self.cache.groups.succeeded_unread):
-            self.cache.groups.unread, self.cache.groups.succeeded_unread = groups, succeeded
-            self.victims.read_again()
-            self.queue.wake(Wake.GROUP, now)
 
     def use_catalogue(self, catalogue: Catalogue, now: float) -> None:
         """New profiles."""
@@ -506,10 +401,10 @@ class SchedulerState:
         fit, blocked = self.participants.sort(taken, self.queue, now)
         self.suspects.begin([*fit, *(entry for entry, _, _ in blocked)])
         for entry, message, causes in blocked:
-            self._attempted(entry, "unschedulable", 0.0)
+            self.waiting.attempted(entry, "unschedulable", 0.0)
             # Whatever leaves for it, no node takes it now. A group only waits for other members.
             over = self.cache.wants(entry).problem is not None and self.evictions.give_up(entry.key.uid, now)
-            out += self._hold(entry, Fate.UNSCHEDULABLE, message, causes, now, "" if over else None)
+            out += self.waiting.hold(entry, Fate.UNSCHEDULABLE, message, causes, now, "" if over else None)
         fit, late = self.participants.affordable(fit)
         for entry in late:
             self.queue.put_back(entry.key)
@@ -549,7 +444,7 @@ class SchedulerState:
             if not why:
                 free.append(entry)
                 continue
-            self._attempted(entry, "error", 0.0)
+            self.waiting.attempted(entry, "error", 0.0)
             out += self.notices.tell(entry, names.SCHEDULER_ERROR, why, now)
             waits, like = AttemptOutcome.UNSCHEDULABLE, (Cause.BINDING, entry.key.namespace)
             self.queue.requeue(entry.key, now, waits, causes={Cause.BINDING}, like=like, failed=False)
@@ -591,15 +486,15 @@ class SchedulerState:
         bookings, broken = self.bookings.book(result.chosen, now)
         for booking in bookings:
             entry = self.cache.pods[booking.chosen.uid]
-            self._attempted(entry, "scheduled", seconds_taken)
+            self.waiting.attempted(entry, "scheduled", seconds_taken)
             out += self._commit(entry, booking, result.number, now)
         for uid, why in broken.items():
             late = self.cache.pods[uid]
             if why and late.key in self.queue:
-                self._attempted(late, "unschedulable", seconds_taken)
-                out += self._hold(late, Fate.UNSCHEDULABLE, *self.participants.blocked(why), now)
+                self.waiting.attempted(late, "unschedulable", seconds_taken)
+                out += self.waiting.hold(late, Fate.UNSCHEDULABLE, *self.participants.blocked(why), now)
             else:
-                self._attempted(late, "error", seconds_taken)
+                self.waiting.attempted(late, "error", seconds_taken)
                 self.queue.requeue(late.key, now, AttemptOutcome.RETRY)
         preempted = self.evictions.plan(result.held, self.bindings.unsent(), now)
         out = [i for i in out if not self._was_taken_back(i)]
@@ -619,16 +514,19 @@ class SchedulerState:
                     self.queue.put_back(waiting.key, later=True, like=self.wakeups.kind_of(waiting))
                     continue
                 ended = "error" if held.fate is Fate.ERROR else "unschedulable"
-                self._attempted(waiting, ended, seconds_taken)
+                self.waiting.attempted(waiting, ended, seconds_taken)
                 failed = uid not in preempted.coming
                 behind = held.behind_services and held.behind_services + self.node_holds.said(uid)
-                out += self._hold(waiting, held.fate, message, held.causes, now, nominated_node, behind, failed=failed)
+                out += self.waiting.hold(
+                    waiting, held.fate, message, held.causes, now, nominated_node, behind, failed=failed
+                )
         # Room that the round had given to pods that did not take it was refused to those who are held.
         placed = {booking.chosen.uid for booking in bookings}
         for chosen in result.chosen:
             if chosen.uid not in placed:
                 self.wakeups.room_on(chosen.node, now, frozenset((*chosen.holds, *chosen.joins)))
-        out += self._group_statuses(result)
+        messages = {uid: held.message for held in result.held for uid in held.uids}
+        out += self.gangs.statuses({**messages, **{chosen.uid: "" for chosen in result.chosen}})
         out += preempted.instructions
         self.suspects.end()
         return out
@@ -650,7 +548,7 @@ class SchedulerState:
             for uid in c.uids:
                 entry = self.cache.pods.get(uid)
                 if entry is not None and not entry.place:
-                    self._attempted(entry, "error", 0.0)
+                    self.waiting.attempted(entry, "error", 0.0)
                     out += self.notices.tell(entry, names.SCHEDULER_ERROR, message, now)
                     self.queue.requeue(entry.key, now, AttemptOutcome.ERROR)
         return out
@@ -659,71 +557,12 @@ class SchedulerState:
         c = booking.chosen
         entry.attempts += self.queue.attempts(entry.key)
         self.queue.remove(entry.key)
-        self.postponed.discard(c.uid)
+        self.waiting.postponed.discard(c.uid)
         self.node_holds.let_go(c.uid, now)
         nominated = self.cache.nominated.get(c.uid, c.node)
         if nominated != c.node:
             self.wakeups.room_on(nominated, now)
         return self.bindings.begin(entry, booking, number)
-
-    # Those who wait
-
-    def _attempted(self, entry: PodEntry, result: str, seconds_taken: float) -> None:
-        self.tallies.attempts.append((result, seconds_taken, entry.pod.spec.scheduler_name))
-
-    def _hold(
-        self,
-        entry: PodEntry,
-        fate: Fate,
-        message: str,
-        causes: frozenset[Cause],
-        now: float,
-        nominated_node: str | None = None,
-        behind_services: str = "",
-        failed: bool = True,
-    ) -> list[Instruction]:
-        """An attempt has ended without a place. ``behind_services``: what its condition says once it is overdue, where
-        services keep it off. ``failed``: whether the next one is to be put off for longer.
-        """
-        overdue_s = entry.waits_since_s + self.configuration.engine.due_age_s + _JUST_AFTER_S
-        # Then services yield to it.
-        yield_s = overdue_s if behind_services and now < overdue_s else float("inf")
-        by_s = min(yield_s, self.evictions.late_s(entry.key.uid, now))
-        if fate is Fate.POSTPONED:
-            self.postponed.add(entry.key.uid)
-            self.queue.requeue(entry.key, now, AttemptOutcome.POSTPONED, causes=causes, by_s=yield_s)
-            if behind_services and now >= overdue_s:
-                return self.notices.tell(entry, names.UNSCHEDULABLE, behind_services, now)
-            event = self.recorder.postponed(entry.key, message, now)
-            return [event] if event is not None else []
-        self.postponed.discard(entry.key.uid)
-        if fate is Fate.ERROR:
-            self.queue.requeue(entry.key, now, AttemptOutcome.ERROR)
-            return self.notices.tell(entry, names.SCHEDULER_ERROR, message, now)
-        waits, like = AttemptOutcome.UNSCHEDULABLE, self.wakeups.kind_of(entry)
-        self.queue.requeue(entry.key, now, waits, causes=causes, like=like, failed=failed, by_s=by_s)
-        if Cause.GATES in causes and not entry.nominated:
-            # Who lets a group go does so pod by pod: the others mostly follow at once.
-            self.notices.put_off(entry, names.UNSCHEDULABLE, message, now)
-            return []
-        known = entry.nominated in self.cache.nodes or entry.nominated in self.cache.others
-        if nominated_node is None and entry.nominated and not known:
-            # Its node went while no replica led.
-            nominated_node = ""
-        return self.notices.tell(entry, names.UNSCHEDULABLE, message, now, nominated_node=nominated_node)
-
-    def _group_statuses(self, result: RoundResult) -> list[Instruction]:
-        """In-tree groups hear whether they have been scheduled; a few words for each, when they change."""
-        messages = {uid: held.message for held in result.held for uid in held.uids}
-        messages.update({chosen.uid: "" for chosen in result.chosen})
-        found: dict[GroupRef, str] = {}
-        for uid, message in messages.items():
-            entry = self.cache.pods.get(uid)
-            ref = None if entry is None else self.gangs.ref(entry)
-            if ref is not None:
-                found[ref] = found.get(ref) or message
-        told = (self.gangs.status(ref, message) for ref, message in found.items())
-        return [status for status in told if status is not None]
 
     # Bindings
 

@@ -114,6 +114,16 @@ class Wakeups:
         for entry in self._gangs.waiting(ref):
             self._queue.touch(entry.key, now, Wake.POD_GONE)
 
+    def group_changed(self, group: GroupRef | None, now: float) -> None:
+        """Members that wait are looked at anew: others have come, are gone, or have succeeded."""
+
+        def is_member(key: PodKey) -> bool:
+            entry = self._cache.pods.get(key.uid)
+            return entry is not None and self._gangs.ref(entry) == group
+
+        if group is not None and self._gangs.waiting(group):
+            self._queue.wake(Wake.GROUP, now, is_member)
+
     def turn_over(self, now: float) -> None:
         """A node is kept no longer for a pod: all that wait for room are decided again, as another one may be kept now."""
         self._queue.wake(Wake.NODE_ALLOCATABLE, now)

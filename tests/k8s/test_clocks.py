@@ -15,8 +15,8 @@ from flowsched_k8s import names
 from flowsched_k8s.causes import Wake
 from flowsched_k8s.changes import Seen
 from flowsched_k8s.configuration.configuration import Configuration
-from flowsched_k8s.process import steady
 from flowsched_k8s.state import SchedulerState
+from flowsched_k8s.steady_clock import steady
 
 DUE_S = 600.0
 AHEAD_S = 7200.0

@@ -236,11 +236,11 @@ def test_news_that_come_too_soon_are_told_later() -> None:
     last = "0/1 nodes are available: 1 Insufficient cpu."
     assert [c.message for c in running.conditions("p")] == [first]
     assert whole(dump(running.state, running.now))["waiting"][0]["message"] == last
-    assert running.state.notices.again(running.state.postponed, running.now) == []
+    assert running.state.notices.again(running.state.waiting.postponed, running.now) == []
     server.now += 20.0
-    told = running.state.notices.again(running.state.postponed, running.now)
+    told = running.state.notices.again(running.state.waiting.postponed, running.now)
     assert [i.message for i in told if isinstance(i, PatchCondition)] == [last]
-    assert running.state.notices.again(running.state.postponed, running.now) == []
+    assert running.state.notices.again(running.state.waiting.postponed, running.now) == []
 
 
 def requests(scheduler: Running) -> dict[str, float]:

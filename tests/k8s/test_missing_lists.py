@@ -99,12 +99,12 @@ def test_only_pods_that_need_a_list_wait_for_it_and_say_so(name: str) -> None:
         server.put(b.in_tree_group("g", minimum=2))
     running = ModelScheduler(server, EVERYTHING)
     running.observe([Seen(b.claim("data", volume="v")), Seen(b.volume("v", claim=("default", "data")))])
-    running.state.lists_unreadable({}, {name: WHY}, running.now)
+    running.state.other_objects.lists_unreadable({}, {name: WHY}, running.now)
     running.create(b.pod("plain", cpu="1"), pod_that_needs(name))
     assert [bind.pod.name for bind in running.round()] == ["plain"]
     waits = next(e for e in running.state.cache.pods.values() if e.key.name == "needs")
     assert f"{name} cannot be listed: {WHY}" in waits.message
-    running.state.lists_unreadable({}, {}, running.now)
+    running.state.other_objects.lists_unreadable({}, {}, running.now)
     running.server.now += 60.0
     running.round()
     waits = next(e for e in running.state.cache.pods.values() if e.key.name == "needs")
@@ -117,11 +117,11 @@ def test_no_pod_is_evicted_while_a_list_that_could_forbid_it_fails() -> None:
         server.put(b.node("n1", "1"))
         server.put(b.pod("there", node="n1", cpu="1", schedulingGroup={"podGroupName": "g"}))
         running = ModelScheduler(server, EVERYTHING)
-        running.state.lists_unreadable({}, {name: WHY}, running.now)
+        running.state.other_objects.lists_unreadable({}, {name: WHY}, running.now)
         running.create(b.pod("more", cpu="1", priority=10))
         running.round()
         assert not running.victims
-        running.state.lists_unreadable({}, {}, running.now)
+        running.state.other_objects.lists_unreadable({}, {}, running.now)
         running.server.now += 400.0
         running.round()
         assert [victim.name for victim in running.victims] == ["there"]

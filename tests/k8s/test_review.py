@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,12 +22,13 @@ from flowsched_k8s.api.writer import Result, WriteOutcome
 from flowsched_k8s.bindings.sender import Sender
 from flowsched_k8s.bindings.turns import Turns
 from flowsched_k8s.configuration.configuration import Configuration, Features
+from flowsched_k8s.dispatcher import PATCHERS, Dispatcher
 from flowsched_k8s.instructions import Evict, PatchCondition, PodKey, Resize
-from flowsched_k8s.process import Process, steady
 from flowsched_k8s.queue import PodQueue
 from flowsched_k8s.rounds import participants
 from flowsched_k8s.rounds.planning import plan_round
 from flowsched_k8s.state import SchedulerState
+from flowsched_k8s.steady_clock import steady
 from flowsched_models import runtime
 from flowsched_models.document import InputError
 from flowsched_models.quantity import QuantityError, parse_cores
@@ -136,8 +137,8 @@ def test_a_condition_that_could_not_be_written_is_written_later() -> None:
     out = running.state.end_round(plan_round(given, _solver(), None), running.now)
     (patch,) = [told for told in out if isinstance(told, PatchCondition)]
     running.state.notices.failed(patch, running.now)
-    assert running.state.notices.again(running.state.postponed, running.now) == []
-    again = running.state.notices.again(running.state.postponed, running.now + 11.0)
+    assert running.state.notices.again(running.state.waiting.postponed, running.now) == []
+    again = running.state.notices.again(running.state.waiting.postponed, running.now + 11.0)
     assert [told for told in again if isinstance(told, PatchCondition)] == [patch]
 
 
@@ -150,16 +151,16 @@ def test_a_refused_condition_comes_back_to_the_state(outcome: WriteOutcome) -> N
     async def patch_condition(_: PatchCondition) -> Result:
         return Result(outcome, "429")
 
-    process = _process(
-        writer=SimpleNamespace(patch_condition=patch_condition),
-        state=SimpleNamespace(
-            cache=SimpleNamespace(pods={"1": SimpleNamespace(node="")}),
-            notices=SimpleNamespace(failed=lambda patch, now: told.append(patch)),
-        ),
+    dispatcher = _dispatcher(
+        writer={"patch_condition": patch_condition},
+        state={
+            "cache": SimpleNamespace(pods={"1": SimpleNamespace(node="")}),
+            "notices": SimpleNamespace(failed=lambda patch, now: told.append(patch)),
+        },
     )
 
     async def once() -> None:
-        process._dispatch([patch])
+        dispatcher.dispatch([patch])
         await asyncio.sleep(0.05)
 
     asyncio.run(once())
@@ -168,13 +169,13 @@ def test_a_refused_condition_comes_back_to_the_state(outcome: WriteOutcome) -> N
 
 def test_a_later_condition_does_not_swallow_a_nomination_that_is_not_sent_yet() -> None:
     key = PodKey("default", "p", "1")
-    process = _process()
+    dispatcher = _dispatcher()
 
     async def both() -> None:
-        process._dispatch([PatchCondition(key, names.UNSCHEDULABLE, "first", nominated_node="n1")])
-        process._dispatch([PatchCondition(key, names.UNSCHEDULABLE, "second")])
-        assert process._latest_patch[key] == PatchCondition(key, names.UNSCHEDULABLE, "second", nominated_node="n1")
-        process._patches.stop()
+        dispatcher.dispatch([PatchCondition(key, names.UNSCHEDULABLE, "first", nominated_node="n1")])
+        dispatcher.dispatch([PatchCondition(key, names.UNSCHEDULABLE, "second")])
+        assert dispatcher._latest_patch[key] == PatchCondition(key, names.UNSCHEDULABLE, "second", nominated_node="n1")
+        dispatcher.patches.stop()
 
     asyncio.run(both())
 
@@ -191,22 +192,20 @@ def test_writes_that_hang_for_one_namespace_stop_no_others(kind: str) -> None:
         return Result(WriteOutcome.DONE)
 
     pods = [PodKey("bad", f"b{i}", f"b{i}") for i in range(100)] + [PodKey("good", "g", "g")]
-    process = _process(
-        writer=SimpleNamespace(patch_condition=write, carry_out=write),
-        state=SimpleNamespace(cache=SimpleNamespace(pods={p.uid: SimpleNamespace(node="") for p in pods})),
+    dispatcher = _dispatcher(
+        time.monotonic,
+        writer={"patch_condition": write, "carry_out": write},
+        state={"cache": SimpleNamespace(pods={p.uid: SimpleNamespace(node="") for p in pods})},
     )
-    process._clock = time.monotonic
-    process._patches = Sender(Turns(8), process._patch, process._clock, process._failed)
-    process._others = Sender(Turns(8), process._do_other, process._clock, process._failed)
 
     async def course() -> None:
         condition = [PatchCondition(key, names.UNSCHEDULABLE, "no room") for key in pods]
-        process._dispatch(condition if kind == "condition" else [Evict(key, "for the test") for key in pods])
-        sender: Sender[Any] = process._patches if kind == "condition" else process._others
+        dispatcher.dispatch(condition if kind == "condition" else [Evict(key, "for the test") for key in pods])
+        sender: Sender[Any] = dispatcher.patches if kind == "condition" else dispatcher.others
         async with asyncio.timeout(10.0):
             while not done:
                 await asyncio.sleep(0.02)
-        assert len(sender.turns.apart("bad")) <= 8
+        assert len(sender.turns.apart("bad")) <= PATCHERS
         sender.stop()
         for task in sender.tasks:
             task.cancel()
@@ -215,15 +214,10 @@ def test_writes_that_hang_for_one_namespace_stop_no_others(kind: str) -> None:
     assert done == ["g"]
 
 
-def _process(**parts: Any) -> Process:
-    """As much of a process as handles instructions."""
-    process = Process.__new__(Process)
-    process._latest_patch = {}
-    process._clock = lambda: 0.0
-    process._patches = Sender(Turns(1), process._patch, process._clock, process._failed)
-    for name, part in parts.items():
-        setattr(process, name, part)
-    return process
+def _dispatcher(clock: Callable[[], float] = lambda: 0.0, **parts: Any) -> Dispatcher:
+    state = SimpleNamespace(bindings=SimpleNamespace(turns=Turns(1)), **parts.get("state", {}))
+    writer = SimpleNamespace(**parts.get("writer", {}))
+    return Dispatcher(state, writer, clock, asyncio.Event(), lambda: "")  # type: ignore[arg-type]
 
 
 def _solver() -> Any:

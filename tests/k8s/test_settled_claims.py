@@ -107,7 +107,7 @@ def test_a_pod_that_is_decided_again_says_what_it_waits_for_in_the_end() -> None
     for _ in range(15):
         tick(running, 5.0)
         notices, bindings = running.state.notices, running.state.bindings
-        running._carry_out(notices.again(running.state.postponed, running.now, bindings.unsettled))
+        running._carry_out(notices.again(running.state.waiting.postponed, running.now, bindings.unsettled))
     assert said(running).startswith("waits until its volumes are made for n2: ")
     assert place(running) == "n2"
 

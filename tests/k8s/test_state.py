@@ -624,7 +624,7 @@ def test_a_group_of_kueue_starts_when_the_last_gate_is_gone() -> None:
         assert said(running, "m2") == f"0/1 nodes are available. {told}"
     assert running.told == [], "a group that is let go pod by pod would be told of each"
     running.server.now += 11.0
-    late = running.state.notices.again(running.state.postponed, running.now)
+    late = running.state.notices.again(running.state.waiting.postponed, running.now)
     assert {t.pod.name for t in late if isinstance(t, PatchCondition)} == {"m1", "m2"}
     running.server.ungate(pods[0])
     running.settle()

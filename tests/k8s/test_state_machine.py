@@ -389,7 +389,7 @@ class Happenings(RuleBasedStateMachine):
             labels = pod.metadata.labels or {}
             if labels.keys() & {NAME_LABEL, PLUGINS_LABEL, KUEUE_LABEL} or pod.spec.scheduler_name != "flowsched":
                 continue
-            if pod.metadata.uid in state.postponed:
+            if pod.metadata.uid in state.waiting.postponed:
                 continue
             open_ = [n for n in server.nodes if cluster.refuses(pod, n) is None and n not in spoken_for]
             assert not open_, (

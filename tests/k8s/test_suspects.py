@@ -316,7 +316,8 @@ def test_the_loop_comes_round_between_slices_of_preparation() -> None:
         pass
 
     state = SimpleNamespace(begin_round=lambda now: (None, []))
-    process: Any = SimpleNamespace(state=state, _dispatch=lambda out: None, _name_suspects=nothing)
+    dispatcher = SimpleNamespace(dispatch=lambda out: None)
+    process: Any = SimpleNamespace(state=state, _dispatcher=dispatcher, _name_suspects=nothing)
 
     async def slice_() -> None:
         asyncio.get_running_loop().call_soon(ran.append, "what came meanwhile")

@@ -44,7 +44,7 @@ class Cluster:
         self.send()
         if (self.now / STEP_S) % 4 == 0:
             running._carry_out(state.bindings.without_outcome(self.now))
-            running._carry_out(state.notices.again(state.postponed, self.now, state.bindings.unsettled))
+            running._carry_out(state.notices.again(state.waiting.postponed, self.now, state.bindings.unsettled))
         running.deliver()
 
     def send(self) -> None:

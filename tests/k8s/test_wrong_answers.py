@@ -21,10 +21,10 @@ from flowsched_k8s.api.client import ApiError, Connection, MalformedError, Unrea
 from flowsched_k8s.api.election import Election
 from flowsched_k8s.api.reflector import Reflector
 from flowsched_k8s.api.writer import WriteOutcome, Writer
-from flowsched_k8s.bindings.sender import Sender
 from flowsched_k8s.bindings.turns import Turns
 from flowsched_k8s.changes import Gone, Seen
 from flowsched_k8s.configuration.configuration import Configuration
+from flowsched_k8s.dispatcher import Dispatcher
 from flowsched_k8s.instructions import (
     Bind,
     Evict,
@@ -190,18 +190,8 @@ def test_an_object_that_cannot_be_decoded_is_an_error_of_the_client(answering: A
 # Faults of our own
 
 
-def process_of(state: Any, writer: Any) -> Process:
-    """As much of a process as handles instructions and changes."""
-    process = Process.__new__(Process)
-    process._clock = lambda: 0.0
-    process.state, process.writer = state, writer
-    process._woken = asyncio.Event()
-    process._latest_patch = {}
-    process._binds = Sender(state.bindings.turns, process._bind, process._clock, process._bind_failed)
-    process._patches = Sender(Turns(8), process._patch, process._clock, process._failed)
-    process._others = Sender(Turns(8), process._do_other, process._clock, process._other_failed)
-    process._gpus_prepared = None
-    return process
+def dispatcher_of(state: Any, writer: Any) -> Dispatcher:
+    return Dispatcher(state, writer, lambda: 0.0, asyncio.Event(), lambda: "")
 
 
 def test_a_fault_in_one_binding_is_that_pods() -> None:
@@ -228,12 +218,12 @@ def test_a_fault_in_one_binding_is_that_pods() -> None:
         told.append(patch)
         raise KeyError("another one")
 
-    process = process_of(
+    dispatcher = dispatcher_of(
         state, SimpleNamespace(bind=send, read_pod=read_pod, patch_condition=patch_condition, post_event=lambda e: None)
     )
 
     async def course() -> None:
-        process._dispatch(binds)
+        dispatcher.dispatch(binds)
         for _ in range(20):
             await asyncio.sleep(0)
 
@@ -261,7 +251,9 @@ def test_a_fault_with_one_object_keeps_no_others_unseen() -> None:
         cache=SimpleNamespace(live=False, gpus=SimpleNamespace(resources=())),
         bindings=SimpleNamespace(turns=Turns(1)),
     )
-    process = process_of(state, None)
+    process = Process.__new__(Process)
+    process.state, process._clock, process._woken = state, lambda: 0.0, asyncio.Event()
+    process._dispatcher, process._gpus_prepared = dispatcher_of(state, None), None
     process.reflectors = {"pods": SimpleNamespace(synced=True)}  # type: ignore[dict-item]
     process._observe([Seen(b.pod(name)) for name in ("bad", "good")])
     assert seen == ["good"]

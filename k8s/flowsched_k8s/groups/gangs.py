@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from flowsched.relations.gang import gang_priority
@@ -219,6 +219,19 @@ class Gangs:
         self._told[ref] = scheduled, message
         reason = "Scheduled" if scheduled else UNSCHEDULABLE
         return GroupStatus(ref.namespace, ref.name, group.api_version, scheduled, reason, "" if scheduled else message)
+
+    def statuses(self, messages: Mapping[str, str]) -> list[GroupStatus]:
+        """In-tree groups hear whether they have been scheduled; a few words for each, when they change. ``messages``: what
+        pods of a round are told, by uid; empty for those that it has placed.
+        """
+        found: dict[GroupRef, str] = {}
+        for uid, message in messages.items():
+            entry = self._cache.pods.get(uid)
+            ref = None if entry is None else self.ref(entry)
+            if ref is not None:
+                found[ref] = found.get(ref) or message
+        told = (self.status(ref, message) for ref, message in found.items())
+        return [status for status in told if status is not None]
 
     def task_group(self, ref: GroupRef) -> TaskGroup:
         """The engine's group."""

@@ -55,7 +55,7 @@ class MetricsUpdater:
             if new := self._new((queue, event), count):
                 metrics.counter("scheduler_queue_incoming_pods_total", queue, event).inc(new)
         metrics.unschedulable({(cause, profile): n for cause, n in state.queue.unschedulable().items()})
-        metrics.gauge("flowsched_postponed_pods").set(len(state.postponed))
+        metrics.gauge("flowsched_postponed_pods").set(len(state.waiting.postponed))
         metrics.gauge("flowsched_estimated_pods").set(len(state.starts))
         waits_s = state.starts.waits_s(self._clock())
         for share in (0.5, 0.9, 1.0):

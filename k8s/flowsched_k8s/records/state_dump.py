@@ -69,7 +69,7 @@ def dump(
             "queue": str(queue.place(key)),
             "attempts": queue.attempts(key),
             "age_s": round(now - entry.created_s, 3),
-            "postponed": key.uid in state.postponed,
+            "postponed": key.uid in state.waiting.postponed,
             "message": entry.message,
             **told,
         }

@@ -96,7 +96,7 @@ class Departures:
         return found
 
     def _occupation(self, node: str) -> _Occupation:
-        revision = self._cache.revision(node)
+        revision = self._cache.revisions.of(node)
         known = self._known.get(node)
         if known is not None and known.revision == revision:
             return known

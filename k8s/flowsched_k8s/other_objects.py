@@ -121,9 +121,9 @@ class OtherObjects:
         if (why := next(iter(volumes), "")) != self._cache.volumes.unreadable:
             self._cache.volumes.unreadable = why
             self._volumes_changed(Wake.CLAIM, now)
-        if (why := either.get("namespaces", "")) != self._cache.namespaces_unreadable:
-            self._cache.namespaces_unreadable = why
-            self._cache.invalidate_wants(lambda e: e.pod.spec.affinity is not None)
+        if (why := either.get("namespaces", "")) != self._cache.declared.namespaces_unreadable:
+            self._cache.declared.namespaces_unreadable = why
+            self._cache.pod_wants.invalidate(lambda e: e.pod.spec.affinity is not None)
             self._queue.wake(Wake.ANY, now)
         self._budgets.unreadable = either.get("poddisruptionbudgets", "")
         groups, succeeded = unread_groups(failing)

@@ -130,5 +130,5 @@ class Wakeups:
 
     def volumes_changed(self, wake: Wake, now: float) -> None:
         """What is known of claims, volumes or their classes has changed, or what is promised of them."""
-        self._cache.invalidate_wants(lambda e: bool(e.pod.spec.volumes))
+        self._cache.pod_wants.invalidate(lambda e: bool(e.pod.spec.volumes))
         self._queue.wake(wake, now)

@@ -38,7 +38,7 @@ def counts(running: ModelScheduler, name: str) -> tuple[Any, ...]:
     (entry,) = (e for e in cache.pods.values() if e.key.name == name)
     seen = running.state.inputs.occupied.look(running.now)
     (forecast,) = (s for s in seen.services if s.name == entry.key.uid)
-    return cache.services.counted(entry), cache.free_cores(entry.place), caps(running)[entry.place], forecast
+    return cache.services.counted(entry), cache.services.free_cores(entry.place), caps(running)[entry.place], forecast
 
 
 # What a pod says after it was bound
@@ -139,12 +139,12 @@ def test_a_smaller_request_pays_for_fewer_cores() -> None:
     running = cluster(1)
     running.create(service("svc", cpu="2"))
     running.settle(within=1.0)
-    assert len(running.state.cache.free_cores("n0")) == 6
+    assert len(running.state.cache.services.free_cores("n0")) == 6
     pod = running.server.pods["a", "svc"]
     smaller = msgspec.structs.replace(pod.spec, containers=service("svc", cpu="100m").spec.containers)
     running.server.put(msgspec.structs.replace(pod, spec=smaller))
     running.deliver()
-    assert len(running.state.cache.free_cores("n0")) == 7
+    assert len(running.state.cache.services.free_cores("n0")) == 7
     assert len(counts(running, "svc")[3].cores) == 1
 
 
@@ -224,7 +224,7 @@ def test_a_pod_that_flowsched_did_not_bind_was_granted_nothing() -> None:
     notes = {**SAID, names.SLO: GOAL, names.LOAD: "1000000000", names.CORES: "0-7", names.PLACEMENT: "{}"}
     running.create(b.pod("svc", "a", cpu="2", node="n0", annotations=notes))
     assert caps(running) == {"n0": float("inf")}
-    assert len(running.state.cache.free_cores("n0")) == 8
+    assert len(running.state.cache.services.free_cores("n0")) == 8
     assert not running.state.inputs.occupied.look(running.now).services
 
 

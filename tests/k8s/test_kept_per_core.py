@@ -91,7 +91,7 @@ def test_small_services_keep_no_cores_from_overdue_jobs() -> None:
     running = cluster(1)
     running.create(*(b.pod(p.metadata.name, "a", cpu="100m", annotations=p.metadata.annotations) for p in eight()))
     running.settle(within=1.0)
-    assert len(running.where()) == 8 and not running.state.cache.free_cores("n0")
+    assert len(running.where()) == 8 and not running.state.cache.services.free_cores("n0")
     running.create(*pods("job", "job", cpu="1"))
     wait(running, DUE_S + 1.0)
     assert running.where().get("job") == "n0"

@@ -10,10 +10,11 @@ from model_scheduler import ModelScheduler
 from model_server import ModelServer
 from wordy_pods import ROWS, Field, wordy
 
-from flowsched_k8s import cache, names
-from flowsched_k8s.cache import MOST_COMPARED, MOST_EXCLUSIONS
+from flowsched_k8s import names
 from flowsched_k8s.configuration.configuration import Configuration, CostModelChoice, Features
+from flowsched_k8s.pods import declared_relations
 from flowsched_k8s.pods.affinity import MOST_KEYS, MOST_WISHES
+from flowsched_k8s.pods.declared_relations import MOST_COMPARED, MOST_EXCLUSIONS
 from flowsched_k8s.pods.pod_length import pod_length
 from flowsched_k8s.rounds import participants
 from flowsched_k8s.rounds.inputs import MANY_KINDS
@@ -181,7 +182,7 @@ def test_many_host_ports_keep_out_pods_with_one_of_them_and_no_others() -> None:
 def test_a_pod_that_costs_too_much_waits_alone_and_hears_which_field_it_is(
     spec: Any, field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "MOST_ASKED", 30)
+    monkeypatch.setattr(declared_relations, "MOST_ASKED", 30)
     running = scheduler()
     running.create(b.pod("evil", **spec), b.pod("usual", "shop", labels={"app": "x"}))
     running.settle(within=5.0)
@@ -190,7 +191,7 @@ def test_a_pod_that_costs_too_much_waits_alone_and_hears_which_field_it_is(
 
 
 def test_a_pod_that_cost_too_much_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "MOST_COMPARED", 300)
+    monkeypatch.setattr(declared_relations, "MOST_COMPARED", 300)
     running = scheduler()
     running.create(*(b.pod(f"web-{i}", labels={"app": "web"}, cpu="1m") for i in range(30)))
     running.settle(within=5.0)

@@ -231,7 +231,7 @@ class EventRecorder:
         there: set[live.Key] = set()
         now: list[live.Statement] = []
         for name in sorted(cache.nodes):
-            revision = cache.revision(name)
+            revision = cache.revisions.of(name)
             if state.looked_at.get(name) in ((revision, seen), (revision, True)):
                 continue
             state.looked_at[name] = revision, seen

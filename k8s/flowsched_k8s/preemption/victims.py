@@ -93,7 +93,7 @@ class Victims:
                 self._occupants.remove(pod)
         for name, node in cache.nodes.items():
             revision, pods = self._listed.get(name, (-1, frozenset()))
-            if revision == cache.revision(name) and self._late_s.get(name, _NEVER) > now:
+            if revision == cache.revisions.of(name) and self._late_s.get(name, _NEVER) > now:
                 continue
             entries = [cache.pods[uid] for uid in node.pods]
             self._late_s[name] = min((e.leaves_s for e in entries if not e.is_late(now)), default=_NEVER)
@@ -103,7 +103,7 @@ class Victims:
                     self._occupants.remove(pod)
             for pod in sorted(here):
                 self._occupants.put(self._occupant(cache.pods[pod.uid]), name)
-            self._listed[name] = cache.revision(name), here
+            self._listed[name] = cache.revisions.of(name), here
 
     def leave(self, uids: Iterable[str]) -> None:
         """These pods are victims from now on: their room comes without another victim."""
@@ -130,7 +130,7 @@ class Victims:
         for uid in gone:
             freed.update(self._frees(cache.pods[uid]))
         return (
-            cache.claim_users(entry) <= gone
+            cache.pod_wants.claim_users(entry) <= gone
             and machines.fits_on(entry.needs, node, freed)
             and booked.permits_on(
                 wants.holds, wants.joins, node, self._inputs.verdicts(wants).eligible[: machines.rows], gone
@@ -154,7 +154,7 @@ class Victims:
             passes &= ~full
         if within is not None:
             passes &= within
-        users = cache.claim_users(entry)
+        users = cache.pod_wants.claim_users(entry)
         if users:
             # The claims are free again only where all that use them go, and a plan is about one node.
             places = {machines.row(cache.pods[uid].place) for uid in users}

@@ -83,7 +83,7 @@ class Bookings:
     def _never(self, entry: PodEntry) -> str | None:
         """Why a pod can be nowhere, whatever the nodes are like."""
         problem = self._cache.wants(entry).problem
-        return CLAIM_IN_USE if problem is None and self._cache.claim_users(entry) else problem
+        return CLAIM_IN_USE if problem is None and self._cache.pod_wants.claim_users(entry) else problem
 
     def _refused(
         self, entry: PodEntry, node: NodeEntry, eligible: dict[Hashable, BoolArray], without: tuple[str, ...] = ()
@@ -160,11 +160,11 @@ class Bookings:
         if c.threads is not None and c.cores is not None:
             return c.threads, c.cores
         cache = self._cache
-        open_cores = cache.free_cores(c.node)
+        open_cores = cache.services.free_cores(c.node)
         wish = cache.services.wish_of(entry)
         if wish is not None:
             if len(open_cores) < wish.core_count:
-                open_cores = cache.free_cores(c.node, cache.claim(entry, now))
+                open_cores = cache.services.free_cores(c.node, cache.claim(entry, now))
             return self._inputs.service_threads(wish, entry), open_cores[: wish.core_count]
         count = max(1, len(open_cores))
         allowed = [t for t in entry.intent.threads if t <= count]

@@ -272,7 +272,7 @@ class InputBuilder:
         verdicts = self.verdicts(wants)
         rows = cache.machines.rows
         allowed, verdict, reasons = verdicts.passes[:rows], verdicts.reason[:rows], verdicts.reasons
-        if cache.claim_users(first):
+        if cache.pod_wants.claim_users(first):
             allowed, verdict = np.zeros_like(allowed), np.where(verdict == 0, np.int16(len(reasons)), verdict)
             reasons = [*reasons, CLAIM_IN_USE]
         if (full := self.too_many_volumes(first)) is not None:
@@ -288,7 +288,7 @@ class InputBuilder:
         if wants.service is not None:
             keeps = self._keeps_goal(wants.service, first, now)
             if (allowed & ~keeps).any():
-                goal = cache.services.reach_of(wants.service, cache.type_list, first.intent.threads)
+                goal = cache.services.reach_of(wants.service, cache.columns.type_list, first.intent.threads)
             allowed = allowed & keeps
         sensitivity, pressure = cache.services.behaviour(first)
         gpus = cache.gpus.asked(first.needs)
@@ -333,11 +333,13 @@ class InputBuilder:
     def verdicts(self, wants: Wants, most: int | None = None) -> Verdicts:
         """What the static filters of a kind of pod say of every node; of ``most`` more of them if that is given."""
         cache = self._cache
-        return self._verdicts.ask(wants.filter, cache.nodes, cache.machines.names, cache.versions, cache.version, most)
+        return self._verdicts.ask(
+            wants.filter, cache.nodes, cache.machines.names, cache.columns.versions, cache.columns.version, most
+        )
 
     def unasked(self, wants: Wants) -> int:
         """How many nodes the static filters of a kind of pod would have to be asked about."""
-        return self._verdicts.unasked(wants.filter, self._cache.versions, self._cache.version)
+        return self._verdicts.unasked(wants.filter, self._cache.columns.versions, self._cache.columns.version)
 
     def too_many_volumes(self, entry: PodEntry) -> NDArray[np.bool_] | None:
         """Nodes that do not take the volumes that a pod adds; None if that does not depend on what they have already.
@@ -487,7 +489,7 @@ class InputBuilder:
                 )
         if wants.workload is not None:
             rows = self._cache.rows_of_workload(wants.workload)
-            zones = self._cache.zones[: machines.rows]
+            zones = self._cache.columns.zones[: machines.rows]
             found += default_wishes(rows, zones, eligible, SPREAD_WEIGHT / 100.0, wants.workload in counts)
         return found
 
@@ -495,9 +497,9 @@ class InputBuilder:
         """Run time on each node over that on the fastest type there is, minus 1; threads and cores are left out."""
         cache = self._cache
         profile = entry.intent.profile or NEUTRAL
-        speeds = np.array([cache.catalogue.speed(profile, t.name) for t in cache.type_list] or [1.0])
+        speeds = np.array([cache.catalogue.speed(profile, t.name) for t in cache.columns.type_list] or [1.0])
         slow = speeds.max() / speeds - 1.0
-        found: NDArray[np.float64] = slow[cache.types[: cache.machines.rows]]
+        found: NDArray[np.float64] = slow[cache.columns.types[: cache.machines.rows]]
         return found
 
     def _keeps_goal(self, wish: ServiceWish, entry: PodEntry, now: float) -> NDArray[np.bool_]:
@@ -505,13 +507,13 @@ class InputBuilder:
         cache = self._cache
         claim = cache.claim(entry, now)
         machines = cache.machines
-        caps = np.array([self._cap(wish, entry, t) for t in cache.type_list] or [0.0])
-        ok: NDArray[np.bool_] = machines.pressure() <= caps[cache.types[: machines.rows]]
+        caps = np.array([self._cap(wish, entry, t) for t in cache.columns.type_list] or [0.0])
+        ok: NDArray[np.bool_] = machines.pressure() <= caps[cache.columns.types[: machines.rows]]
         for name, node in cache.nodes.items():
             row = machines.row(name)
             if row is not None and ok[row]:
                 ok[row] = (
-                    len(cache.free_cores(name, claim)) >= wish.core_count
+                    len(cache.services.free_cores(name, claim)) >= wish.core_count
                     if node.pods
                     else (node.type.vcpus >= wish.core_count)
                 )
@@ -545,7 +547,7 @@ class InputBuilder:
             wants = self._cache.wants(entry)
             holds = wants.holds
             # It is not there yet: no pod may come for its sake.
-            joins = tuple(name for name in wants.joins if not self._cache.attracts(name))
+            joins = tuple(name for name in wants.joins if not self._cache.declared.attracts(name))
         return Nominee(entry.key.uid, entry.priority, node, entry.needs, holds, joins)
 
 

@@ -101,9 +101,9 @@ class OccupiedNodes:
         """
         cache = self._cache
         self.machines.advance(now_s)
-        for name in sorted(cache.changed_since(self._revision)):
+        for name in sorted(cache.revisions.since(self._revision)):
             self._look_at(name, now_s)
-        self._revision = cache.last_revision
+        self._revision = cache.revisions.last
         if len(self._seen) > 2 * len(cache.pods):
             self._seen = {uid: seen for uid, seen in self._seen.items() if uid in cache.pods}
         return Snapshot(now_s, cache.catalogue, *self.machines.look(), plan=plan, reservations=reservations)

@@ -52,7 +52,7 @@ class Participants:
         for entry in entries:
             if entry.wants is not None and entry.wants.costs and again < MOST_LENGTH:
                 again += entry.length
-                self._cache.ask_again(entry)
+                self._cache.pod_wants.ask_again(entry)
             # A pod may declare a relation that counts one before it: all declare before any is read.
             self._cache.wants(entry)
         for entry in entries:
@@ -122,7 +122,7 @@ class Participants:
             ref, wants = self._gangs.ref(entry), entry.wants
             # Members that were refused for what they cost stay so here, as a group with one of them waits in any case.
             costly = ref is None and wants is not None and wants.costs
-            if entry.length > LONG and (costly or not self._cache.is_prepared(entry)):
+            if entry.length > LONG and (costly or not self._cache.pod_wants.is_prepared(entry)):
                 if spent and spent + entry.length > MOST_LENGTH:
                     spent = MOST_LENGTH
                     unready.add(ref)

@@ -16,6 +16,7 @@ from flowsched_k8s.pods.entries import NodeEntry, PodEntry
 from flowsched_k8s.pods.readings import core_set
 from flowsched_k8s.rounds.round_input import Keeper
 from flowsched_k8s.services.grant import CLAIMS, CLIENT, CORES, GOAL, LOAD, PROFILE, Grant
+from flowsched_k8s.services.keepers import PrecedenceClaim
 from flowsched_k8s.services.latency import GoalReach, ServiceWish, choose_curve, goal_reach
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.machine import MachineType
@@ -209,3 +210,16 @@ class Services:
         else:
             self.keepers.pop(name, None)
         self._booked.machines.set_service(name, cap, slope)
+
+    def free_cores(self, name: str, claim: PrecedenceClaim | None = None) -> tuple[int, ...]:
+        """Virtual CPUs of a node that belong to no latency service, ascending; with those of services that leave theirs to
+        pods with a claim.
+        """
+        per_core = self._settings.kept_per_core
+        taken = {
+            c
+            for entry, wish in self.on(name)
+            if claim is None or not claim.leaves(wish.core_count, entry.priority, entry.request_milli, per_core)
+            for c in entry.cores[: wish.core_count]
+        }
+        return tuple(c for c in range(self._nodes[name].type.vcpus) if c not in taken)

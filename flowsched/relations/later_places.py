@@ -8,7 +8,7 @@ from math import inf
 
 from flowsched.relations.gang_search import GangPlaces, GangSearch
 
-_EARLIER = 16
+EARLIER = 16
 """So many times an earlier set is looked for."""
 
 TimedPlace = tuple[float, int]
@@ -48,14 +48,17 @@ class LaterPlaces(GangPlaces[TimedPlace]):
         return place[1]
 
 
-def earliest_set(places: LaterPlaces, needed: int, steps: int) -> tuple[float, list[tuple[int, int]]] | None:
+def earliest_set(
+    places: LaterPlaces, needed: int, steps: int, tries: int = EARLIER
+) -> tuple[float, list[tuple[int, int]]] | None:
     """When the last of ``needed`` members has room, and members with their machines; None where no set of places is found.
 
     The set that the search finds first need not be the earliest: sets before it are looked for, each before the last one.
-    ``steps``: what the search may try for the first one. No member is placed afterwards.
+    ``steps``: what the search may try for the first one; ``tries``: so many sets are looked for at most, at least one. No
+    member is placed afterwards.
     """
     found: tuple[float, list[tuple[int, int]]] | None = None
-    for _ in range(_EARLIER):
+    for _ in range(tries):
         # An earlier set is worth following the rule, and no search through all assignments.
         if not GangSearch(places, needed, steps if found is None else 0, more=False).fit():
             break

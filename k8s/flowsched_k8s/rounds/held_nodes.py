@@ -17,7 +17,7 @@ class HeldNodes:
     group: str | None = None
     """The gang, by its name in rounds; None for one pod."""
     has_room: bool = False
-    """Whether all of them could start there now, as far as room goes."""
+    """Whether all of them could start there now, as far as room goes, or will by forecasts."""
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -110,8 +110,10 @@ class NodeHolds:
         self._first: UnitKey | None = None
         """The unit whose nodes all other pods leave alone; None if there is none."""
         self._turns: dict[UnitKey, _Turns] = {}
-        self._gangs_seen: dict[GroupRef, None] = {}
-        """Gangs that a round left without room. One may sit out rounds, and still has its turn."""
+        self._gangs_seen: dict[GroupRef, float] = {}
+        """Gangs that a round left without room, and since when each was seen to wait. One may sit out rounds, and still has
+        its turn.
+        """
         self._hopeless: dict[Hashable, float] = {}
         """By kind of pod, or gang, for which no node could be kept, until when that is not asked again."""
 
@@ -122,7 +124,9 @@ class NodeHolds:
             return None
         hold = self._holds[self._first]
         group = group_name(self._first) if isinstance(self._first, GroupRef) else None
-        has_room = all(self._drained.missing(needs, node) <= 0.0 for node, needs in self._needs(hold).items())
+        has_room = hold.reserved or all(
+            self._drained.missing(needs, node) <= 0.0 for node, needs in self._needs(hold).items()
+        )
         return HeldNodes(tuple(hold.places.items()), self._priority(hold.priority), group, has_room)
 
     def are_for(self, ref: GroupRef) -> bool:
@@ -344,7 +348,7 @@ class NodeHolds:
         ``reserved``: those for which overdue pods have reservations.
         """
         cache, engine = self._cache, self._cache.configuration.engine
-        kept, units = dict.fromkeys(reserved), self._waiting(held)
+        kept, units = dict.fromkeys(reserved), self._waiting(held, now)
         units |= {key: unit for key in kept if key not in units and (unit := self._units.of(key)) is not None}
         due = [u for u in units.values() if u.key in kept or now - u.since_s > engine.due_age_s]
         crosses = engine.aging_crosses_priority
@@ -380,8 +384,10 @@ class NodeHolds:
                 self._hopeless[kind] = now + _ASKED_AGAIN_S
         return None
 
-    def _waiting(self, held: Iterable[Held]) -> dict[UnitKey, StartUnit]:
-        """Units without room: pods that a round left waiting for that, and gangs that one did and that still wait."""
+    def _waiting(self, held: Iterable[Held], now: float) -> dict[UnitKey, StartUnit]:
+        """Units without room that may be overdue: pods that a round left waiting for that, and gangs that one did and that
+        still wait.
+        """
         entries = [
             (entry, h.causes)
             for h in held
@@ -390,18 +396,23 @@ class NodeHolds:
             if (entry := self._cache.pods.get(uid)) is not None and not entry.place
         ]
         keys = self._units.keys_of([entry for entry, _ in entries])
-        alone: list[PodEntry] = []
-        for entry, causes in entries:
-            key = keys[entry.key.uid]
-            if isinstance(key, GroupRef):
-                self._gangs_seen[key] = None
-            elif Cause.RESOURCES in causes:
-                alone.append(entry)
+        gangs = {key for key in keys.values() if isinstance(key, GroupRef)}
+        alone = [e for e, causes in entries if isinstance(keys[e.key.uid], str) and Cause.RESOURCES in causes]
         found: dict[UnitKey, StartUnit] = {unit.key: unit for unit in self._units.alone(alone)}
-        found |= {ref: unit for ref in self._gangs_seen if (unit := self._units.of(ref)) is not None}
-        self._gangs_seen = {ref: None for ref in self._gangs_seen if ref in found}
-        for key in [key for key in self._turns if isinstance(key, GroupRef) and key not in found]:
-            del self._turns[key]
+        due_age_s = self._cache.configuration.engine.due_age_s
+        for ref in sorted({*self._gangs_seen, *gangs}):
+            since_s = self._gangs_seen.get(ref, now)
+            # All of its pods are looked at: not for those that cannot have their turn.
+            late = now - since_s > due_age_s and self._hopeless.get(ref, 0.0) <= now
+            if ref not in gangs and not late:
+                continue
+            unit = self._units.of(ref)
+            if unit is None:
+                self._gangs_seen.pop(ref, None)
+                self._turns.pop(ref, None)
+            else:
+                self._gangs_seen[ref] = unit.since_s
+                found[ref] = unit
         return found
 
     def _priority(self, priority: int) -> int:

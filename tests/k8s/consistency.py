@@ -14,6 +14,11 @@ def check_state(state: SchedulerState) -> None:
     for entry in state.cache.pods.values():
         if entry.place:
             assert entry.key not in state.queue, f"{entry.key} is on {entry.place} and waits"
+    held = state.node_holds.held
+    for uid, node in () if held is None else held.places:
+        entry = state.cache.pods[uid]
+        assert entry.ours and not entry.place, f"{node} is kept for {entry.key}, which waits no more"
+        assert node in state.cache.nodes, f"{node} is kept for {entry.key} and is not there"
     for name in state.cache.nodes:
         row = machines.row(name)
         assert row is not None, f"{name} is not in the machines"

@@ -6,12 +6,14 @@ from typing import Any
 
 import objects_builders as b
 import pytest
+from consistency import check_state
 from model_scheduler import ModelScheduler
 from model_server import ModelServer, moment
 
 from flowsched.cluster.settings import Settings
 from flowsched_k8s import names
 from flowsched_k8s.causes import Wake
+from flowsched_k8s.changes import Seen
 from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL
 
@@ -228,6 +230,17 @@ def test_where_pods_have_to_be_deleted_each_node_is_kept_once() -> None:
     running.server.remove(running.server.pods["default", "t"])
     running.settle(within=1.0)
     assert gone in running.where().values()
+
+
+def test_a_pod_of_the_same_name_ends_what_was_kept_for_the_first_one() -> None:
+    """Whose end may not have been told yet."""
+    running = scheduler(*nodes(1), there("j", "n1", **JOB))
+    overdue(running, b.pod("big", cpu="4"))
+    assert held(running) == ("big", "n1")
+    running.observe([Seen(b.pod("big", cpu="4", uid="another"))])
+    assert held(running) == ("", "")
+    decide(running)
+    check_state(running.state)
 
 
 # Messages

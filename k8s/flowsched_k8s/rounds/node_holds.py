@@ -123,6 +123,9 @@ class NodeHolds:
         if self._first is None:
             return None
         hold = self._holds[self._first]
+        if not hold.places.keys() <= self._cache.pods.keys():
+            # Another pod of its name has come, and the end of the first is not told yet.
+            return None
         group = group_name(self._first) if isinstance(self._first, GroupRef) else None
         has_room = hold.reserved or all(
             self._drained.missing(needs, node) <= 0.0 for node, needs in self._needs(hold).items()

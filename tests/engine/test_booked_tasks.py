@@ -83,6 +83,21 @@ def test_fits_and_refusals_are_what_the_definitions_say(world: World, data: st.D
             assert around[fleet.machines.row(name)] == sum(relation.name in k.joins for m in same for k in naive.on[m])
 
 
+@settings(deadline=None, max_examples=60)
+@given(worlds(), st.data())
+def test_relations_without_tasks_are_those_of_a_cluster_that_never_had_them(world: World, data: st.DataObject) -> None:
+    fleet, left = world.fleet(), world.fleet()
+    before = view(fleet)
+    gone = [f"running-{i}" for i in range(len(world.running)) if data.draw(st.booleans())]
+    for task in gone:
+        left.release(task)
+    without, expected = fleet.relations_without([*gone, "missing"]), left.machines.relation_store
+    for relation in world.relations:
+        found, kept = without.topology_counts(relation.name), expected.topology_counts(relation.name)
+        assert (found.members.tolist(), found.holders.tolist()) == (kept.members.tolist(), kept.holders.tolist())
+    assert view(fleet) == before
+
+
 EVENTS = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.integers(0, 4)),

@@ -21,6 +21,7 @@ from benchmarks.engine_snapshots import pods
 from benchmarks.engine_text import aligned, bar, bar_lines, number, spread
 from benchmarks.engine_worker import settings_with
 from flowsched import Decisions, FlowScheduler, Snapshot
+from flowsched.cluster.cluster_state import ClusterState
 from flowsched.scale.choice import chosen
 from flowsched.scale.scheduler import NetworkScheduler
 from flowsched.solvers import make_solver
@@ -61,7 +62,8 @@ def one_world(machines: int, kinds: int, copies: int, seed: int, rounds: int) ->
     linear = NetworkScheduler(chosen("flow-network"), solver)
     greedy = KubeDefault(variants_of("kube-default")[0])
     ms, first = timed(ours.decide, snapshot, rounds)
-    linear_ms, _ = timed(linear.decide, snapshot, rounds)
+    state = ClusterState.of(snapshot)
+    linear_ms, _ = timed(lambda now: linear.decide_on(state, now.now_s), snapshot, rounds)
     yardstick = Yardstick(snapshot, HostFactory(snapshot.catalogue))
     penalty = yardstick.total(first)
     row = {

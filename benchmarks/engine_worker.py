@@ -53,8 +53,17 @@ class Timed:
         return self.inner.name
 
     def decide(self, snapshot: Snapshot) -> Decisions:
+        return self._timed(lambda: self.inner.decide(snapshot), snapshot)
+
+    def decide_on(self, state: Any, now_s: float) -> Decisions:
+        snapshot = state.snapshot(now_s)
+        if hasattr(self.inner, "decide_on"):
+            return self._timed(lambda: self.inner.decide_on(state, now_s), snapshot)
+        return self.decide(snapshot)
+
+    def _timed(self, decide: Callable[[], Decisions], snapshot: Snapshot) -> Decisions:
         began = time.process_time()
-        decisions = self.inner.decide(snapshot)
+        decisions = decide()
         self.cpu_ms.append((time.process_time() - began) * 1e3)
         if self.look is not None:
             self.look(snapshot, decisions)

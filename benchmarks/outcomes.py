@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import click
 
 from benchmarks.engine_demo import demo_variations
-from flowsched.cluster.decision import Decisions, Scheduler
+from flowsched.cluster.cluster_state import ClusterState
+from flowsched.cluster.decision import Decisions, Scheduler, decider
 from flowsched.cluster.played_events import find_player
 from flowsched.cluster.settings import Settings
-from flowsched.cluster.snapshot import Snapshot
 from flowsched.records.snapshot_source import load_snapshot
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator import Scenario, load_scenario
@@ -78,10 +78,10 @@ class Watched:
         """All else is the scheduler's own."""
         return getattr(self._scheduler, name)
 
-    def decide(self, snapshot: Snapshot) -> Decisions:
+    def decide_on(self, state: ClusterState, now_s: float) -> Decisions:
         """As the scheduler decides."""
-        decisions = self._scheduler.decide(snapshot)
-        self.rounds.append(in_words(snapshot.now_s, decisions))
+        decisions = decider(self._scheduler)(state, now_s)
+        self.rounds.append(in_words(now_s, decisions))
         return decisions
 
 

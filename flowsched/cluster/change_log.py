@@ -9,31 +9,41 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 
 _SHORTEST = 1024
-"""A log is not begun again before it has this many entries."""
+"""Of fewer entries none is given up."""
 
 
 @dataclass(frozen=True, eq=False)
 class LogMark(Generic[Item]):
     """A place in a log: all that came and went before it."""
 
+    owner: ChangeLog[Item]
     log: list[tuple[Item, bool]]
+    """Entries, of which the first ones may be gone."""
+    first: int
+    """How many of those there were."""
     length: int
+    """Entries before this place, from the beginning."""
 
     def since(self, earlier: LogMark[Item] | None) -> Sequence[tuple[Item, bool]] | None:
         """What came (True) and went (False) after an earlier mark, in order; None where that cannot be told: there is no
-        mark, it is of another log, or it is the later one.
+        mark, it is of another log, it is the later one, or entries after it are gone.
         """
-        if earlier is None or earlier.log is not self.log or earlier.length > self.length:
+        if earlier is None or earlier.owner is not self.owner or not self.first <= earlier.length <= self.length:
             return None
-        return self.log[earlier.length : self.length]
+        return self.log[earlier.length - self.first : self.length - self.first]
 
 
 class ChangeLog(Generic[Item]):
-    """A log that grows at its end, and is begun again where it is much longer than what is there."""
+    """A log that grows at its end, and loses its beginning where it is much longer than what is there: what is older than
+    the mark before.
+    """
 
     def __init__(self) -> None:
         """Empty."""
         self._log: list[tuple[Item, bool]] = []
+        self._first = 0
+        self._marked = 0
+        """Where the last mark is."""
         self._there = 0
 
     def came(self, item: Item) -> None:
@@ -49,5 +59,7 @@ class ChangeLog(Generic[Item]):
     def mark(self) -> LogMark[Item]:
         """The present end."""
         if len(self._log) > max(_SHORTEST, 4 * self._there):
-            self._log = []
-        return LogMark(self._log, len(self._log))
+            self._log = self._log[self._marked - self._first :]
+            self._first = self._marked
+        self._marked = self._first + len(self._log)
+        return LogMark(self, self._log, self._first, self._marked)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from flowsched.cluster.change_log import ChangeLog
 from flowsched.cluster.events import (
     Event,
     MachineAdded,
@@ -25,10 +26,12 @@ from flowsched.cluster.resource import amount_text, covers, missing, without
 from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.snapshot import (
     MOST_KEPT,
+    Machine,
     PlannedStart,
     RelationCount,
     Reservation,
     Running,
+    Service,
     Snapshot,
     StartDelay,
     Task,
@@ -37,6 +40,7 @@ from flowsched.cluster.snapshot import (
 from flowsched.cluster.snapshot_checks import forbid_contradictions
 from flowsched.cluster.start_errors import StartErrors
 from flowsched.cluster.start_samples import StartForecast, StartSamples
+from flowsched.cluster.state_changes import StateMark
 from flowsched.gpu.demand import LearntDemand
 from flowsched.gpu.devices import suits, taken
 from flowsched.gpu.shapes import GpuShape
@@ -71,6 +75,7 @@ class ClusterState:
         self._hosts = hosts or HostFactory(catalogue)
         self._pending = PendingTable()
         self._machines = OccupiedMachines(catalogue, self._hosts)
+        self._machine_log: ChangeLog[Machine] = ChangeLog()
         self._plan: dict[str, PlannedStart] = {}
         self._reservations: tuple[Reservation, ...] = ()
         self._relations = {r.name: r for r in relations}
@@ -116,7 +121,7 @@ class ClusterState:
         state._machines.advance(snapshot.now_s)
         services = by_machine(snapshot.services)
         for machine in snapshot.machines:
-            state._machines.add(machine, tuple(services[machine.name]))
+            state._add(machine, tuple(services[machine.name]))
         for running in snapshot.running:
             state._machines.start(running, running.progress)
             state._note_coupled(running.task)
@@ -142,7 +147,7 @@ class ClusterState:
             case MachineAdded(machine, services):
                 if machine.name in self._machines:
                     raise ValueError(f"a machine named {machine.name} is there already")
-                self._machines.add(machine, services)
+                self._add(machine, services)
             case MachineRemoved(name):
                 if name not in self._machines:
                     raise ValueError(f"{name} was removed but is not in the cluster")
@@ -188,9 +193,7 @@ class ClusterState:
             running=running,
             pending=self._pending.at(self._rounds),
             plan=tuple(p for t, p in self._plan.items() if t in self._pending),
-            reservations=tuple(
-                r for r in self._reservations if r.task in self._pending and r.machine in self._machines
-            ),
+            reservations=self.reservations,
             start_delay=self._start_delay,
             round=self._rounds,
             relations=tuple(self._relations.values()),
@@ -209,10 +212,46 @@ class ClusterState:
             self._learnt.add(task.gpu_shape)
             self._gpu_demand = self._learnt.known
 
+    # What rounds read that follow the state instead of looking at all of it
+
+    def mark(self) -> StateMark:
+        """The present, to be asked for what changed since an earlier mark."""
+        return StateMark(self._machine_log.mark(), self._pending.mark(), self._machines.mark())
+
     @property
     def pending(self) -> int:
         """Number of tasks that wait."""
         return len(self._pending)
+
+    @property
+    def round(self) -> int:
+        """Number of the next round."""
+        return self._rounds
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """All profiles."""
+        return self._catalogue
+
+    @property
+    def reservations(self) -> tuple[Reservation, ...]:
+        """What the last round held, as far as the task still waits and the machine is there."""
+        return tuple(r for r in self._reservations if r.task in self._pending and r.machine in self._machines)
+
+    @property
+    def task_groups(self) -> Mapping[str, TaskGroup]:
+        """By name, to read alone."""
+        return self._task_groups
+
+    def waiting(self, task: str) -> Task | None:
+        """A task with the rounds that it has waited; None where it does not wait."""
+        return self._pending.get(task, self._rounds)
+
+    def on(self, machine: str) -> OccupiedMachine:
+        """A machine, to read alone. Raises ``KeyError`` for one that is not there."""
+        return self._machines.on(machine)
+
+    # How events change it
 
     def _advance(self, now_s: float) -> None:
         """The present is ``now_s`` from now on, if that is later. Once time has passed a task may turn out to run for longer
@@ -227,8 +266,13 @@ class ClusterState:
         if task.gpus_for:
             self._coupled.add(task.gpus_for)
 
+    def _add(self, machine: Machine, services: tuple[Service, ...]) -> None:
+        self._machines.add(machine, services)
+        self._machine_log.came(machine)
+
     def _remove(self, name: str) -> None:
         """What runs on a machine that is gone is gone too."""
+        self._machine_log.went(self._machines.on(name).machine)
         for task in self._machines.remove(name):
             self._start_samples.forget(task)
         self._plan = {t: p for t, p in self._plan.items() if p.machine != name}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.snapshot import MILLI, PlannedStart, Reservation, Snapshot
 from flowsched.support.late_sequence import LateSequence
 from flowsched_models.short_repr import Overview, ShortRepr
@@ -212,3 +213,19 @@ class Scheduler(Protocol):
     def decide(self, snapshot: Snapshot) -> Decisions:
         """One round. Must not change the snapshot; same snapshot, same decisions."""
         ...
+
+
+@runtime_checkable
+class StateScheduler(Scheduler, Protocol):
+    """A scheduler that reads the state of a cluster instead of a snapshot of it."""
+
+    def decide_on(self, state: ClusterState, now_s: float) -> Decisions:
+        """One round. Must not change the state; same content of the state, same decisions."""
+        ...
+
+
+def decider(scheduler: Scheduler) -> Callable[[ClusterState, float], Decisions]:
+    """What decides a round on a state at a moment: the scheduler itself, or on a snapshot if that is what it reads."""
+    if isinstance(scheduler, StateScheduler):
+        return scheduler.decide_on
+    return lambda state, now_s: scheduler.decide(state.snapshot(now_s))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from flowsched.cluster.change_log import LogMark
 from flowsched.cluster.running_rows import RunningRows
 from flowsched.cluster.running_tasks import RunningTasks
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Service
@@ -114,6 +115,10 @@ class OccupiedMachines:
         machines, services = self._shown
         running = RunningTasks(self._table.look(), self._estimates.progress(), machines, self._devices.copy())
         return Occupancy(machines, services, running)
+
+    def mark(self) -> LogMark[Running]:
+        """All tasks that came and went until now."""
+        return self._table.mark()
 
     @property
     def have_gpus(self) -> bool:

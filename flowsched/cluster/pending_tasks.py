@@ -92,6 +92,10 @@ class PendingTable:
                 self._waits[name] = wait._replace(task=other)
                 self._log.came(self._waits[name])
 
+    def mark(self) -> LogMark[Wait]:
+        """All that came and went until now."""
+        return self._log.mark()
+
     def at(self, round: int) -> PendingTasks:
         """What waits now; ``round``: the number of the next round."""
         return PendingTasks(tuple(self._waits.values()), round, self._log.mark())

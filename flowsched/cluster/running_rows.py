@@ -172,6 +172,10 @@ class RunningRows:
         self._part()
         self._table.close_gap(0, machine)
 
+    def mark(self) -> LogMark[Running]:
+        """All that came and went until now."""
+        return self._log.mark()
+
     def look(self) -> SeenRows:
         """All as it is now."""
         if self._shown is None:

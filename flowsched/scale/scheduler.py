@@ -1,18 +1,20 @@
-"""Rounds at cluster scale as a scheduler: snapshots in, decisions out, whatever the cost model."""
+"""Rounds at cluster scale as a scheduler of a cluster's state, whatever the cost model."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from operator import attrgetter
 
 import numpy as np
 
+from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.decision import Certificate, Decisions, Placement, Postponement
 from flowsched.cluster.settings import Settings
-from flowsched.cluster.snapshot import Reservation, Snapshot, Task, cores_beside
+from flowsched.cluster.snapshot import Reservation, Snapshot, cores_beside
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.cluster.task_rows import RUNNING
 from flowsched.errors import EventError
@@ -24,11 +26,11 @@ from flowsched.scale.changes import History, change_running
 from flowsched.scale.choice import GuardedCostModel, user_name
 from flowsched.scale.network_trace import NetworkTrace, RoundHead
 from flowsched.scale.placed_costs import PlacedCosts
+from flowsched.scale.priced_rows import PricedRows
 from flowsched.scale.reasons import Closing, Reason, leaving, why_all
 from flowsched.scale.record import linear_record
 from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
-from flowsched.scale.snapshot_follower import SnapshotFollower
 from flowsched.solvers import Solver, make_solver
 from flowsched.solvers.limited import limited, take_stopped, unlimited
 from flowsched.support.arrays import FloatArray, IntArray
@@ -39,17 +41,9 @@ from flowsched_models.runtime import HostFactory
 _USUAL = Settings()
 
 
-def forbid_devices(policy: str, tasks: Iterable[Task]) -> None:
-    """Raise :class:`InputError` where a task asks for GPUs as devices, which no cost model of bulk rounds knows."""
-    asking = next((t.name for t in tasks if t.gpus is not None), None)
-    if asking is not None:
-        message = f"{asking} asks for GPUs as devices, which cost models do not know"
-        raise InputError.one("--policy", message, "flow and the baselines do", key=policy)
-
-
 class NetworkScheduler:
-    """One cost model in every round. It remembers the last snapshot, so a round looks at what is different; what it
-    decides depends on the snapshot alone.
+    """One cost model in every round. It follows the events of a state, so a round looks at what is different; what it
+    decides depends on what the state is alone.
 
     A task that may have several widths gets the narrowest. Relations and task groups are kept.
     """
@@ -77,8 +71,8 @@ class NetworkScheduler:
         self._clock = clock
         prepare()
         self._changes = changes or _USUAL
-        self._make_follower = partial(SnapshotFollower, self._policy, headroom_weight, slo_margin, hosts)
-        self._follower = self._make_follower()
+        self._make_rows = partial(PricedRows, self._policy, headroom_weight, slo_margin, hosts)
+        self._rows = self._make_rows()
         self._rounds: Rounds | None = None
 
     @property
@@ -87,30 +81,36 @@ class NetworkScheduler:
         return user_name(self._policy.name)
 
     def decide(self, snapshot: Snapshot) -> Decisions:
+        """One round on a state that is loaded from a snapshot. Raises as :meth:`decide_on` does."""
+        with self._told():
+            state = ClusterState.of(snapshot)
+        return self.decide_on(state, snapshot.now_s)
+
+    def decide_on(self, state: ClusterState, now_s: float) -> Decisions:
         """One round. Raises :class:`InputError` for what network rounds cannot keep and for a policy that fails or whose
         prices are none, and ``RuntimeError`` if the solver refuses a network.
         """
         timer = StageTimer(self._clock)
         began = self._clock()
         timer.start("snapshot")
-        forbid_devices(self.name, (*snapshot.pending, *(r.task for r in snapshot.running)))
         take_stopped(self._solver)
-        try:
-            cluster = self._follower.follow(snapshot)
-        except EventError as error:
-            raise InputError.one("--policy", str(error), key=self.name) from error
+        with self._told():
+            cluster = self._rows.catch_up(state, now_s)
         if self._rounds is None or self._rounds.cluster is not cluster:
             self._rounds = Rounds(cluster, self._solver, self._settings, clock=self._clock, canonical=True)
-        before = _reservations(snapshot, cluster)
+        before = tuple(
+            MachineReservation.of(cluster, cluster.task_row(r.task), cluster.row(r.machine), r.start_s)
+            for r in sorted(state.reservations, key=attrgetter("task", "machine"))
+        )
         self._rounds.resume(before)
         timer.start(None)
-        outcome = self._rounds.decide(snapshot.now_s)
+        outcome = self._rounds.decide(now_s)
         timer.ms.update(outcome.timings_ms)
         timer.start("read off")
         closing = Closing.of(cluster, outcome.tasks, outcome.machines)
-        bound = self._placements(snapshot, cluster, outcome.tasks, outcome.machines, outcome.cost, closing)
-        reasons = why_all(snapshot.now_s, cluster, outcome, closing)
-        left = _postponements(snapshot.now_s, cluster, outcome, reasons)
+        bound = _placements(state, cluster, outcome.tasks, outcome.machines, outcome.cost, closing)
+        reasons = why_all(now_s, cluster, outcome, closing)
+        left = _postponements(now_s, cluster, outcome, reasons)
         held = tuple(
             Reservation(cluster.task_name(r.task), r.machine_name, _width(cluster, r.task), r.start_s)
             for r in outcome.reservations
@@ -118,7 +118,7 @@ class NetworkScheduler:
         changed: ChangedRound | None = None
         if self._changes.changes_running and self._may_change(cluster, outcome):
             timer.start("changes")
-            changed = self._change(snapshot, cluster, outcome)
+            changed = self._change(state, now_s, cluster, outcome)
             bound, left = changed.placements, changed.merged(left)
             held = tuple(r for r in held if r.task not in changed.starting)
         timer.start(None)
@@ -132,9 +132,7 @@ class NetworkScheduler:
         recipe = None
         if self._keep_records:
             name, solver = self.name, unlimited(self._solver).name
-            head = RoundHead(
-                snapshot.round, snapshot.now_s, name, solver, self._settings, self.upkeep(), timings, stopped, changed
-            )
+            head = RoundHead(state.round, now_s, name, solver, self._settings, self.upkeep(), timings, stopped, changed)
             costs = PlacedCosts.in_turn(outcome, closing)
             trace = NetworkTrace.of(self._rounds, outcome, reasons, costs, head, before, named=True)
             recipe = partial(linear_record, trace)
@@ -159,9 +157,10 @@ class NetworkScheduler:
         highest = priority[cluster.task_class[outcome.waits]].max(initial=-(1 << 62))
         return bool(highest > priority[cluster.task_class[there]].min(initial=1 << 62))
 
-    def _change(self, snapshot: Snapshot, cluster: BulkCluster, outcome: RoundOutcome) -> ChangedRound:
-        """What becomes of the round, on a cluster that is made anew: the one that is kept depends on the rounds before."""
-        fresh = self._make_follower().follow(snapshot)
+    def _change(self, state: ClusterState, now_s: float, cluster: BulkCluster, outcome: RoundOutcome) -> ChangedRound:
+        """What becomes of the round, on rows that are laid out anew: those that are kept depend on the rounds before."""
+        snapshot = state.snapshot(now_s)
+        fresh = self._make_rows().lay_out(snapshot)
 
         def rows(tasks: IntArray) -> IntArray:
             return np.array([fresh.task_row(cluster.task_name(row)) for row in tasks.tolist()], dtype=np.int64)
@@ -182,51 +181,50 @@ class NetworkScheduler:
             history,
             self._solver,
             self._changes,
-            snapshot.now_s,
+            now_s,
         )
         starting, closing, cost = started_of(changes, fresh)
         at = changes.cluster.machine[starting]
-        bound = self._placements(snapshot, fresh, starting, at, cost, closing)
+        bound = _placements(state, fresh, starting, at, cost, closing)
         return changed_round(snapshot, fresh, changes, bound, self._changes)
 
     def upkeep(self) -> dict[str, dict[str, int]]:
-        """What the last snapshot's differences were: applied in place, or made anew, with the reasons."""
-        found = self._follower.upkeep.plain()
+        """What happened since the round before: applied in place, or made anew, with the reasons."""
+        found = self._rows.upkeep.plain()
         if self._rounds is not None:
             for kind, counts in self._rounds.compaction.upkeep.plain().items():
                 found[kind] |= {f"groups.{name}": count for name, count in counts.items()}
         return found
 
-    def _placements(
-        self,
-        snapshot: Snapshot,
-        cluster: BulkCluster,
-        rows: IntArray,
-        machines: IntArray,
-        costs: FloatArray,
-        closing: Closing,
-    ) -> tuple[Placement, ...]:
-        classes = cluster.task_class[rows]
-        terms = closing.terms(classes, machines)
-        columns = {name: values.tolist() for name, values in terms.items() if values.any()}
-        tasks = {task.name: task for task in snapshot.pending}
-        cores: dict[str, tuple[int, ...]] = {}
-        found = []
-        for i, (row, machine_row, c, cost) in enumerate(
-            zip(rows.tolist(), machines.tolist(), classes.tolist(), costs.tolist(), strict=True)
-        ):
-            task, machine = tasks[cluster.task_name(row)], self._follower.machine(cluster.machine_name(machine_row))
-            mine = cores.get(machine.name)
-            if mine is None:
-                mine = cores[machine.name] = cores_beside(machine, self._follower.services(machine.name))
-            threads = task.threads_on(len(mine), snapshot.catalogue.jobs[task.profile])
-            width = cluster.classes[c].width_milli
-            found.append(
-                Placement(
-                    task.name, machine.name, width, threads, mine, cost, {name: v[i] for name, v in columns.items()}
-                )
-            )
-        return tuple(found)
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What contradicts itself, or cannot be priced, is a mistake of the input."""
+        try:
+            yield
+        except EventError as error:
+            raise InputError.one("--policy", str(error), key=self.name) from error
+
+
+def _placements(
+    state: ClusterState, cluster: BulkCluster, rows: IntArray, machines: IntArray, costs: FloatArray, closing: Closing
+) -> tuple[Placement, ...]:
+    classes = cluster.task_class[rows]
+    terms = closing.terms(classes, machines)
+    columns = {name: values.tolist() for name, values in terms.items() if values.any()}
+    cores: dict[str, tuple[int, ...]] = {}
+    found = []
+    for i, (row, at, c, cost) in enumerate(
+        zip(rows.tolist(), machines.tolist(), classes.tolist(), costs.tolist(), strict=True)
+    ):
+        task, machine = state.waiting(cluster.task_name(row)), cluster.machine_name(at)
+        assert task is not None, "a round starts what waits"
+        if machine not in cores:
+            here = state.on(machine)
+            cores[machine] = cores_beside(here.machine, here.services)
+        threads = task.threads_on(len(cores[machine]), state.catalogue.jobs[task.profile])
+        width, paid = cluster.classes[c].width_milli, {name: v[i] for name, v in columns.items()}
+        found.append(Placement(task.name, machine, width, threads, cores[machine], cost, paid))
+    return tuple(found)
 
 
 def named_certificate(cluster: BulkCluster, outcome: RoundOutcome) -> Certificate | None:
@@ -239,18 +237,6 @@ def named_certificate(cluster: BulkCluster, outcome: RoundOutcome) -> Certificat
         for c, first in zip(waiting.classes.tolist(), waiting.tasks[waiting.first[:-1]].tolist(), strict=True):
             prices[cluster.task_name(first)] = found.prices[f"class-{c}"]
     return replace(outcome.certificate, prices=prices)
-
-
-def _reservations(snapshot: Snapshot, cluster: BulkCluster) -> tuple[MachineReservation, ...]:
-    """What the last round held, as far as the task still waits and the machine is there."""
-    pending = {task.name for task in snapshot.pending}
-    machines = {machine.name for machine in snapshot.machines}
-    found = []
-    for r in sorted(snapshot.reservations, key=attrgetter("task", "machine")):
-        if r.task in pending and r.machine in machines:
-            task, row = cluster.task_row(r.task), cluster.row(r.machine)
-            found.append(MachineReservation.of(cluster, task, row, r.start_s))
-    return tuple(found)
 
 
 def _width(cluster: BulkCluster, task: int) -> int:

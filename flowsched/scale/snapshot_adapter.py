@@ -64,6 +64,18 @@ class ClassContext:
         labels = frozenset((label, value) for task in snapshot.pending for label, value, _ in task.locality)
         return cls(snapshot.catalogue, tuple(sorted(types)), lists, tuple(names), spreads, labels)
 
+    def differs(self, other: ClassContext) -> str:
+        """What is different, for those of one state; empty if nothing is."""
+        if self.types != other.types:
+            return "machine_types"
+        if (self.lists, self.machines) != (other.lists, other.machines):
+            return "machine_lists"
+        return "locality" if self.labels != other.labels else ""
+
+    def counts(self, task: Task) -> bool:
+        """Whether a task says anything, while it waits, that a context has."""
+        return bool(task.locality) or _named(task, self.spreads) != _ANYWHERE
+
     @cached_property
     def places(self) -> tuple[Places, ...]:
         """What waiting tasks name as arrays by machine, in the order of the machines' names: each once, in an order that

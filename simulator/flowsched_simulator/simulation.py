@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from flowsched.cluster.cluster_state import ClusterState
-from flowsched.cluster.decision import Decisions, Move, Placement, Postponement, Preemption, Scheduler
+from flowsched.cluster.decision import Decisions, Move, Placement, Postponement, Preemption, Scheduler, decider
 from flowsched.cluster.events import (
     MachineAdded,
     RoundDecided,
@@ -98,6 +98,7 @@ class Simulation:
         options = self._options = options or Options()
         scenario = drawn_workload(scenario, options.seed)
         self._scheduler = scheduler
+        self._decide = decider(scheduler)
         self._guard = guard_of(scheduler)
         self._variant = variant
         self._progress = progress
@@ -201,16 +202,16 @@ class Simulation:
         return self._outcome()
 
     def _round(self) -> tuple[Decisions, float]:
-        snapshot = self._state.snapshot(self._now_s)
+        number, waiting = self._state.round, self._state.pending
         self._fresh, self._unseen = self._unseen, set()
         began = self._options.clock()
-        decisions = self._scheduler.decide(snapshot)
+        decisions = self._decide(self._state, self._now_s)
         self._look_again_s = _NEVER if decisions.look_again_s is None else decisions.look_again_s
         solve_ms = decisions.timings_ms.get("decide", (self._options.clock() - began) * 1e3)
         self._rounds.append(
             RoundSummary(
                 self._now_s,
-                len(snapshot.pending),
+                waiting,
                 len(decisions.placements),
                 solve_ms,
                 decisions.certificate,
@@ -225,7 +226,7 @@ class Simulation:
         if self._options.keep_records and decisions.record is not None:
             self._records.append(dict(decisions.record))
         if self._options.record_sink is not None and decisions.recipe is not None:
-            self._options.record_sink(self._scheduler.name, snapshot.round, decisions.recipe)
+            self._options.record_sink(self._scheduler.name, number, decisions.recipe)
         return decisions, solve_ms
 
     def _carry_out(self, decisions: Decisions) -> None:

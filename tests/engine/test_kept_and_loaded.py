@@ -27,7 +27,7 @@ from builders import (
     task,
 )
 from flowsched.cluster.cluster_state import ClusterState
-from flowsched.cluster.decision import Decisions, Scheduler
+from flowsched.cluster.decision import Decisions, Scheduler, decider
 from flowsched.cluster.events import (
     Event,
     MachineAdded,
@@ -132,10 +132,11 @@ class KeptState(RuleBasedStateMachine):
             name = f"{'tamz'[7 * self.named % 4]}{self.named}"
             self.state.apply(TaskSubmitted(task(name, submit_s=self.now_s - age_s, **fields)), self.now_s)
         now = self.now
-        loaded = ClusterState.of(in_another_order(now, order)).snapshot(self.now_s)
+        loaded = ClusterState.of(in_another_order(now, order))
 
-        assert loaded == now.in_order()
-        decided, again = self.kept.decide(now), self.scheduler().decide(loaded)
+        assert loaded.snapshot(self.now_s) == now.in_order()
+        decided = decider(self.kept)(self.state, self.now_s)
+        again = decider(self.scheduler())(loaded, self.now_s)
 
         assert outcome(again) == outcome(decided)
         assert record_bytes(again) == record_bytes(decided)

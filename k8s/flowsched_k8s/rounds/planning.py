@@ -30,8 +30,8 @@ from flowsched.scale.loaded_cluster import load_cluster
 from flowsched.scale.lone_task import decide_lone
 from flowsched.scale.places import Places
 from flowsched.scale.preparation import prepare
+from flowsched.scale.priced_rows import PricedRows
 from flowsched.scale.reasons import Cause as LeftCause
-from flowsched.scale.snapshot_follower import SnapshotFollower
 from flowsched.solvers import Solver
 from flowsched.support.arrays import BoolArray, FloatArray
 from flowsched_k8s.causes import Cause
@@ -387,9 +387,9 @@ class _Round:
         behaviours = {uid: (c.sensitivity, c.pressure) for c in given.classes if c.service for uid in c.uids}
         settings = given.settings
         hosts = None if given.kept is None else given.kept.hosts
-        follower = SnapshotFollower(model, settings.headroom_weight, settings.slo_margin, hosts, behaviours)
+        rows = PricedRows(model, settings.headroom_weight, settings.slo_margin, hosts, behaviours)
         outcome = decide(
-            follower.load(snapshot),
+            rows.lay_out(snapshot),
             model_settings(settings),
             solver=self.solver,
             now_s=snapshot.now_s,

@@ -16,7 +16,6 @@ from builders import (
     HUNGRY,
     LARGE,
     SCALING,
-    bound_rounds,
     in_another_order,
     machine,
     machines,
@@ -26,21 +25,29 @@ from builders import (
     snapshots,
     task,
 )
+from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.decision import Decisions
-from flowsched.cluster.settings import Settings
-from flowsched.cluster.snapshot import Machine, RelationCount, Reservation, Running, Snapshot, Task
+from flowsched.cluster.events import (
+    Event,
+    MachineAdded,
+    MachineRemoved,
+    RoundDecided,
+    TaskBound,
+    TaskFinished,
+    TaskPreempted,
+    TaskSubmitted,
+    TaskWithdrawn,
+)
+from flowsched.cluster.snapshot import Machine, RelationCount, Reservation, Snapshot, Task
 from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import replay
 from flowsched.pricing.linear.policy import ClassPrices
 from flowsched.records.record_file import read_record, record_json
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
-from flowsched.scale.bulk_round import decide
-from flowsched.scale.bulk_settings import model_settings
 from flowsched.scale.choice import chosen, names
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.scheduler import NetworkScheduler, solve_network_round
 from flowsched.scale.snapshot_adapter import round_up
-from flowsched.scale.snapshot_follower import SnapshotFollower
 from flowsched.solvers import make_solver
 from flowsched_models.document import InputError
 
@@ -97,91 +104,58 @@ def test_the_order_of_a_snapshot_means_nothing(found: Snapshot, order: random.Ra
     alike(scheduler().decide(found), scheduler().decide(in_another_order(found, order)))
 
 
-@pytest.mark.parametrize("policy", OURS)
-@given(found=st.one_of(snapshots(), bound_rounds()))
-@QUICK
-def test_a_round_that_knows_sums_of_what_runs_decides_and_records_the_same(policy: str, found: Snapshot) -> None:
-    parts = []
-    for make in (SnapshotFollower.load, SnapshotFollower.follow):
-        cluster = make(SnapshotFollower(chosen(policy), 1.0, 0.1), found)
-        settings = model_settings(Settings())
-        outcome = decide(cluster, settings, solver=make_solver("ortools"), now_s=found.now_s, keep_record=True)
-        assert outcome.record is not None
-        plain = [{**part, "timings": None} for part in outcome.record(None)]
-        parts.append(record_json({"parts": plain, "left": [left.text for left in outcome.left]}))
-    assert parts[0] == parts[1]
-
-
-def carried_out(found: Snapshot, decided: Decisions, now_s: float) -> Snapshot:
-    """The cluster after a round: placed tasks run, reservations stay."""
-    tasks = {t.name: t for t in found.pending}
-    started = tuple(
-        Running(tasks[p.task], p.machine, p.width_milli, p.threads, p.cores, found.now_s, found.now_s)
-        for p in decided.placements
-    )
-    waits = tuple(replace(tasks[p.task], rounds_waited=tasks[p.task].rounds_waited + 1) for p in decided.postponements)
-    return replace(
-        found,
-        now_s=now_s,
-        round=found.round + 1,
-        pending=waits,
-        running=(*found.running, *started),
-        reservations=decided.reservations,
-    )
+def carry_out(state: ClusterState, decided: Decisions, now_s: float) -> None:
+    for p in decided.placements:
+        state.apply(TaskBound(p.task, p.machine, p.width_milli, p.threads, p.cores, now_s), now_s)
+    state.apply(RoundDecided(decided.plan, decided.reservations), now_s)
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[list[tuple[str, int]]]:
     """What happens between rounds: kinds of events with a number that chooses among what is there."""
     event = st.tuples(
-        st.sampled_from(("submit", "submit", "submit", "end", "machine", "remove", "resize", "load", "withdraw")),
+        st.sampled_from(("submit", "submit", "submit", "end", "machine", "remove", "withdraw", "preempt", "replace")),
         st.integers(0, 10_000),
     )
     return draw(st.lists(st.lists(event, max_size=5), min_size=2, max_size=6))
 
 
-def happen(found: Snapshot, events: list[tuple[str, int]], names_used: Counter[str]) -> Snapshot:
+def happen(state: ClusterState, now_s: float, events: list[tuple[str, int]], names_used: Counter[str]) -> None:
     for kind, number in events:
         names_used[kind] += 1
         count = names_used[kind]
+        found = state.snapshot(now_s)
+        names = [r.task.name for r in found.running] if kind in ("end", "preempt") else [t.name for t in found.pending]
+        name = names[number % len(names)] if names else ""
         match kind:
             case "submit":
-                profile = (SCALING, HUNGRY)[number % 2]
-                new = task(
-                    f"t{(number * 7919) % 1000:03d}-{count}",
-                    profile,
-                    widths_milli=((1000, 2000, 3000)[number % 3],),
-                    memory_mib=(500, 4000, 9000)[number // 3 % 3],
-                    submit_s=found.now_s - number % 5,
-                    priority=(0, 0, 5)[number % 3],
-                    machines=("m1", "m2") if number % 11 == 0 else None,
-                )
-                found = replace(found, pending=(*found.pending, new))
-            case "withdraw" if found.pending:
-                gone = found.pending[number % len(found.pending)]
-                found = replace(found, pending=tuple(t for t in found.pending if t is not gone))
-            case "end" if found.running:
-                ended = found.running[number % len(found.running)]
-                found = replace(found, running=tuple(r for r in found.running if r is not ended))
+                new = f"t{(number * 7919) % 1000:03d}-{count}"
+                state.apply(TaskSubmitted(arriving(new, number, now_s)), now_s)
+            case "withdraw" if name:
+                state.apply(TaskWithdrawn(name), now_s)
+            case "replace" if name:
+                state.apply(TaskWithdrawn(name), now_s)
+                state.apply(TaskSubmitted(arriving(name, number, now_s)), now_s)
+            case "end" if name:
+                state.apply(TaskFinished(name), now_s)
+            case "preempt" if name:
+                state.apply(TaskPreempted(name, number % 2 == 0), now_s)
             case "machine":
-                new_machine = machine(
-                    f"{'amz'[number % 3]}-new-{count}", LARGE if number % 2 else machine().__class__ and LARGE
-                )
-                found = replace(found, machines=(*found.machines, new_machine))
-            case "remove":
-                empty = [m for m in found.machines if all(r.machine != m.name for r in found.running)]
-                empty = [m for m in empty if all(s.machine != m.name for s in found.services)]
-                if len(found.machines) > 1 and empty:
-                    gone_machine = empty[number % len(empty)]
-                    found = replace(found, machines=tuple(m for m in found.machines if m is not gone_machine))
-            case "resize":
-                k = number % len(found.machines)
-                more = replace(found.machines[k], memory_mib=found.machines[k].memory_mib + 1000)
-                found = replace(found, machines=(*found.machines[:k], more, *found.machines[k + 1 :]))
-            case "load" if found.services:
-                busier = replace(found.services[0], qps=10_000.0 + number)
-                found = replace(found, services=(busier, *found.services[1:]))
-    return found
+                state.apply(MachineAdded(machine(f"{'amz'[number % 3]}-new-{count}", LARGE)), now_s)
+            case "remove" if len(found.machines) > 1:
+                state.apply(MachineRemoved(found.machines[number % len(found.machines)].name), now_s)
+
+
+def arriving(name: str, number: int, now_s: float) -> Task:
+    return task(
+        name,
+        (SCALING, HUNGRY)[number % 2],
+        widths_milli=((1000, 2000, 3000)[number % 3],),
+        memory_mib=(500, 4000, 9000)[number // 3 % 3],
+        submit_s=now_s - number % 5,
+        priority=(0, 0, 5)[number % 3],
+        machines=("m1", "m2") if number % 11 == 0 else None,
+    )
 
 
 @pytest.mark.parametrize("policy", ["flow-network", "load-spreading", "shortest-job-first"])
@@ -191,50 +165,73 @@ def test_one_that_has_seen_it_all_decides_like_one_that_has_seen_nothing(
     policy: str, history: list[list[tuple[str, int]]], start: int
 ) -> None:
     kept = scheduler(policy)
-    found = snapshot([], machines(start), services=[service(qps=20_000.0)])
+    state = ClusterState.of(snapshot([], machines(start), services=[service(qps=20_000.0)]))
     used: Counter[str] = Counter()
     for number, events in enumerate(history):
-        found = happen(found, events, used)
-        decided = kept.decide(found)
+        now_s = 400.0 * number
+        happen(state, now_s, events, used)
+        decided, found = kept.decide_on(state, now_s), state.snapshot(now_s)
         check(found, decided)
         alike(decided, scheduler(policy).decide(found))
-        found = carried_out(found, decided, 400.0 * (number + 1))
+        carry_out(state, decided, now_s)
 
 
 def test_what_did_not_change_is_not_looked_at() -> None:
     kept = scheduler()
-    found = snapshot([task(f"t{k}", widths_milli=(1000,)) for k in range(3)], machines(20))
-    decided = kept.decide(found)
+    state = ClusterState.of(snapshot([task(f"t{k}", widths_milli=(1000,)) for k in range(3)], machines(20)))
+    decided = kept.decide_on(state, 0.0)
     assert kept.upkeep()["rebuilt"]["first_round"] == 1
-    found = carried_out(found, decided, 10.0)
-    kept.decide(found)
-    assert "first_round" not in kept.upkeep()["rebuilt"]
+    carry_out(state, decided, 0.0)
+    kept.decide_on(state, 10.0)
     assert kept.upkeep()["applied"]["tasks_started"] == 3
-    found = replace(found, pending=(task("z", widths_milli=(1000,), submit_s=10.0),))
-    kept.decide(found)
+    assert not kept.upkeep()["rebuilt"]
+    state.apply(TaskSubmitted(task("z", widths_milli=(1000,), submit_s=10.0)), 10.0)
+    kept.decide_on(state, 10.0)
     applied = kept.upkeep()["applied"]
     assert applied["tasks_submitted"] == 1
     assert applied.get("groups.machines", 0) <= 4, "only machines that changed are counted again"
     assert not kept.upkeep()["rebuilt"]
 
 
+def test_events_are_followed_without_a_look_at_the_whole_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them than logs keep for a reader that never looks."""
+    state = ClusterState.of(snapshot([], machines(2)))
+    kept = scheduler()
+    kept.decide_on(state, 0.0)
+    monkeypatch.setattr(ClusterState, "snapshot", None)
+    for k in range(600):
+        state.apply(TaskSubmitted(task(f"t{k}", widths_milli=(1000,), submit_s=float(k))), float(k))
+        carry_out(state, kept.decide_on(state, float(k)), float(k))
+        state.apply(TaskFinished(f"t{k}"), float(k))
+    assert kept.upkeep()["applied"] == {"tasks_submitted": 1, "tasks_left": 1}
+
+
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    ("event", "reason"),
     [
-        ({"machines": machines(3)}, ""),
-        ({"machines": (*machines(2), machine("a"))}, "machine_order"),
-        ({"machines": (*machines(2), machine("z", LARGE))}, "machine_types"),
-        ({"pending": (task("t0", machines=("m1",)),)}, "machine_lists"),
-        ({"pending": (task("t0"), task("s", submit_s=-5.0))}, "arrival_order"),
+        (MachineAdded(machine("m3")), ""),
+        (MachineAdded(machine("a")), "machine_order"),
+        (MachineAdded(machine("z", LARGE)), "machine_types"),
+        (TaskSubmitted(task("s", machines=("m1",))), "machine_lists"),
+        (TaskSubmitted(task("s", submit_s=-5.0)), "arrival_order"),
+        (TaskSubmitted(task("s", locality=(("rack", "a", 1.0),))), "locality"),
     ],
 )
-def test_making_anew_has_a_reason(changes: dict[str, object], reason: str) -> None:
-    kept = scheduler()
-    found = snapshot([task("t0")], machines(2))
-    kept.decide(found)
-    kept.decide(replace(found, **changes))  # type: ignore[arg-type]
+def test_making_anew_has_a_reason(event: Event, reason: str) -> None:
+    kept, state = scheduler(), ClusterState.of(snapshot([task("t0")], machines(2)))
+    kept.decide_on(state, 0.0)
+    state.apply(event, 0.0)
+    kept.decide_on(state, 0.0)
     why = {one for one in kept.upkeep()["rebuilt"] if not one.startswith("groups.")}
     assert why == ({reason} if reason else set())
+
+
+def test_another_state_is_laid_out_anew() -> None:
+    kept = scheduler()
+    for count in (1, 2):
+        found = snapshot([task(f"t{count}")], machines(count))
+        alike(kept.decide(found), scheduler().decide(found))
+    assert kept.upkeep()["rebuilt"]["another_state"] == 1
 
 
 def test_a_task_with_a_list_of_machines_goes_nowhere_else() -> None:
@@ -455,7 +452,6 @@ def test_the_catalogue_may_change() -> None:
     slower = replace(CATALOGUE, jobs={**CATALOGUE.jobs, SCALING.name: replace(SCALING, sensitivity=2.0)})
     other = replace(found, catalogue=slower)
     alike(kept.decide(other), scheduler().decide(other))
-    assert kept.upkeep()["rebuilt"]["profiles"] == 1
 
 
 def test_tasks_of_the_same_name_are_not_the_same_task() -> None:

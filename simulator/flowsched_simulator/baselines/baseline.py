@@ -11,6 +11,7 @@ from typing import Any
 from flowsched.cluster.decision import Decisions, LatePostponements, Postponement
 from flowsched.cluster.domain_counts import DomainCounts
 from flowsched.cluster.knowledge import Knowledge
+from flowsched.cluster.running_tasks import entries_of
 from flowsched.cluster.snapshot import Snapshot, Task
 from flowsched.relations.gang import Gang, gangs_of
 from flowsched.relations.gang_search import GangSearch
@@ -97,9 +98,11 @@ class Baseline(ABC):
         """
         blocking = ""
         snapshot = this.snapshot
-        running = (r.task.group for r in snapshot.running)
-        gangs = gangs_of(snapshot.task_groups, running, [t.group for t in tasks])
-        gang_of = {tasks[m].name: gang for gang in gangs for m in gang.members}
+        gang_of: dict[str, Gang[tuple[int, ...]]] = {}
+        if snapshot.task_groups:
+            running = (r.task.group for r in entries_of(snapshot.running))
+            gangs = gangs_of(snapshot.task_groups, running, [t.group for t in tasks])
+            gang_of = {tasks[m].name: gang for gang in gangs for m in gang.members}
         settled: set[str] = set()
         for task in turns:
             if task.name in settled:

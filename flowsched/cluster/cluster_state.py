@@ -257,10 +257,12 @@ class ClusterState:
         """The present is ``now_s`` from now on, if that is later. Once time has passed a task may turn out to run for longer
         than was forecast, whatever a snapshot knew of that.
         """
-        if now_s > self._now_s and self._errors is None:
+        if now_s <= self._now_s:
+            return
+        if self._errors is None:
             self._errors = RunTimeErrors()
-        self._now_s = max(now_s, self._now_s)
-        self._machines.advance(self._now_s)
+        self._now_s = now_s
+        self._machines.advance(now_s)
 
     def _note_coupled(self, task: Task) -> None:
         if task.gpus_for:
@@ -382,8 +384,8 @@ class ClusterState:
     def _forbid_overcommit(self, node: OccupiedMachine, width_milli: int, task: Task, devices: tuple[int, ...]) -> None:
         """Raise if one more task of this size would make the requests on a machine exceed what it has."""
         here = node.running.values()
-        cpu = width_milli + sum(r.width_milli for r in here) + sum(s.width_milli for s in node.services)
-        memory = task.memory_mib + sum(r.task.memory_mib for r in here) + sum(s.memory_mib for s in node.services)
+        cpu = sum([width_milli, *[r.width_milli for r in here], *[s.width_milli for s in node.services]])
+        memory = sum([task.memory_mib, *[r.task.memory_mib for r in here], *[s.memory_mib for s in node.services]])
         if cpu > node.machine.cpu_milli or memory > node.machine.memory_mib:
             raise ValueError(
                 f"{node.machine.name} would be overcommitted: {cpu} of {node.machine.cpu_milli} milli-CPU and "

@@ -14,7 +14,7 @@ from flowsched_models.short_repr import Overview, ShortRepr
 from flowsched_models.text_table import counted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Placement:
     """Bind a task now."""
 

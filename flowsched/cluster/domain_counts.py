@@ -55,7 +55,7 @@ class DomainCounts:
 
     def concerns(self, task: Task) -> bool:
         """Whether any relation counts or binds a task."""
-        return any(name in self.relations for name in (*task.holds, *task.joins))
+        return bool(self.relations) and any(name in self.relations for name in (*task.holds, *task.joins))
 
     def add(self, task: Task, machine: str) -> None:
         """Count a task on a machine."""

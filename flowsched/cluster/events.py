@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from flowsched.cluster.snapshot import Machine, PlannedStart, Reservation, Service, Task
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class MachineAdded:
     """A machine with its services joins the cluster."""
 
@@ -15,21 +15,21 @@ class MachineAdded:
     services: tuple[Service, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class MachineRemoved:
     """A machine leaves; tasks that ran on it are gone."""
 
     machine: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TaskSubmitted:
     """A task waits to be placed."""
 
     task: Task
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TaskBound:
     """A task was bound to a machine; its program runs from ``start_s``."""
 
@@ -45,7 +45,7 @@ class TaskBound:
     """Whether parts of its job, its GPUs or what uses them, are on other machines."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TaskPreempted:
     """A running task waits again, as old as it was."""
 
@@ -54,7 +54,7 @@ class TaskPreempted:
     """Whether it goes on later where it stopped; otherwise it starts anew."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TaskMove:
     """Where a running task goes on; its program runs there from ``start_s``."""
 
@@ -68,14 +68,14 @@ class TaskMove:
     devices: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TasksMoved:
     """Running tasks go on on other machines, or start anew there: all leave, then all come."""
 
     moves: tuple[TaskMove, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TaskFinished:
     """A running task ended."""
 
@@ -84,14 +84,14 @@ class TaskFinished:
     """Whether it was killed, so that its time says nothing about how long it would have run."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TaskWithdrawn:
     """A pending task is not wanted any more."""
 
     task: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RoundDecided:
     """A round ended with these intentions for tasks that it postponed."""
 

@@ -13,7 +13,7 @@ from flowsched.support.arrays import FloatArray
 _NANO = 10**9
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RunTimeErrors:
     """What :mod:`flowsched.cluster.still_running` takes of the completions so far; without any, profiles' errors count."""
 

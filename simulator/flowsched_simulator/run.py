@@ -185,7 +185,7 @@ class LatencyWindow:
     """How many windows of ten seconds it stands for; the last one of a run may be shorter."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RoundSummary:
     """What is kept of a scheduling round."""
 

@@ -169,13 +169,13 @@ class Simulation:
                 break
             until_s = first_s + INSTANT_S
             ends = self._world.advance(until_s)
-            self._killed.update(end.task for end in ends if end.killed)
             ended = [(task, end.at_s) for end in ends for task in self._coupled.ended(end.task)]
+            self._killed.update([end.task for end in ends if end.killed])
             for task, end_s in ended:
                 self._ended_s[task] = end_s
                 self._submissions.ended(self._tasks[task], end_s)
             submitted = self._submissions.take(until_s)
-            others_s = [t for t in (delivery_s, wake_s, *(task.submit_s for task in submitted)) if t <= until_s]
+            others_s = [t for t in (delivery_s, wake_s, *[task.submit_s for task in submitted]) if t <= until_s]
             self._now_s = now = max(first_s, self._now_s, self._world.now_s, *others_s)
             for task, _ in ended:
                 self._state.apply(TaskFinished(task, task in self._killed), now)

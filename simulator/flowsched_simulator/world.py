@@ -278,18 +278,21 @@ class World:
 
     def _catch_up(self, name: str, now_s: float) -> None:
         """Bring a machine to the present, where what happened before is known."""
-        self._ended += [End(task, now_s) for task in self._move(name, now_s)]
+        if ended := self._move(name, now_s):
+            self._ended += [End(task, now_s) for task in ended]
 
     def _move(self, name: str, to_s: float) -> list[str]:
-        machine = self._machines[name]
-        self.now_s = max(self.now_s, to_s)
-        for service, p95 in zip(self._services[name], machine.p95_us, strict=True):
-            if to_s > machine.now_s:
+        machine, services = self._machines[name], self._services[name]
+        if to_s > self.now_s:
+            self.now_s = to_s
+        if services and to_s > machine.now_s:
+            for service, p95 in zip(services, machine.p95_us, strict=True):
                 self._stretches[service.name].add(machine.now_s, to_s, float(p95))
         self._touched[name] = None
         finished = machine.advance(to_s)
-        for task in finished:
-            self._kill.pop(task, None)
+        if finished and self._kill:
+            for task in finished:
+                self._kill.pop(task, None)
         return finished
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from copy import copy
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from flowsched.cluster.decision import Decisions, LatePostponements, Postponement
@@ -80,8 +80,7 @@ class Baseline(ABC):
         """Whether a task's place in the queue and its request are the same in each round, and only machines where it fits
         are of use to it: then a round need not look at all that waits.
         """
-        own = ("order", "turns", "width_milli", "rooms_for")
-        return all(getattr(getattr(type(self), name), "keeps_queue", False) for name in own)
+        return _keeps_queue(type(self))
 
     def _postponements(self, snapshot: Snapshot) -> Sequence[Postponement]:
         """Why each task waits: the round gone through again, which decides the same, with a turn for each task."""
@@ -241,6 +240,12 @@ class Baseline(ABC):
         if task.gpus is not None and any(task.memory_mib <= r.free_memory_mib for r in with_cpu):
             return f"{cpu} and {task.gpus}"
         return f"{cpu} and {task.memory_mib} MiB" if with_cpu else cpu
+
+
+@cache
+def _keeps_queue(rule: type[Baseline]) -> bool:
+    own = ("order", "turns", "width_milli", "rooms_for")
+    return all(getattr(getattr(rule, name), "keeps_queue", False) for name in own)
 
 
 class _Start(RoomPlaces):

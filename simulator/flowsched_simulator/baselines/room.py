@@ -269,8 +269,8 @@ class RoomLayout:
             return False
         return snapshot.catalogue is catalogue and snapshot.machines is machines and snapshot.services is services
 
-    def rooms(self, snapshot: Snapshot) -> tuple[Room, ...]:
-        """The rooms of a snapshot, for one round to hand out."""
+    def rooms(self, snapshot: Snapshot) -> Sequence[Room]:
+        """The rooms of a snapshot, for one round to hand out: the next one has others in the same sequence."""
         running = snapshot.running
         mark = running.mark if isinstance(running, RunningTasks) else None
         changes = None if mark is None else mark.since(self._mark)
@@ -308,7 +308,7 @@ class RoomLayout:
         self._mark = mark
         self.renewed = [self._rooms[row].name for row in self._handed | renewed]
         self._handed.clear()
-        return tuple(self._rooms)
+        return self._rooms
 
     def _leave(self, row: int, running: Running) -> None:
         """Give a room back what a task had that is gone, with all others there: quicker than to count them all."""

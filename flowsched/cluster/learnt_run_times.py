@@ -213,10 +213,14 @@ class LearntRunTimes:
         log = class_log[class_of] + shrunk * (means - class_log[class_of])
         variance = variances.type * (1.0 - shrunk) + (1.0 - shrunk) ** 2 * uncertainty[class_of]
         few = class_runs < FEW_RUNS
-        return (
-            _estimated(log, variance + variances.run, runs, few[class_of]),
-            _estimated(class_log, uncertainty + variances.type + variances.run, class_runs, few),
+        found = _estimated(
+            np.concatenate([log, class_log]),
+            np.concatenate([variance, uncertainty + variances.type]) + variances.run,
+            np.concatenate([runs, class_runs]),
+            np.concatenate([few[class_of], few]),
         )
+        entries = len(runs)
+        return _Estimates(*(of[:entries] for of in found)), _Estimates(*(of[entries:] for of in found))
 
 
 NOTHING_LEARNT = LearntRunTimes()
@@ -259,13 +263,14 @@ def _sums_of(entry: ClassRuns) -> tuple[int, int, int]:
 _FARTHEST = math.ceil(_STEPS * math.log(LEARNT_FACTORS[1]))
 _FACTORS = np.array([math.exp(step / _STEPS) for step in range(-_FARTHEST, _FARTHEST + 1)])
 """By step. Not by numpy's exp, whose last bit depends on the processor, and a run on the last bit."""
+_BOUNDED = np.array([np.clip(_FACTORS, *LEARNT_FACTORS), np.clip(_FACTORS, *EARLY_FACTORS)])
+"""[whether completions are few, steps] the same within bounds."""
 
 
 def _estimated(log: FloatArray, variance: FloatArray, runs: FloatArray, few: BoolArray) -> _Estimates:
     """Rounded and within bounds; ``few``: of classes with few completions."""
-    step = np.clip(np.rint(_STEPS * log), -_FARTHEST, _FARTHEST).astype(np.int64)
-    least, most = (np.where(few, early, later) for early, later in zip(EARLY_FACTORS, LEARNT_FACTORS, strict=True))
-    factor = np.clip(_FACTORS[step + _FARTHEST], least, most)
+    step = np.minimum(np.maximum(np.rint(_STEPS * log), -_FARTHEST), _FARTHEST).astype(np.int64)
+    factor: FloatArray = _BOUNDED[few.astype(np.int64), step + _FARTHEST]
     return _Estimates(factor, np.rint(_STEPS * np.sqrt(variance)) / _STEPS, runs)
 
 

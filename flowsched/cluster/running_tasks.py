@@ -18,7 +18,7 @@ from flowsched.cluster.snapshot import Machine, Running, Snapshot
 from flowsched.cluster.still_running import class_run_lengths
 from flowsched.cluster.tasks_there import TasksThere
 from flowsched.gpu.devices import DevicesNow
-from flowsched.support.arrays import FloatArray, IntArray
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 from flowsched.support.late_sequence import LateSequence
 from flowsched_models.estimated_executions import Progress
 
@@ -159,28 +159,30 @@ def lengths(snapshot: Snapshot, columns: RunningColumns, type_of: IntArray, type
 
     ``type_of`` [tasks]: position of its machine's type in ``types``.
     """
-    found = np.ones(len(columns.progress))
-    if snapshot.run_time_errors is not None:
-        errors = np.array([profile.error for profile in snapshot.catalogue.jobs.values()])
-        found = snapshot.run_time_errors.lengths(columns.progress, errors[columns.profile])
+    found, others = np.ones(len(columns.progress)), np.ones(len(columns.progress), np.bool_)
     if snapshot.learnt_run_times.in_use:
-        _put_learnt_lengths(found, snapshot, columns, type_of, types)
+        others = ~_put_learnt_lengths(found, snapshot, columns, type_of, types)
+    if snapshot.run_time_errors is not None and others.any():
+        errors = np.array([profile.error for profile in snapshot.catalogue.jobs.values()])[columns.profile[others]]
+        found[others] = snapshot.run_time_errors.lengths(columns.progress[others], errors)
     return np.where(columns.endless > 0.0, 1.0, found)
 
 
 def _put_learnt_lengths(
     found: FloatArray, snapshot: Snapshot, columns: RunningColumns, type_of: IntArray, types: Sequence[str]
-) -> None:
-    """Into ``found`` [tasks] those of classes with completions."""
+) -> BoolArray:
+    """Into ``found`` [tasks] those of classes with completions; which ones these are."""
     names = in_rows(snapshot).class_names
-    kinds, kind_of = np.unique(columns.run_class * len(types) + type_of, return_inverse=True)
+    kind_of = columns.run_class * len(types) + type_of
+    kinds = np.flatnonzero(np.bincount(kind_of))
     learnt = [snapshot.learnt_run_times.of(names[k // len(types)], types[k % len(types)]) for k in kinds.tolist()]
     numbers = [(0.0, 0.0, 0.0, 0.0) if each is None else (*each, each.squares) for each in learnt]
-    rows = np.array(numbers).reshape(-1, 4)[kind_of]
-    known = np.flatnonzero(rows[:, 0])
+    rows = np.array(numbers).reshape(-1, 4)[np.searchsorted(kinds, kind_of)]
+    known: BoolArray = rows[:, 0] > 0.0
     factors, spreads, runs, squares = rows[known].T.copy()
     forecast = columns.factor[known]
     done = columns.progress[known] * forecast / factors
-    lengths_of = np.empty(len(known))
+    lengths_of = np.empty(len(done))
     class_run_lengths(done, spreads, runs, squares, lengths_of)
     found[known] = factors * lengths_of / forecast
+    return known

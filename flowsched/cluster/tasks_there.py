@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -66,6 +66,18 @@ class TasksThere:
         return tuple([r for r in self.tasks if r.task.endless])
 
     @cached_property
+    def goal_contents(self) -> tuple[tuple[Hashable, str], ...]:
+        """What the goal and the importance of each of them depend on but what is learnt of its class, and that class; none
+        for one without an end.
+        """
+        return tuple([(_goal_content(r.task), "" if r.task.endless else r.task.run_class) for r in self.tasks])
+
+    @cached_property
+    def run_classes(self) -> tuple[str, ...]:
+        """These classes, each once."""
+        return tuple(dict.fromkeys([run_class for _, run_class in self.goal_contents if run_class]))
+
+    @cached_property
     def lead(self) -> int:
         """The row of one whose content is the least."""
         return self.rows[self._by_content[0]]
@@ -107,6 +119,10 @@ def order_of(running: Running, progress: float, now_s: float) -> Order:
         # When it came and how far it is estimated to be tell machines apart that are alike from now on.
         return _content(running.task), 0.0, (max(running.start_s, now_s), *how)
     return _content(running.task), progress, (running.start_s, *how, running.factor)
+
+
+def _goal_content(task: Task) -> Hashable:
+    return task.profile, task.scale, task.threads, task.goal_s, task.weight, task.endless, task.gpus
 
 
 def _content(task: Task) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
@@ -162,13 +163,15 @@ class Goals:
 
     def _running_goals(self) -> FloatArray:
         view = self._forecasts.view
-        # What is learnt of a task's class changes its goal.
-        learnt = view.snapshot.learnt_run_times.in_use
+        # What is learnt of a task's class changes its goal: equal factors have one number.
+        learnt, number = view.snapshot.learnt_run_times, self._forecasts.table.number
+        classes = dict.fromkeys(["", *(c for group in view.groups for c in group.there.run_classes)])
+        factors = {c: number(("factors", learnt.factors(c))) for c in classes}
         goals = [np.zeros((0, 2))]
         for group in view.groups:
             if group.there.rows:
-                make = partial(self._goals_there, group.there)
-                goals.append(make() if learnt else group.there.kept("goals", (self._known_goals,), make))
+                depends = self._known_goals, *[factors[c] for c in group.there.run_classes]
+                goals.append(group.there.kept("goals", depends, partial(self._goals_there, group.there, factors)))
         found: FloatArray = np.zeros((len(view.there.submit_s), 3))
         found[:, 1:] = np.concatenate(goals)
         if self._goal_s is None:
@@ -176,13 +179,13 @@ class Goals:
             found[:, 0] = [round(view.snapshot.now_s - at_s, 6) for at_s in view.there.submit_s.tolist()]
         return found
 
-    def _goals_there(self, there: TasksThere) -> FloatArray:
-        """[tasks, 2] goal and importance of what runs on a machine."""
-        scales, known, found = self._forecasts.scales, self._known_goals, []
-        for task in [r.task for r in there.tasks]:
-            key = (task.profile, *scales(task), task.threads, task.goal_s, task.weight, task.endless, task.gpus)
+    def _goals_there(self, there: TasksThere, factors: Mapping[str, int]) -> FloatArray:
+        """[tasks, 2] goal and importance of what runs on a machine. ``factors``: a number for those of each class."""
+        known, found = self._known_goals, []
+        for r, (content, run_class) in zip(there.tasks, there.goal_contents, strict=True):
+            key = content, factors[run_class]
             if key not in known:
-                known[key] = self._goal_and_importance(task)
+                known[key] = self._goal_and_importance(r.task)
             found.append(known[key])
         return np.array(found, np.float64)
 

@@ -119,6 +119,30 @@ def test_what_runs_is_conditioned_on_its_class_and_keeps_the_goal_of_that(
     assert goals.running[0, 1:].tolist() == [goals.tau[0], goals.weight[0]]
 
 
+def test_goals_of_what_runs_follow_what_is_learnt_while_nothing_comes_or_goes() -> None:
+    """They are kept from round to round for what runs on a machine, and for all that is known of the classes there."""
+    night = task("r", run_class="night")
+    runs = [running(night, "m1", (0, 1, 2, 3)), running(task("e", run_class="night", endless=True), "m2", (0, 1))]
+    cluster = (machine("m1", SMALL), machine("m2", LARGE))
+    state = ClusterState.of(snapshot([task("w", run_class="night")], cluster, running=runs))
+    hosts = HostFactory(CATALOGUE)
+
+    def goals(known: LearntRunTimes, hosts: HostFactory) -> list[list[float]]:
+        now = replace(state.snapshot(0.0), learnt_run_times=known)
+        found: list[list[float]] = Goals(
+            forecast_cache(compact(now, hosts), Settings(), hosts), Settings()
+        ).running.tolist()
+        return found
+
+    slow, slower = learnt("night", small=1.6, large=1.6), learnt("night", small=3.0, large=3.0)
+    series = [slow, slower, LearntRunTimes(), replace(slow, applied=False), slow]
+    found = [goals(known, hosts) for known in series]
+    assert found == [goals(known, HostFactory(CATALOGUE)) for known in series]
+    (long, first), (same, second), (_, third), (_, observed), (_, last) = found
+    assert third[1] < first[1] < second[1] and observed == third and last == first
+    assert long == same, "a task without an end has no factor"
+
+
 RUNS = st.tuples(
     st.sampled_from(["", "night", "day"]),
     st.sampled_from(["m1", "m2"]),

@@ -20,11 +20,11 @@ LONGEST_FAMILY = 96
 _APART = "@"
 """Between the family of a class and the digest of the rest. Neither names nor labels of Kubernetes contain it."""
 _JOB_SET, _JOB_SET_PART = "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/replicatedjob-name"
-_GENERATED = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}")
+_GENERATED = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$")
 """What the API server appends to a ``generateName``: no vowels, and no 0, 1 or 3."""
-_SCHEDULED = re.compile(r"-[0-9]{8,10}")
+_SCHEDULED = re.compile(r"-[0-9]{8,10}$")
 """What a CronJob appends to the names of its Jobs: minutes since 1970."""
-_NUMBERED = re.compile(r"-[0-9]+")
+_NUMBERED = re.compile(r"-[0-9]+$")
 _DIGEST_BYTES = 4
 
 
@@ -62,7 +62,7 @@ def _owner(pod: Pod, labels: Mapping[str, str]) -> tuple[str, str]:
         return "Pod", _plain(name)
     if owner.kind == "Workflow":
         # Argo names a step's pod WORKFLOW-TEMPLATE-NUMBER, and that of a workflow with one step like the workflow.
-        step = re.sub(f"{_NUMBERED.pattern}$", "", name.removeprefix(owner.name).removeprefix("-"))
+        step = _NUMBERED.sub("", name.removeprefix(owner.name).removeprefix("-"))
         return owner.kind, f"{_plain(owner.name)}.{step}" if step else _plain(owner.name)
     return owner.kind, _plain(owner.name)
 
@@ -70,7 +70,7 @@ def _owner(pod: Pod, labels: Mapping[str, str]) -> tuple[str, str]:
 def _plain(name: str) -> str:
     """A name without what is generated of it, or the number of a copy."""
     for pattern in (_SCHEDULED, _GENERATED, _NUMBERED):
-        found = re.search(f"(?:{pattern.pattern})$", name)
+        found = pattern.search(name)
         if found is not None and found.start() > 0:
             return name[: found.start()]
     return name

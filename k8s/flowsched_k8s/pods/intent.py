@@ -133,7 +133,8 @@ def read_intent(pod: Pod, catalogue: Catalogue) -> Intent:
         reader.problems.append(
             f"{names.SLO} is looked at only with the profile of a latency service in {names.PROFILE}"
         )
-    return replace(read, problems=(*reader.problems, *unknown))
+    problems = *reader.problems, *unknown
+    return replace(read, problems=problems) if problems else read
 
 
 _KNOWN = (
@@ -155,15 +156,15 @@ _KNOWN = (
 
 _ELSEWHERE = (names.GROUP_TOPOLOGY, names.DISRUPTION_MODE, names.RUN_CLASS)
 """They are read where the group is, and where run times are learnt."""
+_READ = (*_KNOWN, *_ELSEWHERE)
 
 
 def _unknown(pod: Pod) -> list[str]:
     """A sentence for names under our prefix that are not read: they are most likely misspelt."""
-    stands = {*(pod.metadata.labels or {}), *(pod.metadata.annotations or {})}
-    read = (*_KNOWN, *_ELSEWHERE)
-    strange = sorted(n for n in stands if n.startswith(_PREFIX) and n not in read and n not in _WRITTEN)
+    stands = (pod.metadata.labels or {}).keys() | (pod.metadata.annotations or {}).keys()
+    strange = sorted([n for n in stands if n.startswith(_PREFIX) and n not in _READ and n not in _WRITTEN])
     return [
-        _printable(f"there is no annotation {_shown(name)}; {name_help(name, read)}")
+        _printable(f"there is no annotation {_shown(name)}; {name_help(name, _READ)}")
         for name in strange[:_MOST_STRANGE]
     ]
 

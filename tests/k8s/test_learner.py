@@ -21,7 +21,7 @@ from flowsched_k8s import names
 from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.events.event_player import play
 from flowsched_k8s.learning.finished_runs import SHORTEST_S, FinishedRun, LeftOut, finished_run
-from flowsched_k8s.learning.learner import LEARNT, Learner
+from flowsched_k8s.learning.learner import LEARNT, PROFILE, Learner
 from flowsched_k8s.learning.saved_runs import Saved, SavedRuns, dump_saved, read_saved
 from flowsched_k8s.objects import FinishedPod, Pod
 from flowsched_k8s.pods.run_times import forecast_run_s
@@ -144,6 +144,25 @@ def test_ends_without_an_observation_are_counted_by_reason() -> None:
 
 
 # What is learnt
+
+
+def test_a_run_is_compared_with_what_its_pod_declared_before_it_ran() -> None:
+    """Whichever watch tells of the end first."""
+    running = learning()
+    learner = learner_of(running)
+    told, later = {names.RUN_TIME: "50s"}, {names.RUN_TIME: "5000s"}
+    running.create(*(waiting(name, annotations=told) for name in ("first", "second")))
+    running.round()
+    running.answer_all()
+    running.deliver()
+    uids = {e.key.name: e.key.uid for e in running.state.cache.pods.values()}
+    running.server.now += 60.0
+    finish(learner, [ended("first", 60.0, running.now, annotations=later, uid=uids["first"])], running.now)
+    running.server.finish(next(e.pod for e in running.state.cache.pods.values() if e.key.name == "second"))
+    running.deliver()
+    finish(learner, [ended("second", 60.0, running.now, annotations=later, uid=uids["second"])], running.now)
+    errors = [error for compared, error in learner.tallies.errors if compared == PROFILE]
+    assert errors == pytest.approx([0.2, 0.2])
 
 
 def test_a_run_is_measured_against_the_forecast_for_its_neighbours() -> None:

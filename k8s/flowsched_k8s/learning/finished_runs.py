@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from flowsched_k8s.learning.pod_classes import run_class_of
 from flowsched_k8s.names import CORES, DISRUPTION_TARGET, THREADS
-from flowsched_k8s.objects import FinishedPod
-from flowsched_k8s.pods.intent import read_intent
+from flowsched_k8s.objects import FinishedPod, Pod
+from flowsched_k8s.pods.intent import Intent, read_intent
 from flowsched_k8s.pods.readings import core_set, seconds, small_number
 from flowsched_k8s.pods.requests import pod_requests
 from flowsched_models.catalogue import Catalogue
@@ -49,22 +49,25 @@ class FinishedRun(NamedTuple):
     ended_s: float
 
 
-def finished_run(pod: FinishedPod, catalogue: Catalogue, run_class: str = "") -> FinishedRun | LeftOut | None:
-    """What a pod that has ended well says; None for one that a controller keeps running.
+class SeenPod(NamedTuple):
+    """What was known of a pod while it ran: nothing that was changed meanwhile makes it another one."""
 
-    ``run_class``: its class as it was while it ran. Empty: it is not known, and follows from the pod.
+    run_class: str
+    threads: int
+    intent: Intent
+
+
+def finished_run(pod: FinishedPod, catalogue: Catalogue, seen: SeenPod | None = None) -> FinishedRun | LeftOut | None:
+    """What a pod that has ended well says; None for one that a controller keeps running. ``seen``: None if it is not known
+    how the pod was while it ran; then all follows from how it is now.
     """
-    created, notes = pod.pod, pod.metadata.annotations or {}
-    threads = small_number(notes.get(THREADS, ""), 0)
-    if not run_class or not threads:
+    if seen is None:
         try:
-            needs = pod_requests(created)
+            seen = _seen_now(pod.pod, catalogue)
         except ValueError:
             return LeftOut.UNCLEAR
-        threads = threads or max(1, -(-needs.get("cpu", 0) // _MILLI))
-        run_class = run_class or run_class_of(created, needs)
-        if not run_class:
-            return None
+    if not seen.run_class:
+        return None
     containers = pod.status.container_statuses or []
     ends = [c.state.terminated for c in containers]
     began = [seconds(end.started_at) for end in ends if end is not None and not end.exit_code]
@@ -78,11 +81,16 @@ def finished_run(pod: FinishedPod, catalogue: Catalogue, run_class: str = "") ->
         return LeftOut.DISRUPTED
     if run_s < SHORTEST_S:
         return LeftOut.SHORT
-    intent = read_intent(created, catalogue)
-    cores = core_set(notes.get(CORES, ""))
+    intent, cores = seen.intent, core_set((pod.metadata.annotations or {}).get(CORES, ""))
     # Tens of thousands of runs may be kept, of few classes and nodes.
-    place = intern(pod.spec.node_name), intent.profile, intent.scale, intent.run_s, threads, cores
-    return FinishedRun(pod.metadata.uid, intern(run_class), *place, run_s, ended_s)
+    place = intern(pod.spec.node_name), intent.profile, intent.scale, intent.run_s, seen.threads, cores
+    return FinishedRun(pod.metadata.uid, intern(seen.run_class), *place, run_s, ended_s)
+
+
+def _seen_now(pod: Pod, catalogue: Catalogue) -> SeenPod:
+    needs = pod_requests(pod)
+    threads = small_number((pod.metadata.annotations or {}).get(THREADS, ""), max(1, -(-needs.get("cpu", 0) // _MILLI)))
+    return SeenPod(run_class_of(pod, needs), threads, read_intent(pod, catalogue))
 
 
 def _is_disrupted(pod: FinishedPod, ended_s: float) -> bool:

@@ -20,7 +20,7 @@ from flowsched.cluster.class_runs import ClassRuns
 from flowsched.cluster.learnt_run_times import LearntRunTimes
 from flowsched.cluster.occupied_machines import Course
 from flowsched_k8s.cache import Cache
-from flowsched_k8s.learning.finished_runs import FinishedRun, LeftOut, finished_run
+from flowsched_k8s.learning.finished_runs import FinishedRun, LeftOut, SeenPod, finished_run
 from flowsched_k8s.learning.pod_classes import family_of
 from flowsched_k8s.learning.saved_runs import Saved, SavedRuns
 from flowsched_k8s.objects import FinishedPod
@@ -50,7 +50,7 @@ CourseOf = Callable[[PodEntry, float], Course | None]
 class _Gone(NamedTuple):
     """A pod that the watch of pods does not show any more."""
 
-    run_class: str
+    seen: SeenPod
     course: Course | None
 
 
@@ -118,7 +118,7 @@ class Learner:
         """A pod is not shown any more, by whatever it ended."""
         if not self.leads or not entry.run_class or not entry.node or entry.is_leaving:
             return  # one that is being deleted has not finished
-        self._gone[entry.key.uid] = _Gone(entry.run_class, self._course(entry, now))
+        self._gone[entry.key.uid] = _Gone(_seen(entry), self._course(entry, now))
         if len(self._gone) > MOST_GONE:
             del self._gone[next(iter(self._gone))]
 
@@ -129,7 +129,7 @@ class Learner:
             if uid in self._counted or pod.spec.scheduler_name not in self._cache.configuration.scheduler_names:
                 continue
             self._counted.add(uid)
-            run = finished_run(pod, self._cache.catalogue, self._class_of(uid))
+            run = finished_run(pod, self._cache.catalogue, self._seen_pod(uid))
             if run is None:
                 continue
             if not self.leads:
@@ -262,10 +262,12 @@ class Learner:
             self.tallies.errors.append((CLASS, _off(done / known.factor)))
         self._rows[key] = (self._rows.get(key) or ClassRuns(*key, 0, 0, 0)).with_end(done, 0)
 
-    def _class_of(self, uid: str) -> str:
-        """The class of a pod that was seen before it ended: requests that were changed meanwhile do not make it another."""
+    def _seen_pod(self, uid: str) -> SeenPod | None:
+        """A pod as it was on its node before it ended; None if it was not seen there."""
         entry, gone = self._cache.pods.get(uid), self._gone.get(uid)
-        return entry.run_class if entry is not None else gone.run_class if gone is not None else ""
+        if entry is not None:
+            return _seen(entry) if entry.node and entry.run_class else None
+        return None if gone is None else gone.seen
 
     def _course(self, entry: PodEntry, now: float) -> Course | None:
         """What is estimated of a pod, where that is asked for: one without a profile is taken to have run as it did."""
@@ -337,6 +339,10 @@ class Learner:
         """Let forecasts know."""
         rows = tuple(self._rows[key] for key in sorted(self._rows))
         self._cache.put_learnt(LearntRunTimes(rows, self._applied), dict(self._base_s))
+
+
+def _seen(entry: PodEntry) -> SeenPod:
+    return SeenPod(entry.run_class, entry.threads, entry.intent)
 
 
 def _off(ratio: float) -> float:

@@ -5,7 +5,14 @@ but the pods, so the machine that plays them changes no result. Pods without dec
 they wait, which is the first table, and as often while they run: the second table has both, and all of them. Errors are
 relative to the time that is left, and those of the last column to the time from a pod's arrival to its end.
 
+`--informed` adds, for the pods that wait some two minutes apart, what forecasters would tell that know more, and what the
+scheduler will decide: a copy of this process plays on from there. *No more* knows how long every pod runs which is there,
+and takes none to come later. *Drawn* knows the same, and is the median of copies to which as many pods come as are still to
+come, at the same rate, each like one of all that come: so it knows all but which pods come later. *All drawn* knows only
+the laws: the run times of the pods that are there are drawn as well, each like one of its owner that ran for as long.
+
     python -m benchmarks.played_learning
+    python -m benchmarks.played_learning --seeds 0-1 --informed
 """
 
 from __future__ import annotations
@@ -13,11 +20,13 @@ from __future__ import annotations
 import heapq
 import json
 import math
+import multiprocessing
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime
+from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 from statistics import fmean, median
@@ -25,6 +34,7 @@ from typing import Any
 
 import click
 import msgspec
+import numpy as np
 
 from benchmarks.k8s_learning import Answer, Seen, TruePod, drawn_pods, judged, pod_body
 from benchmarks.k8s_throughput import node_named
@@ -50,6 +60,8 @@ START_S = 1_767_225_600.0
 STEP_S = 0.5
 """Time passes in steps of this."""
 ASK_EVERY_S = 3.0
+INFORM_EVERY_S, DRAWS = 120.0, 3
+"""How often forecasts are compared with those of one who is informed, and of how many copies that is the median."""
 HEADS = {
     "load": "load",
     "answers": "answers",
@@ -65,6 +77,8 @@ HEADS = {
 }
 
 
+TOLD, NO_MORE, DRAWN, ALL_DRAWN = INFORMED = ("told", "no more", "drawn", "all drawn")
+"""What flowsched tells, and what forecasters would that know more; see above."""
 WHICH = ("waiting", "running", "all")
 ASKED = {
     "answers": "answers",
@@ -74,13 +88,18 @@ ASKED = {
     "pods_ends_held": "ends held",
     "error_of_completion": "of completion",
 }
+Moments = Mapping[str, tuple[float, float]]
+"""When pods start and end."""
 
 
 class Playing:
     """Pods on their way through a state machine that leads, with `learning` as it is told."""
 
-    def __init__(self, learning: str, pods: Sequence[TruePod], nodes: int, declared: bool) -> None:
-        """The nodes are there. ``declared``: pods say how long their owner's pods run."""
+    def __init__(
+        self, learning: str, pods: Sequence[TruePod], nodes: int, declared: bool, informed: bool = False
+    ) -> None:
+        """The nodes are there. ``declared``: pods say how long their owner's pods run. ``informed``: see the module."""
+        self._informed = informed
         self._state = SchedulerState(Configuration.model_validate({"learning": learning}), load_catalogue(), Random(0))
         solver = make_solver("ortools")
         self._solver, self._engine = solver, make_engine(self._state.configuration.engine, solver)
@@ -92,6 +111,8 @@ class Playing:
         self.seen = Seen()
         self.running: dict[str, list[Answer]] = defaultdict(list)
         """By pod, what was told of it while it ran."""
+        self.compared: dict[str, dict[str, list[Answer]]] = {of: defaultdict(list) for of in INFORMED}
+        """By pod, what was told of it, and what one tells who is informed, at the same moments."""
         self._bodies: dict[str, dict[str, Any]] = {}
         self._running: list[tuple[float, str, str]] = []
         """When each of them ends, its name and node."""
@@ -99,28 +120,104 @@ class Playing:
         if self._state.learner is not None:
             self._state.learner.lead(Saved(until_s=START_S), START_S)
         self._state.activate()
+        self._now = START_S
+        self._compare_s = START_S + INFORM_EVERY_S
+        """From when on forecasts are compared again, as soon as a pod waits that counts."""
         self.rounds = 0
         self.cpu_s = 0.0
 
     def play(self) -> None:
         """Until the last pod has ended."""
-        now = START_S
         while self._coming or self._bodies:
-            now += STEP_S
-            changes, finished = self._due(now)
-            began = time.process_time()
-            self._state.observe(changes, now)
-            if self._state.learner is not None:
-                self._state.learner.finished(finished, now)
-                if now % 1.0 == 0.0 or not self._bodies:
-                    self._state.learner.learn(now)
-            bound = self._round(now)
-            self._state.observe(bound, now)
-            self.cpu_s += time.process_time() - began
-            if now % ASK_EVERY_S == 0.0:
-                self._ask(now)
-            for told in vars(self._state.tallies).values():
-                told.clear()
+            self._step()
+            if self._now % ASK_EVERY_S == 0.0:
+                self._ask(self._now)
+                if self._informed and self._now >= self._compare_s:
+                    self._compare(self._now)
+
+    def _step(self) -> None:
+        """Let a little time pass."""
+        self._now = now = self._now + STEP_S
+        changes, finished = self._due(now)
+        began = time.process_time()
+        self._state.observe(changes, now)
+        if self._state.learner is not None:
+            self._state.learner.finished(finished, now)
+            if now % 1.0 == 0.0 or not self._bodies:
+                self._state.learner.learn(now)
+        bound = self._round(now)
+        self._state.observe(bound, now)
+        self.cpu_s += time.process_time() - began
+        for told in vars(self._state.tallies).values():
+            told.clear()
+
+    def _compare(self, now: float) -> None:
+        """What was told of pods that wait, beside what one tells who is informed."""
+        told = {uid: answers[-1] for uid, answers in self.seen.answers.items() if answers[-1].asked_s == now}
+        known = {self._pods[uid].owner for uid in self.seen.ended_s}
+        told = {
+            uid: answer for uid, answer in told.items() if self._pods[uid].arrives_s and self._pods[uid].owner in known
+        }
+        if not told:
+            return
+        self._compare_s = now + INFORM_EVERY_S
+        moments = {NO_MORE: self._played_on(told.keys(), [], None)}
+        for of in (DRAWN, ALL_DRAWN):
+            draws = []
+            for draw in range(DRAWS):
+                rng = np.random.default_rng([round(now - START_S), draw])
+                draws.append(self._played_on(told.keys(), self._later(rng), rng if of == ALL_DRAWN else None))
+            moments[of] = {uid: _middle([found[uid] for found in draws]) for uid in told}
+        for uid, answer in told.items():
+            self.compared[TOLD][uid].append(answer)
+            for of, found in moments.items():
+                start_s, end_s = found[uid]
+                answer = Answer(now, (start_s,) * 3, (end_s,) * 3, self._pods[uid].run_s)
+                self.compared[of][uid].append(answer)
+
+    def _later(self, rng: np.random.Generator) -> list[TruePod]:
+        """As many pods as are still to come, at the rate of all that come after the first wave, each like one of them."""
+        count, here_s = len(self._coming), self._now - START_S
+        all_later = [pod for pod in self._pods.values() if pod.arrives_s > 0.0]
+        like = rng.integers(len(all_later), size=count).tolist()
+        arrives = here_s + np.cumsum(rng.exponential(all_later[-1].arrives_s / len(all_later), size=count))
+        return [
+            replace(all_later[k], name=f"{all_later[k].name}-{i}", arrives_s=at)
+            for i, (k, at) in enumerate(zip(like, arrives.tolist(), strict=True))
+        ]
+
+    def _played_on(self, uids: Set[str], coming: Sequence[TruePod], runs: np.random.Generator | None) -> Moments:
+        """When pods that wait start and end if these come later: by a copy of this process, which stays as it is. ``runs``
+        draws the run times of what is there; None: they are true.
+        """
+        processes = multiprocessing.get_context("fork")
+        receiver, sender = processes.Pipe(duplex=False)
+        copy = processes.Process(target=self._play_on, args=(frozenset(uids), coming, runs, sender))
+        copy.start()
+        sender.close()
+        found: Moments = receiver.recv()
+        copy.join()
+        return found
+
+    def _play_on(
+        self, uids: Set[str], coming: Sequence[TruePod], runs: np.random.Generator | None, sender: Connection
+    ) -> None:
+        started_s, ended_s = self.seen.started_s, self.seen.ended_s
+        if runs is not None:
+            of_owner = defaultdict(list)
+            for pod in self._pods.values():
+                of_owner[pod.owner].append(pod.run_s)
+            for name in self._bodies:
+                pod, ran_s = self._pods[name], self._now - started_s.get(name, self._now)
+                longer = [run_s for run_s in of_owner[pod.owner] if run_s > ran_s]
+                self._pods[name] = replace(pod, run_s=longer[int(runs.integers(len(longer)))])
+            self._running = [(started_s[n] + self._pods[n].run_s, n, node) for _, n, node in self._running]
+            heapq.heapify(self._running)
+        self._coming = list(reversed(coming))
+        self._pods |= {pod.name: pod for pod in coming}
+        while not uids <= ended_s.keys():
+            self._step()
+        sender.send({uid: (started_s[uid], ended_s[uid]) for uid in uids})
 
     def _ask(self, now: float) -> None:
         """When the pods that wait are going to start and to end, and when those that run are."""
@@ -198,12 +295,18 @@ class Playing:
         return bound
 
 
-def measured(load: float, seeds: Sequence[int], pods: int) -> dict[str, Any]:
+def _middle(moments: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The medians of starts and ends."""
+    starts_s, ends_s = zip(*moments, strict=True)
+    return median(starts_s), median(ends_s)
+
+
+def measured(load: float, seeds: Sequence[int], pods: int, informed: bool = False) -> dict[str, Any]:
     """One row: means over seeds of what the answers of each come to."""
     found = []
     for seed in seeds:
         drawn = drawn_pods(seed, pods, OWNERS, FIRST_WAVE, NODES * CORES, MEDIAN_RUN_S, load)
-        playing = Playing("on", drawn, NODES, declared=False)
+        playing = Playing("on", drawn, NODES, declared=False, informed=informed)
         playing.play()
         seen, running = playing.seen, playing.running
         of = {
@@ -212,7 +315,7 @@ def measured(load: float, seeds: Sequence[int], pods: int) -> dict[str, Any]:
             "all": judged(
                 drawn, replace(seen, answers={p.name: seen.answers[p.name] + running[p.name] for p in drawn})
             ),
-        }
+        } | {of: judged(drawn, replace(seen, answers=playing.compared[of])) for of in INFORMED if informed}
         found.append(of["waiting"] | {f"{which}_{key}": row[key] for which, row in of.items() for key in ASKED})
     return {"load": load, **{key: fmean(row[key] for row in found) for key in found[0]}}
 
@@ -228,16 +331,25 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         for which in WHICH:
             answers, *shares = (row[f"{which}_{key}"] for key in ASKED)
             asked.append([f"{row['load']:g}", which, f"{answers:,.0f}", *(f"{share:.1%}" for share in shares)])
-    return "\n".join([*text_table(lines, left=()), "", *text_table(asked, left=(1,))])
+    tables = [text_table(lines, left=()), text_table(asked, left=(1,))]
+    if all("drawn_answers" in row for row in rows):
+        heads = [f"of {what}: {of}" for what in ("end", "completion") for of in INFORMED]
+        informed = [["load", "answers", *heads]]
+        for row in rows:
+            shares = [row[f"{of}_{key}"] for key in ("error_of_end", "error_of_completion") for of in INFORMED]
+            informed.append([f"{row['load']:g}", f"{row['drawn_answers']:,.0f}", *(f"{share:.1%}" for share in shares)])
+        tables.append(text_table(informed, left=()))
+    return "\n\n".join("\n".join(lines) for lines in tables)
 
 
 @click.command()
 @click.option("--seeds", type=SeedRange(), default="0-4", show_default=True, help="Of each load.")
 @click.option("--pods", default=1500, show_default=True, type=click.IntRange(OWNERS * FIRST_WAVE + 1))
+@click.option("--informed", is_flag=True, help="Also what one would tell who knows all but the pods that come later.")
 @click.option("--keep/--no-keep", default=True, help="Keep the result under benchmarks/results.")
-def main(seeds: range, pods: int, keep: bool) -> None:
+def main(seeds: range, pods: int, informed: bool, keep: bool) -> None:
     """Measure and print a table."""
-    rows = [measured(load, seeds, pods) for load in LOADS]
+    rows = [measured(load, seeds, pods, informed) for load in LOADS]
     machine = describe_machine()
     told = f"Means over seeds {seeds[0]} to {seeds[-1]}, {pods} pods, {NODES} nodes of {CORES} cores"
     text = f"{table(rows)}\n{told}. {measured_on(machine)}"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks import played_learning
 from benchmarks.k8s_learning import Answer, Seen, TruePod, drawn_pods, judged
 from benchmarks.learning_cpu import MODES
-from benchmarks.played_learning import Playing
+from benchmarks.played_learning import ALL_DRAWN, DRAWN, NO_MORE, START_S, TOLD, Playing
 
 
 def pod(name: str, arrives_s: float) -> TruePod:
@@ -45,3 +46,22 @@ def test_pods_of_every_mode_run_and_end_and_are_learnt_from(mode: str) -> None:
     assert len(playing.seen.ended_s) == len(pods) and playing.rounds > 4 and playing.cpu_s > 0.0
     assert playing.learnt == (0 if mode == "off" else len(pods))
     assert bool(playing.seen.answers) == (mode == "on"), "nothing else forecasts pods that declare nothing"
+
+
+def test_what_is_played_on_without_further_pods_is_the_truth_once_none_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the run that is asked goes on as without being asked."""
+    monkeypatch.setattr(played_learning, "INFORM_EVERY_S", 6.0)
+    monkeypatch.setattr(played_learning, "DRAWS", 1)
+    pods = drawn_pods(3, 60, 4, 2, 16, 20.0, load=2.0)
+    playing, other = (Playing("on", pods, 2, declared=False, informed=informed) for informed in (True, False))
+    playing.play()
+    other.play()
+
+    assert playing.seen.ended_s == other.seen.ended_s and not any(other.compared.values())
+    last_s = START_S + pods[-1].arrives_s
+    told = {of: [(uid, a) for uid, answers in found.items() for a in answers] for of, found in playing.compared.items()}
+    assert [(uid, a.asked_s) for uid, a in told[TOLD]] == [(uid, a.asked_s) for uid, a in told[NO_MORE]]
+    after = [(uid, a.start_s[1], a.end_s[1]) for uid, a in told[NO_MORE] if a.asked_s > last_s]
+    assert after == [(uid, playing.seen.started_s[uid], playing.seen.ended_s[uid]) for uid, _, _ in after] and after
+    assert any(a.end_s[1] != playing.seen.ended_s[uid] for uid, a in told[DRAWN] if a.asked_s < last_s)
+    assert any(a.end_s[1] != playing.seen.ended_s[uid] for uid, a in told[ALL_DRAWN] if a.asked_s > last_s)

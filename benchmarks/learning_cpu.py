@@ -24,6 +24,7 @@ from benchmarks import k8s_rounds
 from benchmarks.k8s_learning import drawn_pods
 from benchmarks.machine import describe_machine, measured_on
 from benchmarks.played_learning import CORES, FIRST_WAVE, OWNERS, Playing
+from flowsched.support.collector import collect_seldom
 from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_models.text_table import text_table
 
@@ -77,6 +78,7 @@ def table(rows: dict[str, dict[str, list[float]]]) -> str:
 @click.option("--keep/--no-keep", default=True, help="Keep the result under benchmarks/results.")
 def main(repeats: int, pods: int, nodes: int, plain: int, keep: bool) -> None:
     """Measure and print a table."""
+    collect_seldom()  # as the scheduler does
     rows = {
         f"round of {pods} pods that run and end": in_turns(
             repeats, lambda m, seed: rounds_ms(m, seed + 1, pods, nodes)

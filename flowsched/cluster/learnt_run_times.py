@@ -24,9 +24,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowsched.cluster.class_runs import MICRO, NANO, ClassRuns
+from flowsched.cluster.class_runs import ClassRuns
+from flowsched.cluster.learnt_kernel import expect, learn_variances
 from flowsched.cluster.still_running import late_length, run_length, spread_of
-from flowsched.support.arrays import BoolArray, FloatArray, IntArray
+from flowsched.support.arrays import FloatArray, IntArray
 
 LEARNT_FACTORS = (1.0 / 8.0, 8.0)
 """The least and the largest factor that is learnt."""
@@ -43,7 +44,6 @@ MOST_ENTRIES = 4096
 """Classes and types that are known; of more, those seen least recently are forgotten."""
 _STEPS = 100
 """Steps of the logarithm of a factor, and of a spread: of 1 %, so that a round finds what an earlier one worked out."""
-_TINY = 1e-12
 
 
 class LearntRunTime(NamedTuple):
@@ -119,7 +119,10 @@ class LearntRunTimes:
         """What is expected of a class on a machine type, or on one that is not known; None for a class without completions,
         and where factors are not applied.
         """
-        return self.shown(run_class, machine_type) if self.applied and run_class else None
+        if not (self.applied and run_class):
+            return None
+        known = self._found.get((run_class, machine_type))
+        return self.shown(run_class, machine_type) if known is None else known
 
     def shown(self, run_class: str, machine_type: str | None = None) -> LearntRunTime | None:
         """The same whether or not forecasts use it."""
@@ -165,8 +168,10 @@ class LearntRunTimes:
     @cached_property
     def variances(self) -> Variances:
         """The three of the model, learnt over all completions."""
-        runs, micro_logs, nano_squares = self._sums
-        return _variances(self._index.class_of, runs, micro_logs / MICRO, nano_squares / NANO)
+        found = np.empty(len(_PRIORS))
+        runs, logs, squares = self._sums
+        learn_variances(self._index.class_of, len(self._index.of_class), runs, logs, squares, _PRIORS, found)
+        return Variances(*found.tolist())
 
     @cached_property
     def _found(self) -> dict[tuple[str, str | None], LearntRunTime | None]:
@@ -194,33 +199,17 @@ class LearntRunTimes:
 
     @cached_property
     def _sums(self) -> FloatArray:
-        """[completions, sum of logarithms in millionths, of squares in billionths; entries]"""
+        """[completions, sum of logarithms, of their squares; entries]"""
         return np.array([_sums_of(entry) for entry in self.classes], np.float64).reshape(-1, 3).T
 
     @cached_property
     def _estimates(self) -> tuple[_Estimates, _Estimates]:
         """Of each entry, and of each class on types that it did not run on."""
-        class_of, variances = self._index.class_of, self.variances
-        count = len(self._index.of_class)
-        runs, micro_logs, _ = self._sums
-        means = micro_logs / (MICRO * runs)
-        precision = 1.0 / (variances.type + variances.run / runs)
-        total = 1.0 / variances.run_class + np.bincount(class_of, precision, count)
-        class_log: FloatArray = (np.bincount(class_of, precision * means, count) / total).astype(np.float64)
-        uncertainty: FloatArray = (1.0 / total).astype(np.float64)
-        class_runs: FloatArray = np.bincount(class_of, runs, count).astype(np.float64)
-        shrunk = variances.type * precision
-        log = class_log[class_of] + shrunk * (means - class_log[class_of])
-        variance = variances.type * (1.0 - shrunk) + (1.0 - shrunk) ** 2 * uncertainty[class_of]
-        few = class_runs < FEW_RUNS
-        found = _estimated(
-            np.concatenate([log, class_log]),
-            np.concatenate([variance, uncertainty + variances.type]) + variances.run,
-            np.concatenate([runs, class_runs]),
-            np.concatenate([few[class_of], few]),
-        )
-        entries = len(runs)
-        return _Estimates(*(of[:entries] for of in found)), _Estimates(*(of[entries:] for of in found))
+        class_of, classes, entries = self._index.class_of, len(self._index.of_class), len(self.classes)
+        found = np.empty((3, entries + classes))
+        runs, logs, _ = self._sums
+        expect(class_of, classes, runs, logs, np.array(self.variances), FEW_RUNS, _BOUNDED, _STEPS, found)
+        return _Estimates(*found[:, :entries]), _Estimates(*found[:, entries:])
 
 
 NOTHING_LEARNT = LearntRunTimes()
@@ -256,8 +245,8 @@ class _Estimates(NamedTuple):
         return LearntRunTime(float(self.factor[at]), float(self.spread[at]), int(self.runs[at]))
 
 
-def _sums_of(entry: ClassRuns) -> tuple[int, int, int]:
-    return entry.runs, entry.micro_logs, entry.nano_squares
+def _sums_of(entry: ClassRuns) -> tuple[int, float, float]:
+    return entry.runs, entry.log_sum, entry.log_squares
 
 
 _FARTHEST = math.ceil(_STEPS * math.log(LEARNT_FACTORS[1]))
@@ -265,29 +254,4 @@ _FACTORS = np.array([math.exp(step / _STEPS) for step in range(-_FARTHEST, _FART
 """By step. Not by numpy's exp, whose last bit depends on the processor, and a run on the last bit."""
 _BOUNDED = np.array([np.clip(_FACTORS, *LEARNT_FACTORS), np.clip(_FACTORS, *EARLY_FACTORS)])
 """[whether completions are few, steps] the same within bounds."""
-
-
-def _estimated(log: FloatArray, variance: FloatArray, runs: FloatArray, few: BoolArray) -> _Estimates:
-    """Rounded and within bounds; ``few``: of classes with few completions."""
-    step = np.minimum(np.maximum(np.rint(_STEPS * log), -_FARTHEST), _FARTHEST).astype(np.int64)
-    factor: FloatArray = _BOUNDED[few.astype(np.int64), step + _FARTHEST]
-    return _Estimates(factor, np.rint(_STEPS * np.sqrt(variance)) / _STEPS, runs)
-
-
-def _variances(classes: IntArray, runs: FloatArray, logs: FloatArray, squares: FloatArray) -> Variances:
-    """The variances that entries tell of, each of a class ([entries] numbers of classes, completions and sums)."""
-    count = int(classes.max(initial=-1)) + 1
-    means = logs / runs
-    # Sums of many numbers by fsum: the order in which numpy adds depends on the processor.
-    within = math.fsum(np.maximum(0.0, squares - logs * means).tolist())
-    freedom = math.fsum((runs - 1.0).tolist())
-    run = (RUN_COUNT * RUN_VARIANCE + within) / (RUN_COUNT + freedom)
-    types = np.bincount(classes, minlength=count).astype(np.float64)
-    noise = np.bincount(classes, run / runs, count)
-    centre = np.bincount(classes, means, count) / types
-    between = np.bincount(classes, (means - centre[classes]) ** 2, count) - (1.0 - 1.0 / types) * noise
-    excess = max(0.0, math.fsum(between.tolist()))
-    of_type = (TYPE_COUNT * TYPE_VARIANCE + excess) / (TYPE_COUNT + math.fsum((types - 1.0).tolist()))
-    excess = max(0.0, math.fsum((centre**2 - of_type / types - noise / types**2).tolist()))
-    of_class = (CLASS_COUNT * CLASS_VARIANCE + excess) / (CLASS_COUNT + count)
-    return Variances(max(run, _TINY), max(of_type, _TINY), max(of_class, _TINY))
+_PRIORS = np.array([(RUN_VARIANCE, RUN_COUNT), (TYPE_VARIANCE, TYPE_COUNT), (CLASS_VARIANCE, CLASS_COUNT)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from flowsched.cluster.compaction import compact
+from flowsched.cluster.learnt_run_times import NOTHING_LEARNT
 from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, Running, Snapshot, Task
@@ -43,7 +44,7 @@ def _small_cluster(gpus: MachineGpus | None, asked: tuple[TaskGpus | None, ...])
     catalogue = Catalogue({"any": profile}, {}, {"any": MachineType("any", vcpus, 1)})
 
     def task(name: str, wanted: TaskGpus | None = None) -> Task:
-        return Task(name, name, "any", 1.0, 1000, (1000,), 1, 0.0, gpus=wanted)
+        return Task(name, name, "any", 1.0, 1000, (1000,), 1, 0.0, gpus=wanted, run_class="any")
 
     return Snapshot(
         now_s=0.0,
@@ -52,4 +53,5 @@ def _small_cluster(gpus: MachineGpus | None, asked: tuple[TaskGpus | None, ...])
         running=(Running(task("a"), "any", 1000, 1, (0,), 0.0, 0.0, 0.5),) if gpus is None else (),
         pending=tuple(task(f"b-{i}", wanted) for i, wanted in enumerate(asked)),
         run_time_errors=RunTimeErrors(),
+        learnt_run_times=NOTHING_LEARNT.with_end("any", "any", 1.0),
     )

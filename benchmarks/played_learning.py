@@ -317,29 +317,37 @@ def measured(load: float, seeds: Sequence[int], pods: int, informed: bool = Fals
             ),
         } | {of: judged(drawn, replace(seen, answers=playing.compared[of])) for of in INFORMED if informed}
         found.append(of["waiting"] | {f"{which}_{key}": row[key] for which, row in of.items() for key in ASKED})
-    return {"load": load, **{key: fmean(row[key] for row in found) for key in found[0]}}
+    known = {key: [row[key] for row in found if row[key] is not None] for key in found[0]}
+    return {"load": load, **{key: fmean(values) if values else None for key, values in known.items()}}
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """A line for each load, and below that one for each load and what pods did as they were asked for."""
     lines = [[*HEADS.values()]]
     for row in rows:
-        cells = [f"{row['load']:g}", f"{row['answers']:,.0f}", f"{row['time_left_s']:.1f}"]
-        lines.append(cells + [f"{row[key]:.1f}" if key == "late_s" else f"{row[key]:.1%}" for key in [*HEADS][3:]])
+        cells = [f"{row['load']:g}", f"{row['answers']:,.0f}", _told(row["time_left_s"], ".1f")]
+        lines.append(cells + [_told(row[key], ".1f" if key == "late_s" else ".1%") for key in [*HEADS][3:]])
     asked = [["load", "asked", *ASKED.values()]]
     for row in rows:
         for which in WHICH:
             answers, *shares = (row[f"{which}_{key}"] for key in ASKED)
-            asked.append([f"{row['load']:g}", which, f"{answers:,.0f}", *(f"{share:.1%}" for share in shares)])
+            asked.append([f"{row['load']:g}", which, f"{answers:,.0f}", *(_told(share, ".1%") for share in shares)])
     tables = [text_table(lines, left=()), text_table(asked, left=(1,))]
     if all("drawn_answers" in row for row in rows):
         heads = [f"of {what}: {of}" for what in ("end", "completion") for of in INFORMED]
         informed = [["load", "answers", *heads]]
         for row in rows:
             shares = [row[f"{of}_{key}"] for key in ("error_of_end", "error_of_completion") for of in INFORMED]
-            informed.append([f"{row['load']:g}", f"{row['drawn_answers']:,.0f}", *(f"{share:.1%}" for share in shares)])
+            informed.append(
+                [f"{row['load']:g}", f"{row['drawn_answers']:,.0f}", *(_told(share, ".1%") for share in shares)]
+            )
         tables.append(text_table(informed, left=()))
     return "\n\n".join("\n".join(lines) for lines in tables)
+
+
+def _told(value: float | None, form: str) -> str:
+    """A value, and a dash where no answer tells it."""
+    return "-" if value is None else f"{value:{form}}"
 
 
 @click.command()

@@ -12,7 +12,7 @@ come, at the same rate, each like one of all that come: so it knows all but whic
 the laws: the run times of the pods that are there are drawn as well, each like one of its owner that ran for as long.
 
     python -m benchmarks.played_learning
-    python -m benchmarks.played_learning --seeds 0-1 --informed
+    python -m benchmarks.played_learning --seeds 0-2 --pods 500 --informed --no-keep
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A round plans a waiting task for one of the next completions of a machine, so it forecasts its start and its end. It knows
 neither the tasks that come later nor what later rounds plan. So the errors are counted as they turn out: of a start that was
-forecast in f seconds and came after a seconds, ``ln((a + 10) / (f + 10))``, in classes of a tenth. The interval from the 10 %
-to the 90 % quantile of these errors holds four of five starts, whatever their distribution, while that stays what it is
+forecast in f seconds and came after a seconds, ``ln((a + 10) / (f + 10))``, in classes of a tenth. The interval from the
+10 % to the 90 % quantile of these errors holds four of five starts, whatever their distribution, while that stays what it is
 (conformal prediction: V. Vovk, A. Gammerman, G. Shafer, "Algorithmic Learning in a Random World", 2005, chapter 2; with
 quantiles of held-out errors: J. Lei and others, "Distribution-Free Predictive Inference for Regression", JASA 113, 2018,
 section 2.2). Old errors fade, so that it may change.

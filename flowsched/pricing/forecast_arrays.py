@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
-from flowsched_models.kernel import RunResult
+from flowsched_models.kernel import RunResult, RunSpace
 
 # Columns of a job on a machine.
 SCALE, DONE, READY_S, CORES, MEMORY_MIB, ELAPSED_S, GOAL_S, IMPORTANCE, LATEST_S, LONG_RUNNING = range(10)
@@ -200,6 +200,21 @@ class ListedOptions(NamedTuple):
     """A lower bound of its price."""
 
 
+class MachineSpace(NamedTuple):
+    """Room for the forecast of a machine with so many jobs at most, used again for the next one."""
+
+    rows: FloatArray
+    """[jobs, JOB_COLUMNS] as a run takes them."""
+    numbers: FloatArray
+    """[4, jobs] work relative to its kind's; how many times slower than alone it is; completions and bindings if all end
+    late."""
+    at_a_completion: IntArray
+    """[jobs] -1: none is bound at the end of a certain other one."""
+    run: RunSpace
+    asked: IntArray
+    """[1] what it takes to go on with the forecast."""
+
+
 class TrialMachine(NamedTuple):
     """Room for one machine's jobs with one more, and for what is forecast of them."""
 
@@ -207,7 +222,10 @@ class TrialMachine(NamedTuple):
     """[most jobs, JOB_NUMBERS]"""
     kinds: IntArray
     start_after: IntArray
+    place: IntArray
+    """[1] of the additional one."""
     result: RunResult
+    space: MachineSpace
 
 
 class ArrivalSets(NamedTuple):

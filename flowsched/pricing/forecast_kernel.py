@@ -37,6 +37,7 @@ from flowsched.pricing.forecast_arrays import (
     ListedOptions,
     MachineForecasts,
     MachineJobs,
+    MachineSpace,
     OneMachine,
     PlannedMachines,
     PriceSettings,
@@ -58,20 +59,37 @@ from flowsched_models.cell import (
     SERIAL_FIRST,
     THREADS,
     WORK,
-    Cells,
 )
 from flowsched_models.compiled import compiler
-from flowsched_models.kernel import RunResult, StartingJobs, StartLimits, run_once
+from flowsched_models.kernel import (
+    ACTIVE,
+    ITEMS,
+    P95,
+    PACE,
+    STAGE,
+    USERS,
+    RunResult,
+    StartingJobs,
+    StartLimits,
+    begin_run,
+    go_on,
+    run_space,
+)
 from flowsched_models.pace import PaceMemory, recall
 
-compiled = compiler([Path(__file__), Path(__file__).with_name("forecast_arrays.py")])
+_SOURCES = [Path(__file__), Path(__file__).with_name("forecast_arrays.py")]
+compiled, borrowing = compiler(_SOURCES), compiler(_SOURCES, borrows=True)
+
+NOTHING, PACES, LATE_PACES, SLOW_DOWNS, TOLD = range(5)
+"""What :func:`machine_cost` asks for: nothing, as it has a cost; paces, also of the run in which all end late; or how far
+jobs without an end slow each other down, which it has once it is TOLD."""
 
 _AT_ONCE = 1e-9
 _FEW = 24
 """Forecasts between two looks at which options can still matter."""
 
 
-@compiled
+@borrowing
 def penalty_of(phi_s: float, tau_s: float, eps: float, beta: float) -> float:
     """``g``: see :func:`flowsched.pricing.utility.penalty`."""
     if phi_s <= tau_s:
@@ -107,7 +125,7 @@ def slow_downs(memory: PaceMemory, host: int, kinds: IntArray, jobs: FloatArray,
             factors[i] = 1.0
 
 
-@compiled
+@borrowing
 def _counts_on_an_end(
     rows: FloatArray, jobs: FloatArray, start_after: IntArray, start_delay_s: float, result: RunResult
 ) -> bool:
@@ -137,62 +155,61 @@ def _counts_on_an_end(
     return False
 
 
-@compiled
-def machine_cost(memory: PaceMemory, machine: OneMachine, settings: PriceSettings, result: RunResult) -> float:
+@borrowing
+def machine_cost(
+    memory: PaceMemory, machine: OneMachine, settings: PriceSettings, space: MachineSpace, result: RunResult
+) -> float:
     """Cost of one machine with its jobs; infinity where a job never starts or ends too late.
 
     Into ``result`` what its run comes to; its ``peak`` starts anew. Where a job becomes loud after one that runs has gone,
     the peak is also that of a run in which all that run end late: until then both may be there.
+
+    It is a cost only if ``space.asked[0]`` is NOTHING afterwards. Else it takes numbers that :func:`answer` works out before
+    it is called again, with the same values: so arrays are made only then.
     """
     host, jobs, kinds, start_after = machine.host, machine.jobs, machine.kinds, machine.start_after
-    ends, bound, peak = result.ends, result.bound, result.peak
-    n = len(kinds)
-    rows = np.empty((n, JOB_COLUMNS))
-    factor = np.empty(n)
-    at_a_completion = np.full(n, -1, np.int64)
-    long_running = False
-    for i in range(n):
-        rows[i] = memory.rows[kinds[i]]
-        rows[i, PROGRESS] = jobs[i, DONE]
-        rows[i, READY] = jobs[i, READY_S]
-        rows[i, MEMORY] = jobs[i, MEMORY_MIB]
-        factor[i] = jobs[i, SCALE]
-        long_running = long_running or jobs[i, LONG_RUNNING] != 0.0
-    services = memory.services[host, : memory.service_count[host]]
-    peak[:] = 0.0
-    run_once(
-        StartingJobs(rows, kinds, start_after, at_a_completion),
-        factor,
-        services,
-        Cells(memory.can[:0], factor[:0], kinds[:0], factor[:0]),
-        memory,
-        host,
-        StartLimits(machine.free_cores, machine.free_memory, settings.start_delay_s),
-        result,
-    )
-    if len(services) > 0 and _counts_on_an_end(rows, jobs, start_after, settings.start_delay_s, result):
-        late = np.empty(n)
+    ends, bound, peak, asked = result.ends, result.bound, result.peak, space.asked
+    n, services = len(kinds), memory.service_count[host]
+    rows, work, factors, run = space.rows[:n], space.numbers[0], space.numbers[1], space.run
+    starting = StartingJobs(rows, kinds, start_after, space.at_a_completion[:n])
+    limits = StartLimits(machine.free_cores, machine.free_memory, settings.start_delay_s)
+    if asked[0] == NOTHING:
+        asked[0] = PACES
         for i in range(n):
-            late[i] = jobs[i, LATE_SCALE]
-            rows[i, PROGRESS] = jobs[i, LATE_DONE]
-        run_once(
-            StartingJobs(rows, kinds, start_after, at_a_completion),
-            late,
-            services,
-            Cells(memory.can[:0], factor[:0], kinds[:0], factor[:0]),
-            memory,
-            host,
-            StartLimits(machine.free_cores, machine.free_memory, settings.start_delay_s),
-            RunResult(np.empty(n), np.empty(n), peak),
-        )
+            of_kind = memory.rows[kinds[i]]
+            for column in range(JOB_COLUMNS):
+                rows[i, column] = of_kind[column]
+            rows[i, PROGRESS] = jobs[i, DONE]
+            rows[i, READY] = jobs[i, READY_S]
+            rows[i, MEMORY] = jobs[i, MEMORY_MIB]
+            work[i] = jobs[i, SCALE]
+            factors[i] = 1.0
+        peak[:] = 0.0
+        begin_run(starting, limits, run, result)
+    if asked[0] == PACES:
+        if go_on(starting, work, services, memory, host, limits.delay_s, run, result):
+            return np.inf
+        asked[0] = SLOW_DOWNS
+        if services > 0 and _counts_on_an_end(rows, jobs, start_after, settings.start_delay_s, result):
+            asked[0] = LATE_PACES
+            for i in range(n):
+                work[i] = jobs[i, LATE_SCALE]
+                rows[i, PROGRESS] = jobs[i, LATE_DONE]
+            begin_run(starting, limits, run, RunResult(space.numbers[2], space.numbers[3], peak))
+    if asked[0] == LATE_PACES:
+        late = RunResult(space.numbers[2], space.numbers[3], peak)
+        if go_on(starting, work, services, memory, host, limits.delay_s, run, late):
+            return np.inf
+        asked[0] = SLOW_DOWNS
+    if asked[0] == SLOW_DOWNS:
+        for i in range(n):
+            if jobs[i, LONG_RUNNING] != 0.0:
+                return np.inf
+    asked[0] = NOTHING
     total = 0.0
-    for k in range(services.shape[0]):
+    for k in range(services):
         used = min(MOST_USED, peak[k] / machine.slo_us[k])
         total += settings.headroom_weight * used / (1.0 - used)
-    factors = factor
-    if long_running:
-        factors = np.ones(n)
-        slow_downs(memory, host, kinds, jobs, factors)
     for i in range(n):
         if bound[i] > FAR_S:
             return np.inf
@@ -211,32 +228,73 @@ def machine_cost(memory: PaceMemory, machine: OneMachine, settings: PriceSetting
 
 
 @compiled
+def answer(memory: PaceMemory, host: int, kinds: IntArray, jobs: FloatArray, space: MachineSpace) -> None:
+    """Work out what :func:`machine_cost` asks for, of jobs [n] of these ``kinds``."""
+    run, n = space.run, len(kinds)
+    if space.asked[0] == SLOW_DOWNS:
+        slow_downs(memory, host, kinds, jobs, space.numbers[1, :n])
+        space.asked[0] = TOLD
+        return
+    active = int(run.moment[ACTIVE])
+    users = run.whole[USERS, :active]
+    recall(memory, host, kinds, run.whole[STAGE], users, run.whole[ITEMS], run.parts[PACE], run.parts[P95])
+
+
+@compiled
+def machine_space(jobs: int, services: int) -> MachineSpace:
+    """Room for forecasts of machines with no more jobs and services."""
+    return MachineSpace(
+        np.empty((jobs, JOB_COLUMNS)),
+        np.empty((4, jobs)),
+        np.full(jobs, -1, np.int64),
+        run_space(jobs + services),
+        np.zeros(1, np.int64),
+    )
+
+
+@compiled
 def base_costs(
     memory: PaceMemory, machines: IntArray, there: MachineJobs, settings: PriceSettings, into: MachineForecasts
 ) -> None:
     """What is forecast of each of ``machines`` as it is planned so far, ``into`` their rows."""
-    completions = into.completions
+    size, hosts, jobs, kinds, cost = there.size, there.hosts, there.jobs, there.kinds, into.cost
+    space = machine_space(jobs.shape[1], memory.services.shape[1])
     for m in machines:
-        n = there.size[m]
-        machine = OneMachine(
-            there.hosts[m],
-            there.jobs[m, :n],
-            there.kinds[m, :n],
-            there.start_after[m, :n].copy(),
-            there.free_cores[m],
-            there.free_memory[m],
-            there.slo_us[m],
-        )
-        ends = into.ends[m, :n]
-        into.cost[m] = machine_cost(memory, machine, settings, RunResult(ends, into.bound[m, :n], into.peak[m]))
-        completions[m] = np.inf
-        for i in range(n):
-            if there.jobs[m, i, LONG_RUNNING] != 0.0 or ends[i] > FAR_S:
-                continue
-            at = ends[i]
-            for k in range(completions.shape[1]):
-                if at < completions[m, k]:
-                    completions[m, k], at = at, completions[m, k]
+        cost[m] = _base_cost(memory, m, there, settings, space, into)
+        while space.asked[0] != NOTHING:
+            n = size[m]
+            answer(memory, hosts[m], kinds[m, :n], jobs[m, :n], space)
+            cost[m] = _base_cost(memory, m, there, settings, space, into)
+
+
+@borrowing
+def _base_cost(
+    memory: PaceMemory, m: int, there: MachineJobs, settings: PriceSettings, space: MachineSpace, into: MachineForecasts
+) -> float:
+    """The cost of a machine as for :func:`machine_cost`, and all else that is forecast of it ``into`` its row."""
+    n, completions = there.size[m], into.completions
+    machine = OneMachine(
+        there.hosts[m],
+        there.jobs[m, :n],
+        there.kinds[m, :n],
+        there.start_after[m, :n],
+        there.free_cores[m],
+        there.free_memory[m],
+        there.slo_us[m],
+    )
+    ends = into.ends[m, :n]
+    cost = machine_cost(memory, machine, settings, space, RunResult(ends, into.bound[m, :n], into.peak[m]))
+    if space.asked[0] != NOTHING:
+        return cost
+    completions[m] = np.inf
+    for i in range(n):
+        if there.jobs[m, i, LONG_RUNNING] != 0.0 or ends[i] > FAR_S:
+            continue
+        at = ends[i]
+        for k in range(completions.shape[1]):
+            if at < completions[m, k]:
+                completions[m, k], at = at, completions[m, k]
+    return cost
 
 
 @compiled
@@ -314,10 +372,46 @@ def _list_options(
     return listed
 
 
-@compiled
+@borrowing
+def _join(
+    task_class: int,
+    option: int,
+    options: ListedOptions,
+    machines: PlannedMachines,
+    variants: VariantArrays,
+    trial: TrialMachine,
+) -> None:
+    """Put a task of a class that takes an option beside what is on its machine, into ``trial``.
+
+    It takes its place among the arrivals there: of one start they are bound in the order of their keys.
+    """
+    m, variant, after = options.machine[option], options.variant[option], options.after[option]
+    there, numbers = machines.there, variants.numbers
+    n = there.size[m]
+    key = (task_class * STARTS_PER_CLASS + after) * VARIANTS_PER_START + variants.columns[variant]
+    place = n
+    while place > 0 and machines.keys[m, place - 1] > key:
+        place -= 1
+    jobs, kinds, start_after = trial.jobs, trial.kinds, trial.start_after
+    for i in range(n):
+        to = i if i < place else i + 1
+        kinds[to], start_after[to] = there.kinds[m, i], there.start_after[m, i]
+        for column in range(JOB_NUMBERS):
+            jobs[to, column] = there.jobs[m, i, column]
+    for column in range(JOB_NUMBERS):
+        jobs[place, column] = numbers[variant, column]
+    jobs[place, READY_S] = numbers[variant, DELAY_NOW_S]
+    # Whatever its class: its own penalty is added to what is forecast here.
+    jobs[place, IMPORTANCE] = 0.0
+    jobs[place, LATEST_S] = np.inf
+    kinds[place] = variants.kinds[variant]
+    start_after[place] = after
+    trial.place[0] = place
+
+
+@borrowing
 def _forecast_joined(
     memory: PaceMemory,
-    task_class: int,
     option: int,
     options: ListedOptions,
     machines: PlannedMachines,
@@ -325,47 +419,28 @@ def _forecast_joined(
     settings: PriceSettings,
     trial: TrialMachine,
 ) -> tuple[float, float]:
-    """(the change of what all else on the machine costs, the own completion) once a task of a class takes an option.
+    """(the change of what all else on the machine costs, the own completion) once a task takes an option that was joined.
 
     Its own penalty is no part of the cost. Infinity where it may not join: a job would end too late or never start, or a p95
-    would break its goal.
+    would break its goal. What ``trial.space`` asks for as for :func:`machine_cost`.
     """
-    m, variant, after = options.machine[option], options.variant[option], options.after[option]
-    there, numbers = machines.there, variants.numbers
-    n = there.size[m]
+    m, variant = options.machine[option], options.variant[option]
+    there, numbers, place = machines.there, variants.numbers, trial.place[0]
+    n = there.size[m] + 1
     cores, free = there.free_cores[m], there.free_memory[m]
-    if after == 0:
+    if options.after[option] == 0:
         cores -= numbers[variant, CORES]
         free -= numbers[variant, MEMORY_MIB]
-    # It takes its place among the arrivals there: of one start they are bound in the order of their keys.
-    key = (task_class * STARTS_PER_CLASS + after) * VARIANTS_PER_START + variants.columns[variant]
-    place = n
-    while place > 0 and machines.keys[m, place - 1] > key:
-        place -= 1
-    jobs, kinds, start_after = trial.jobs[: n + 1], trial.kinds[: n + 1], trial.start_after[: n + 1]
-    jobs[:place] = there.jobs[m, :place]
-    kinds[:place] = there.kinds[m, :place]
-    start_after[:place] = there.start_after[m, :place]
-    jobs[place + 1 :] = there.jobs[m, place:n]
-    kinds[place + 1 :] = there.kinds[m, place:n]
-    start_after[place + 1 :] = there.start_after[m, place:n]
-    jobs[place] = numbers[variant, :JOB_NUMBERS]
-    jobs[place, READY_S] = numbers[variant, DELAY_NOW_S]
-    # Whatever its class: its own penalty is added to what is forecast here.
-    jobs[place, IMPORTANCE] = 0.0
-    jobs[place, LATEST_S] = np.inf
-    kinds[place] = variants.kinds[variant]
-    start_after[place] = after
     host, slo_us, peak = there.hosts[m], there.slo_us[m], trial.result.peak
-    result = RunResult(trial.result.ends[: n + 1], trial.result.bound[: n + 1], peak)
-    machine = OneMachine(host, jobs, kinds, start_after, cores, free, slo_us)
-    cost = machine_cost(memory, machine, settings, result)
+    result = RunResult(trial.result.ends[:n], trial.result.bound[:n], peak)
+    machine = OneMachine(host, trial.jobs[:n], trial.kinds[:n], trial.start_after[:n], cores, free, slo_us)
+    cost = machine_cost(memory, machine, settings, trial.space, result)
     if _breaks_goal(peak, slo_us, machines.settled[m], memory.service_count[host], settings.slo_margin):
         cost = np.inf
     return cost - machines.cost[m], result.ends[place]
 
 
-@compiled
+@borrowing
 def _breaks_goal(peak: FloatArray, slo_us: FloatArray, settled: FloatArray, services: int, margin: float) -> bool:
     """Whether a p95 is above its goal, and not for those tasks alone that run without an end. Arrays [S]."""
     breaks = False
@@ -425,7 +500,10 @@ def price_classes(
     options = ListedOptions(machine, variant, after, least)
     eps, beta = settings.eps, settings.beta
     result = RunResult(np.empty(most), np.empty(most), np.empty(machines.settled.shape[1]))
-    trial = TrialMachine(np.empty((most, JOB_NUMBERS)), np.empty(most, np.int64), np.empty(most, np.int64), result)
+    jobs, kinds, begins = np.empty((most, JOB_NUMBERS)), np.empty(most, np.int64), np.empty(most, np.int64)
+    space_of_trial, hosts = machine_space(most, memory.services.shape[1]), machines.there.hosts
+    asked = space_of_trial.asked
+    trial = TrialMachine(jobs, kinds, begins, np.zeros(1, np.int64), result, space_of_trial)
     touched = np.empty(count, np.int64)
     found = np.empty(count)
     made = 0
@@ -464,7 +542,11 @@ def price_classes(
             if ordered or np.isnan(others[kind, m, column, k]):
                 if made - before >= share and seen > 0:
                     continue
-                joined = _forecast_joined(memory, number, i, options, machines, variants, settings, trial)
+                _join(number, i, options, machines, variants, trial)
+                joined = _forecast_joined(memory, i, options, machines, variants, settings, trial)
+                while asked[0] != NOTHING:
+                    answer(memory, hosts[m], kinds[: n + 1], jobs[: n + 1], space_of_trial)
+                    joined = _forecast_joined(memory, i, options, machines, variants, settings, trial)
                 others[kind, m, column, k], own_end[kind, m, column, k] = joined
                 made += 1
             own_end_s = own_end[kind, m, column, k]
@@ -509,6 +591,7 @@ def colocation_costs(
         variants.numbers,
         memory.service_count[machine.host],
     )
+    space = machine_space(results.ends.shape[1], memory.services.shape[1])
     for b in range(len(first) - 1):
         n = there + first[b + 1] - first[b]
         jobs = np.empty((n, JOB_NUMBERS))
@@ -536,6 +619,9 @@ def colocation_costs(
             continue
         joined = OneMachine(machine.host, jobs, kinds, start_after, cores, free, machine.slo_us)
         result = RunResult(results.ends[b, :n], results.bound[b, :n], results.peak[b])
-        cost[b] = machine_cost(memory, joined, settings, result)
+        cost[b] = machine_cost(memory, joined, settings, space, result)
+        while space.asked[0] != NOTHING:
+            answer(memory, machine.host, kinds, jobs, space)
+            cost[b] = machine_cost(memory, joined, settings, space, result)
         if n > there and _breaks_goal(result.peak, machine.slo_us, settled, services, settings.slo_margin):
             cost[b] = np.inf

@@ -26,7 +26,7 @@ from flowsched_models.cell import (
     Ints,
     cells_of,
 )
-from flowsched_models.compiled import compiled
+from flowsched_models.compiled import borrowing, compiled
 from flowsched_models.latency import p95_us
 from flowsched_models.sharing import share
 
@@ -134,6 +134,73 @@ def _precedes(memory: PaceMemory, item: int, other: int) -> bool:
     return item % _STAGES < other % _STAGES
 
 
+@borrowing
+def put_items(kinds: Ints, stage: Ints, users: Ints, count: int, items: Ints) -> None:
+    """Into ``items`` the kind and stage of each of the first ``count`` users, ascending; the users in the same order."""
+    for a in range(count):
+        who = users[a]
+        item = kinds[who] * _STAGES + stage[who]
+        b = a
+        while b > 0 and items[b - 1] > item:
+            items[b] = items[b - 1]
+            users[b] = users[b - 1]
+            b -= 1
+        items[b] = item
+        users[b] = who
+
+
+@borrowing
+def _place_of(heads: Ints, hosts: Ints, counts: Ints, known: Ints, host: int, count: int, items: Ints) -> int:
+    """Where in ``heads`` a set is, or would be."""
+    places = heads.shape[0]
+    mixed = 7 + host
+    for a in range(count):
+        mixed = (mixed * 8191 + items[a] + 1) & 0xFFFFFFFFFFF
+    place: int = (mixed ^ (mixed >> 17)) % places
+    while heads[place] >= 0:
+        entry = heads[place]
+        same = counts[entry] == count and hosts[entry] == host
+        a = 0
+        while same and a < count:
+            same = known[entry, a] == items[a]
+            a += 1
+        if same:
+            break
+        place = (place + 1) % places
+    return place
+
+
+@borrowing
+def look_up(
+    heads: Ints,
+    hosts: Ints,
+    counts: Ints,
+    known: Ints,
+    known_paces: Floats,
+    known_p95: Floats,
+    host: int,
+    services: int,
+    users: Ints,
+    count: int,
+    items: Ints,
+    pace: Floats,
+    p95: Floats,
+) -> bool:
+    """What :func:`recall` answers, if a memory has it; whether it has. The first six are its arrays, one by one, since an
+    array that is passed takes as long as the rest.
+    """
+    if count > known.shape[1]:
+        return False
+    entry = heads[_place_of(heads, hosts, counts, known, host, count, items)]
+    if entry < 0:
+        return False
+    for a in range(count):
+        pace[users[a]] = known_paces[entry, a]
+    for k in range(services):
+        p95[k] = known_p95[entry, k]
+    return True
+
+
 @compiled
 def recall(
     memory: PaceMemory, host: int, kinds: Ints, stage: Ints, active: Ints, items: Ints, pace: Floats, p95: Floats
@@ -144,39 +211,14 @@ def recall(
     set, in whatever order it was asked for.
     """
     count = active.shape[0]
-    for a in range(count):
-        who = active[a]
-        item = kinds[who] * _STAGES + stage[who]
-        b = a
-        while b > 0 and items[b - 1] > item:
-            items[b] = items[b - 1]
-            active[b] = active[b - 1]
-            b -= 1
-        items[b] = item
-        active[b] = who
-    places = memory.heads.shape[0]
+    put_items(kinds, stage, active, count, items)
     here = memory.service_count[host]
-    keeps = count <= memory.items.shape[1] and places > 0
-    place = 0
-    if keeps:
-        mixed = 7 + host
-        for a in range(count):
-            mixed = (mixed * 8191 + items[a] + 1) & 0xFFFFFFFFFFF
-        place = (mixed ^ (mixed >> 17)) % places
-        while memory.heads[place] >= 0:
-            entry = memory.heads[place]
-            same = memory.counts[entry] == count and memory.hosts[entry] == host
-            a = 0
-            while same and a < count:
-                same = memory.items[entry, a] == items[a]
-                a += 1
-            if same:
-                for a in range(count):
-                    pace[active[a]] = memory.paces[entry, a]
-                for k in range(here):
-                    p95[k] = memory.p95[entry, k]
-                return
-            place = (place + 1) % places
+    heads, hosts, counts, sets_known = memory.heads, memory.hosts, memory.counts, memory.items
+    keeps = heads.shape[0] > 0
+    if keeps and look_up(
+        heads, hosts, counts, sets_known, memory.paces, memory.p95, host, here, active, count, items, pace, p95
+    ):
+        return
     order = np.arange(count)
     for a in range(1, count):
         b = a
@@ -222,7 +264,8 @@ def recall(
         found[order[a]] = ordered[a]
         pace[active[order[a]]] = ordered[a]
     entry = memory.used[0]
-    if keeps and entry < memory.counts.shape[0]:
+    if keeps and count <= sets_known.shape[1] and entry < counts.shape[0]:
+        place = _place_of(heads, hosts, counts, sets_known, host, count, items)
         memory.used[0] = entry + 1
         memory.heads[place] = entry
         memory.hosts[entry] = host

@@ -13,7 +13,7 @@ from flowsched.inspector.flow_task import FlowTask
 from flowsched.inspector.other_option import OtherOption
 from flowsched.inspector.wording import SMALL, Facts
 from flowsched.pricing.arrival import Arrival, joined
-from flowsched.round.ties import idle_core_s, in_steps, packs, places_in_order
+from flowsched.round.ties import idle_core_s, in_order, in_steps, packs
 from flowsched_models.quantity import count_cores
 
 
@@ -59,10 +59,11 @@ def tied_facts(task: FlowTask, elsewhere: Iterable[OtherOption]) -> dict[str, An
         return None
     own, settings = opened.task(task.name), opened.settings
     with opened.states_without(task.number) as states:
-        place = places_in_order(states, [task.task_class])[0]
-        first, second = sorted(tied, key=lambda m: int(place[m]))[:2]
+        first, second = in_order(states, task.task_class, np.array(tied, np.int64))[:2].tolist()
         fullest = packs(settings, own)
-        idle_s = idle_core_s(states, task.task_class) if fullest and not own.endless else np.zeros(len(place))
+        idle_s = (
+            idle_core_s(states, task.task_class) if fullest and not own.endless else np.zeros(len(states.free_cores))
+        )
         cores, memory, gpus = states.free_cores, states.free_memory, states.has_gpus
         if first != option.machine:
             return None

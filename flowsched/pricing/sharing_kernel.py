@@ -8,6 +8,7 @@ caches and memory is charged as long as both are there. Only the order of the pr
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,6 +41,8 @@ FREE_CORES, FREE_MIB, CORES = range(3)
 # An arriving task: its numbers that no machine changes.
 ELAPSED_S, GOAL_S, IMPORTANCE, DELAY_NOW_S, NEEDED_MIB, OWN_PRESSURE, OWN_SENSITIVITY = range(7)
 ARRIVAL_NUMBERS = 7
+_BLOCK = 256
+"""Machines whose tasks stay in a core's cache."""
 
 
 @compiled
@@ -102,77 +105,116 @@ def add_courses(first: IntArray, cores: FloatArray, running: FloatArray) -> None
                 running[j, COURSES + k], running[j, COURSES + starts + k] = left, serial
 
 
+class SharedMachines(NamedTuple):
+    """All machines with what runs there."""
+
+    first: IntArray
+    """[machines + 1] the first task of each in ``running``."""
+    running: FloatArray
+    """[tasks, columns] machine by machine, by work left, the least first, with courses."""
+    places: FloatArray
+    """[machines, 3] FREE_CORES, FREE_MIB, CORES."""
+    shape: IntArray
+    """[machines]"""
+
+
+class ArrivingKinds(NamedTuple):
+    """Kinds of tasks that may come."""
+
+    numbers: FloatArray
+    """[kinds, ARRIVAL_NUMBERS]"""
+    alone_s: FloatArray
+    """[kinds, shapes] run time alone; infinity where it cannot run."""
+    demand: FloatArray
+    """[kinds, shapes] cores that it then keeps busy."""
+    widths: FloatArray
+    """[kinds, most widths] in cores, ascending; infinity where there is none."""
+
+
+class RankedMachines(NamedTuple):
+    """Machines on which kinds are priced, in parts of one kind each."""
+
+    rows: IntArray
+    """[ranked] ascending within each part."""
+    first: IntArray
+    """[parts + 1]"""
+    kind: IntArray
+    """[parts]"""
+
+
 @compiled
 def sharing_prices(
-    machines: IntArray,
-    first: IntArray,
-    running: FloatArray,
-    places: FloatArray,
-    shape: IntArray,
-    alone_of_shape_s: FloatArray,
-    demand_of_shape: FloatArray,
-    task: FloatArray,
-    widths: FloatArray,
+    machines: SharedMachines,
+    kinds: ArrivingKinds,
+    ranked: RankedMachines,
     settings: PriceSettings,
     price: FloatArray,
     price_now: FloatArray,
 ) -> None:
-    """Into ``price`` [len(machines)] the least rough price of a task on each of some machines, into ``price_now`` that of
-    a start now; infinity where it does not fit.
+    """Into ``price`` [ranked] the least rough price of a task on each machine, into ``price_now`` that of a start now;
+    infinity where it does not fit. It starts now or after one of the ends that courses have.
 
-    ``running`` [tasks, columns]: from ``first`` [machines + 1] on what runs on each machine, by work left, the least first,
-    with courses. ``places`` [machines, 3] FREE_CORES, FREE_MIB, CORES; ``shape`` [machines]. By shape: the task's run time
-    alone, and the cores that it keeps busy. ``task`` [ARRIVAL_NUMBERS], ``widths`` [widths] in cores, ascending. It starts
-    now or after one of the ends that courses have.
+    All kinds are priced on some machines before the next ones: what runs there is read from memory once.
     """
+    first, running, places, shape = machines.first, machines.running, machines.places, machines.shape
+    rows, part_first = ranked.rows, ranked.first
     starts = (running.shape[1] - COURSES) // 2
     use = np.empty((first[1:] - first[:-1]).max() if len(first) > 1 else 0)
-    for at in range(len(machines)):
-        m = machines[at]
-        there, n = first[m], first[m + 1] - first[m]
-        cores = places[m, CORES]
-        price[at] = price_now[at] = np.inf
-        alone_s, demand = alone_of_shape_s[shape[m]], demand_of_shape[shape[m]]
-        if cores <= 0.0 or alone_s == np.inf:
-            continue
-        room, memory = places[m, FREE_CORES], places[m, FREE_MIB]
-        for k in range(min(starts, n + 1)):
-            begin = task[DELAY_NOW_S]
-            if k > 0:
-                begun = running[there + k - 1, END_S]
-                if begun == np.inf:
-                    break
-                begin = begun + settings.start_delay_s
-                room += running[there + k - 1, WIDTH]
-                memory += running[there + k - 1, MEMORY_MIB]
-            if memory < task[NEEDED_MIB] or widths[0] > room + 1e-9:
-                continue
-            # What each keeps busy while the arriving task runs: one core during its serial part.
-            in_use = demand
-            for j in range(k, n):
-                together = min(running[there + j, COURSES + k], alone_s)
-                use[j] = 0.0
-                if together > 0.0:
-                    alone = min(running[there + j, COURSES + starts + k], together)
-                    use[j] = (alone + (together - alone) * running[there + j, PARALLEL_DEMAND]) / together
-                in_use += use[j]
-            crowded = min(1.0, max(0.0, in_use / cores - 1.0))
-            for w in range(len(widths)):
-                width = widths[w]
-                if width > room + 1e-9:
-                    break
-                own, caused = alone_s, 0.0
-                for j in range(k, n):
-                    other, left_s = running[there + j, WIDTH], running[there + j, COURSES + k]
-                    together = min(left_s, alone_s)
-                    own += crowded * min(left_s, alone_s * other / width)
-                    own += task[OWN_SENSITIVITY] * running[there + j, PRESSURE] * use[j] * together
-                    delayed = crowded * min(alone_s, left_s * width / other)
-                    delayed += running[there + j, SENSITIVITY] * task[OWN_PRESSURE] * demand * together
-                    caused += running[there + j, SLOPE] * delayed
-                cost = caused + task[IMPORTANCE] * penalty_of(
-                    task[ELAPSED_S] + begin + own, task[GOAL_S], settings.eps, settings.beta
-                )
-                price[at] = min(price[at], cost)
-                if k == 0:
-                    price_now[at] = min(price_now[at], cost)
+    position = part_first.copy()
+    for block in range(0, len(shape), _BLOCK):
+        for part in range(len(ranked.kind)):
+            kind = ranked.kind[part]
+            task, widths = kinds.numbers[kind], kinds.widths[kind]
+            alone_of_shape_s, demand_of_shape = kinds.alone_s[kind], kinds.demand[kind]
+            at = position[part] - 1
+            while at + 1 < part_first[part + 1] and rows[at + 1] < block + _BLOCK:
+                at += 1
+                m = rows[at]
+                there, n = first[m], first[m + 1] - first[m]
+                cores = places[m, CORES]
+                price[at] = price_now[at] = np.inf
+                alone_s, demand = alone_of_shape_s[shape[m]], demand_of_shape[shape[m]]
+                if cores <= 0.0 or alone_s == np.inf:
+                    continue
+                room, memory = places[m, FREE_CORES], places[m, FREE_MIB]
+                for k in range(min(starts, n + 1)):
+                    begin = task[DELAY_NOW_S]
+                    if k > 0:
+                        begun = running[there + k - 1, END_S]
+                        if begun == np.inf:
+                            break
+                        begin = begun + settings.start_delay_s
+                        room += running[there + k - 1, WIDTH]
+                        memory += running[there + k - 1, MEMORY_MIB]
+                    if memory < task[NEEDED_MIB] or widths[0] > room + 1e-9:
+                        continue
+                    # What each keeps busy while the arriving task runs: one core during its serial part.
+                    in_use = demand
+                    for j in range(k, n):
+                        together = min(running[there + j, COURSES + k], alone_s)
+                        use[j] = 0.0
+                        if together > 0.0:
+                            alone = min(running[there + j, COURSES + starts + k], together)
+                            use[j] = (alone + (together - alone) * running[there + j, PARALLEL_DEMAND]) / together
+                        in_use += use[j]
+                    crowded = min(1.0, max(0.0, in_use / cores - 1.0))
+                    for w in range(len(widths)):
+                        width = widths[w]
+                        if width > room + 1e-9:
+                            break
+                        own, caused = alone_s, 0.0
+                        for j in range(k, n):
+                            other, left_s = running[there + j, WIDTH], running[there + j, COURSES + k]
+                            together = min(left_s, alone_s)
+                            own += crowded * min(left_s, alone_s * other / width)
+                            own += task[OWN_SENSITIVITY] * running[there + j, PRESSURE] * use[j] * together
+                            delayed = crowded * min(alone_s, left_s * width / other)
+                            delayed += running[there + j, SENSITIVITY] * task[OWN_PRESSURE] * demand * together
+                            caused += running[there + j, SLOPE] * delayed
+                        cost = caused + task[IMPORTANCE] * penalty_of(
+                            task[ELAPSED_S] + begin + own, task[GOAL_S], settings.eps, settings.beta
+                        )
+                        price[at] = min(price[at], cost)
+                        if k == 0:
+                            price_now[at] = min(price_now[at], cost)
+            position[part] = at + 1

@@ -12,7 +12,8 @@ same, and the next round draws anew.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -23,9 +24,15 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import MILLI, Snapshot, Task
 from flowsched.pricing.flow_prices import price_settings_of
 from flowsched.pricing.goals import REFERENCE_RUN_S
-from flowsched.pricing.sharing_kernel import sharing_prices
+from flowsched.pricing.sharing_kernel import (
+    ARRIVAL_NUMBERS,
+    ArrivingKinds,
+    RankedMachines,
+    SharedMachines,
+    sharing_prices,
+)
 from flowsched.relations.relation import MACHINE
-from flowsched.round.candidate_kernel import cheapest_first, mixed
+from flowsched.round.candidate_kernel import cheapest_first, lowest, mixed
 from flowsched.round.cluster_arrays import ClusterArrays
 from flowsched.round.makespan import more_expected
 from flowsched.round.ties import in_steps, packs
@@ -36,6 +43,8 @@ DRAWN = 1000
 """Machines that are ranked for a kind of task that start it now, and as many that may later."""
 _MOST_RIVALS = 2
 """More candidates than this times the setting are not looked at because other kinds may take some."""
+_TOGETHER = 64
+"""Kinds that are priced together: enough that what runs is seldom read from memory again, and their prices take little."""
 MANY_MACHINES = 128
 """A round looks at all machines of a cluster that has no more."""
 
@@ -54,6 +63,22 @@ def draw(snapshot: Snapshot, hosts: HostFactory, settings: Settings) -> Candidat
     return _Draw(ClusterArrays(snapshot, hosts, settings), settings).candidates()
 
 
+class _Drawn(NamedTuple):
+    """The machines that are ranked for a kind of task."""
+
+    task: Task
+    """Any of the kind."""
+    seed: int
+    parts: Sequence[IntArray]
+    """Machines with room now, then those with room later; each ascending."""
+    rows: IntArray
+    """All of them."""
+    wanted: int
+    """Candidates,"""
+    alike: int
+    """and how many more than one of them may cost the same."""
+
+
 class _Draw:
     """Draws and ranks machines for every kind of task that waits."""
 
@@ -66,6 +91,7 @@ class _Draw:
         """By profile and the share of its work that is done: see :meth:`ProfileArrays.alone`."""
         self._known_places: dict[Hashable, tuple[BoolArray, BoolArray, tuple[IntArray, IntArray]]] = {}
         self._told: dict[Hashable, list[int]] = {}
+        self._rank: IntArray = np.empty_like(cluster.hash)
         self._room = np.stack([cluster.free.milli / MILLI, cluster.free.memory_mib, cluster.batch_cores], axis=1)
         """[machines, 3] as :func:`sharing_prices` takes it."""
 
@@ -79,15 +105,19 @@ class _Draw:
         for task in sorted(snapshot.pending, key=lambda t: (t.content, t.arrival)):
             kinds.setdefault(kind_of(task), []).append(task)
         by_kind: dict[Hashable, IntArray] = {}
-        for kind, tasks in kinds.items():
-            own = [planned[t.name] for t in tasks if t.name in planned]
-            by_kind[kind] = np.array([*self._of_kind(kind, tasks), *own, *reserved], np.int64)
+        every = [*kinds.items()]
+        for begin in range(0, len(every), _TOGETHER):
+            some = every[begin : begin + _TOGETHER]
+            drawn = [self._draw_for(kind, tasks) for kind, tasks in some]
+            for (kind, tasks), each, prices in zip(some, drawn, self._prices(drawn), strict=True):
+                own = [planned[t.name] for t in tasks if t.name in planned]
+                by_kind[kind] = np.array([*self._best_of(each, *prices), *own, *reserved], np.int64)
         free = int(np.maximum(cluster.free.milli, 0)[cluster.batch_cores > 0.0].sum())
         return Candidates(
             cluster.names, by_kind, int(cluster.batch_cores.sum()), cluster.work_s, cluster.completes, free
         )
 
-    def _of_kind(self, kind: Hashable, tasks: Sequence[Task]) -> list[int]:
+    def _draw_for(self, kind: Hashable, tasks: Sequence[Task]) -> _Drawn:
         cluster, settings = self.cluster, self.settings
         task = tasks[0]
         others = len(self.snapshot.pending) - len(tasks)
@@ -95,30 +125,39 @@ class _Draw:
         drawn_by_others = int(others * min(1.0, DRAWN / len(cluster.names)))
         alike = len(tasks) + min(drawn_by_others, _MOST_RIVALS * settings.candidates)
         wanted = settings.candidates + alike
-        asked = cluster.asked(task)
-        open_, now, to_rank = self._places(task, asked)
-        rank: IntArray = np.empty_like(cluster.hash)
-        mixed(cluster.hash, crc32(repr((self.snapshot.round, kind)).encode()), rank)
-        drawn = max(DRAWN, 2 * wanted)
-        rows = np.concatenate([self._drawn(task, some, rank, drawn) for some in to_rank])
-        price, price_now = self._prices(task, rows)
+        seed = crc32(repr((self.snapshot.round, kind)).encode())
+        rank, drawn = self._ranks(seed), max(DRAWN, 2 * wanted)
+        parts = [self._drawn(task, some, rank, drawn) for some in self._places(task)[2]]
+        return _Drawn(task, seed, parts, np.concatenate(parts), wanted, alike)
+
+    def _best_of(self, drawn: _Drawn, price: FloatArray, price_now: FloatArray) -> list[int]:
+        """The candidates of a kind, of the machines that were drawn for it; ``price`` and ``price_now`` [drawn]."""
+        cluster, settings, task, rows = self.cluster, self.settings, drawn.task, drawn.rows
+        wanted, alike, rank = drawn.wanted, drawn.alike, self._ranks(drawn.seed)
+        open_, now, to_rank = self._places(task)
         found = self._best(task, rows, price, rank, wanted, alike)
         # Shares of CPU and memory say nothing of devices: a machine without free ones has a price as well.
         startable = np.isfinite(price_now) & now[rows]
         if startable.any():
             found += self._best(task, rows[startable], price_now[startable], rank, wanted, alike)
         if settings.preemption != "none":
-            found += self._with_victims(task, open_, asked, rank, wanted)
+            found += self._with_victims(task, open_, rank, wanted)
         if settings.drain and self.snapshot.age_s(task) > self._overdue_age_s(task):
-            found += self._emptiest(np.flatnonzero(open_ & cluster.bare.fits(task, asked)), wanted)
+            found += self._emptiest(np.flatnonzero(open_ & cluster.bare.fits(task, cluster.asked(task))), wanted)
         return found + self._told_of(task, open_, np.concatenate(to_rank))
 
-    def _places(self, task: Task, asked: IntArray) -> tuple[BoolArray, BoolArray, tuple[IntArray, IntArray]]:
+    def _ranks(self, seed: int) -> IntArray:
+        """[machines] what a draw goes by, the lowest first; void once it is asked for again."""
+        mixed(self.cluster.hash, seed, self._rank)
+        return self._rank
+
+    def _places(self, task: Task) -> tuple[BoolArray, BoolArray, tuple[IntArray, IntArray]]:
         """[machines] where a task may run, and where it has room now; rows of the latter, and of those with room later."""
         key = _asks(task)
         found = self._known_places.get(key)
         if found is None:
             cluster, open_ = self.cluster, self._open(task)
+            asked = cluster.asked(task)
             fits = open_ & cluster.lasting.fits(task, asked)
             now = fits & cluster.free.fits(task, asked) & cluster.has_devices(task)
             found = self._known_places[key] = open_, now, (np.flatnonzero(now), np.flatnonzero(fits & ~now))
@@ -204,9 +243,10 @@ class _Draw:
             turns[domain] += 1
         return [i for some in kept for _, _, i in sorted(some)[:wanted]]
 
-    def _with_victims(self, task: Task, open_: BoolArray, asked: IntArray, rank: IntArray, wanted: int) -> list[int]:
+    def _with_victims(self, task: Task, open_: BoolArray, rank: IntArray, wanted: int) -> list[int]:
         """Machines where a task has room once lower priorities make way, the lowest ones first."""
         found: list[int] = []
+        asked = self.cluster.asked(task)
         for _, room in self.cluster.freed_below(task.priority):
             rows = _first(np.flatnonzero(open_ & room.fits(task, asked)), rank, wanted)
             found += [i for i in rows.tolist() if i not in found]
@@ -235,8 +275,47 @@ class _Draw:
         amounts = [room for r in (cluster.bare, cluster.lasting) for room in (r.milli, r.memory_mib, *r.units.T)]
         return [int(rows[amount[rows].argmax()]) for amount in amounts]
 
-    def _prices(self, task: Task, rows: IntArray) -> tuple[FloatArray, FloatArray]:
-        """[rows] what a task would cost on some machines, roughly, and what if it started now."""
+    def _prices(self, drawn: Sequence[_Drawn]) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Of each kind, [drawn] what one of its tasks would cost on the machines, roughly, and what if it started now."""
+        cluster = self.cluster
+        most = max(len(each.task.widths_milli) for each in drawn)
+        numbers, widths = np.empty((len(drawn), ARRIVAL_NUMBERS)), np.full((len(drawn), most), np.inf)
+        alone_s, demand = (np.empty((len(drawn), len(cluster.places))) for _ in range(2))
+        for i, each in enumerate(drawn):
+            numbers[i] = self._numbers(each.task)
+            widths[i, : len(each.task.widths_milli)] = np.array(each.task.widths_milli) / MILLI
+            alone_s[i], demand[i] = self._work(each.task)
+        parts = [(i, part) for i, each in enumerate(drawn) for part in each.parts]
+        rows = np.concatenate([part for _, part in parts])
+        first = np.cumsum([0, *(len(part) for _, part in parts)])
+        price, price_now = np.empty(len(rows)), np.empty(len(rows))
+        sharing_prices(
+            SharedMachines(cluster.first, cluster.running, self._room, cluster.shape),
+            ArrivingKinds(numbers, alone_s, demand, widths),
+            RankedMachines(rows, first, np.array([i for i, _ in parts], np.int64)),
+            price_settings_of(self.settings, self.snapshot.start_delay.after_waiting_s),
+            price,
+            price_now,
+        )
+        begin = 0
+        for each in drawn:
+            here = slice(begin, begin + len(each.rows))
+            begin = here.stop
+            added = cluster.gpu_costs(each.task, each.rows) if cluster.has_gpus else 0.0
+            if each.task.wishes:
+                added = self._unmet(each.task)[each.rows] + added
+            yield price[here] + added, price_now[here] + added
+
+    def _unmet(self, task: Task) -> FloatArray:
+        """[machines] what a task's wishes cost there."""
+        found = np.zeros(len(self.cluster.names))
+        for name, cost in task.wishes:
+            if (i := self.cluster.number.get(name)) is not None:
+                found[i] = cost
+        return found
+
+    def _numbers(self, task: Task) -> list[float]:
+        """[ARRIVAL_NUMBERS] of a task."""
         settings, cluster = self.settings, self.cluster
         job, profiles = cluster.jobs[task.profile], cluster.profiles
         best_s = REFERENCE_RUN_S if task.endless else cluster.best_alone_s(task) * task.scale
@@ -245,38 +324,19 @@ class _Draw:
         exponent = 0.0 if task.endless else settings.length_exponent(plain)
         importance = task.weight * (best_s / REFERENCE_RUN_S) ** exponent
         delay = self.snapshot.start_delay
-        waited_s = self.snapshot.age_s(task)
         delay_s = delay.at_submission_s if self.snapshot.is_new(task) else delay.after_waiting_s
         pressure = profiles.pressure[job], profiles.sensitivity[job]
-        arrival = np.array([waited_s, goal_s, importance, delay_s, task.memory_mib, *pressure])
-        price_settings = price_settings_of(settings, delay.after_waiting_s)
+        return [self.snapshot.age_s(task), goal_s, importance, delay_s, task.memory_mib, *pressure]
+
+    def _work(self, task: Task) -> tuple[FloatArray, FloatArray]:
+        """[shapes] seconds that a task takes alone, and the cores that it then keeps busy."""
+        cluster, job = self.cluster, self.cluster.jobs[task.profile]
         work = self.snapshot.estimate(task, task.done)
         if (job, work.done) not in self._alone:
-            self._alone[job, work.done] = profiles.alone(job, 1.0 - work.done)
+            self._alone[job, work.done] = cluster.profiles.alone(job, 1.0 - work.done)
         alone_s, demand = self._alone[job, work.done]
-        price, price_now = np.empty(len(rows)), np.empty(len(rows))
-        sharing_prices(
-            rows,
-            cluster.first,
-            cluster.running,
-            self._room,
-            cluster.shape,
-            alone_s * (cluster.factors(task) * (task.scale / self.snapshot.expected_scale(task))) * work.scale,
-            demand,
-            arrival,
-            np.array(task.widths_milli) / MILLI,
-            price_settings,
-            price,
-            price_now,
-        )
-        if task.wishes:
-            wish = np.zeros(len(cluster.names))
-            for name, cost in task.wishes:
-                if (i := cluster.number.get(name)) is not None:
-                    wish[i] = cost
-            price, price_now = price + wish[rows], price_now + wish[rows]
-        lost = cluster.gpu_costs(task, rows)
-        return price + lost, price_now + lost
+        scale = cluster.factors(task) * (task.scale / self.snapshot.expected_scale(task))
+        return alone_s * scale * work.scale, demand
 
 
 def _asks(task: Task) -> Hashable:
@@ -286,7 +346,7 @@ def _asks(task: Task) -> Hashable:
 
 def _first(rows: IntArray, rank: IntArray, most: int) -> IntArray:
     """Of some rows, ascending, those with the lowest ranks, at most so many; ascending, too, as arrays are read by row."""
-    if len(rows) > most:
-        ranks = rank[rows]
-        rows = rows[ranks <= np.partition(ranks, most - 1)[most - 1]][:most]
-    return rows
+    if len(rows) <= most:
+        return rows
+    found = np.empty(most, np.int64)
+    return found[: lowest(rows, rank, most, found)]

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowsched.network.network import Network
+from flowsched.round.machine_states import MachineStates
 from flowsched.round.options import ClassOptions
-from flowsched.round.ties import in_steps
+from flowsched.round.ties import in_steps, ranks_of_options
 from flowsched.support.arrays import FloatArray, IntArray
 
 _RANKS = 1 << 10
@@ -49,27 +50,26 @@ class PassNetwork:
 
 
 def build(
+    states: MachineStates,
     classes: Sequence[int],
     counts: Sequence[int],
     options: Sequence[ClassOptions],
     unscheduled: Sequence[float],
-    places: IntArray,
 ) -> PassNetwork:
     """The network of a batch. Node 0 is the sink, node 1 unscheduled, then classes, then machines with an option.
 
-    ``places`` [classes, machines]: where each machine stands in the order of ties.
+    ``states``: the machines as they are planned so far, which say the order of ties.
     """
-    there = np.isfinite(np.array([o.price for o in options]))
+    prices = np.array([o.price for o in options])
+    there = np.isfinite(prices)
     arcs = arc_class, arc_machine = np.nonzero(there)
-    price = np.array([o.price for o in options])[arcs]
+    price = prices[arcs]
     stepped = np.array([in_steps(o.price) for o in options])[arcs]
     after = np.array([o.start_after for o in options])[arcs]
     variant = np.array([o.variant for o in options])[arcs]
     waits = np.array(unscheduled, np.float64)
-    # Arcs come class by class: so do their ranks.
-    rank = np.empty(len(price), np.int64)
-    nth = np.arange(1, len(price) + 1) - np.searchsorted(arc_class, arc_class)
-    rank[np.lexsort((places[arcs], variant, after, stepped, arc_class))] = np.minimum(nth, _RANKS - 1)
+    ranks = ranks_of_options(states, classes, arc_class, arc_machine, (stepped, after, variant))
+    rank = np.minimum(ranks, _RANKS - 1)
     present = np.flatnonzero(there.any(axis=0))
     machine_node = np.searchsorted(present, arc_machine)
     nodes = 2 + len(classes) + len(present)

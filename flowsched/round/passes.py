@@ -25,7 +25,7 @@ from flowsched.round.order import pool_of
 from flowsched.round.origin import Origin, PlanStage
 from flowsched.round.pass_network import TIE, PassNetwork, build
 from flowsched.round.round_model import RoundModel
-from flowsched.round.ties import cheapest, places_in_order
+from flowsched.round.ties import cheapest
 from flowsched.solvers import Solution, Solver
 from flowsched.support.arrays import BoolArray, IntArray
 
@@ -100,9 +100,6 @@ class Deciding:
     origins: dict[int, Origin] = field(default_factory=dict)
     """By task, what chose its option; of one that lost its option afterwards, what took it."""
 
-    _places: dict[int, IntArray] = field(init=False, default_factory=dict, repr=False)
-    """By class, the order of ties in the plan as it is; a booking voids it."""
-
     def book(self, task: int, option: PlacementOption | None) -> None:
         """Change a task's option, and all that is known of the machines that it leaves and joins."""
         view, plan = self.model.view, self.plan
@@ -112,7 +109,6 @@ class Deciding:
         plan.move(task, option)
         if option is not None:
             self.domain_counts.add(view.tasks[task], view.machines[option.machine].name)
-        self._places.clear()
         for m in {o.machine for o in (before, option) if o is not None}:
             self.options.changed(m, self.options.states.plan(m, plan.colocation(m)))
 
@@ -202,15 +198,6 @@ class Deciding:
                 if found.price[machine] < FORBIDDEN:
                     closest[part[i]] = float(found.price[machine]), machine
         return closest
-
-    def places(self, tasks: Sequence[int]) -> IntArray:
-        """[tasks, machines] where each machine stands in the order of ties, as the plan is now."""
-        classes = [self.model.view.class_of[t] for t in tasks]
-        new = [c for c in dict.fromkeys(classes) if c not in self._places]
-        self._places.update(zip(new, places_in_order(self.options.states, new), strict=True))
-        return np.array([self._places[c] for c in classes], np.int64).reshape(
-            len(classes), len(self.model.view.machines)
-        )
 
     def cheapest(self, task: int, options: ClassOptions) -> int:
         """The machine of a task's cheapest option; ties as in a network."""
@@ -329,9 +316,8 @@ def _pass(
 ) -> tuple[tuple[int, PlacementOption], ...]:
     model = deciding.model
     classes = list(priced)
-    places = deciding.places([by_class[c][0] for c in classes])
     counts, waiting = [len(by_class[c]) for c in classes], [waits[c] for c in classes]
-    network = build(classes, counts, list(priced.values()), waiting, places)
+    network = build(deciding.options.states, classes, counts, list(priced.values()), waiting)
     solution = deciding.solver.solve(network.network)
     deciding.solves += 1
     deciding.contested += is_contested(network, counts)

@@ -21,6 +21,7 @@ from flowsched.cluster.snapshot import MILLI, Task
 from flowsched.pricing.forecast_arrays import LONG_RUNNING
 from flowsched.round.machine_states import MachineStates
 from flowsched.round.options import ClassOptions
+from flowsched.round.tie_kernel import put_in_steps, rank_in_parts
 from flowsched.support.arrays import FloatArray, IntArray
 
 STEP = 1e-7
@@ -29,16 +30,11 @@ _CLOSE = 1e-9
 """Cores and MiB that differ by less are equal: what arrives was subtracted."""
 
 
-def in_steps(price: FloatArray, dearest: float | None = None) -> FloatArray:
-    """Prices in whole steps of the dearest one: equal ones are equal to the last bit. Infinity stays; steps of 0 too.
-
-    ``dearest``: the price that the step follows, of these and others.
-    """
-    if dearest is None:
-        finite = price[np.isfinite(price)]
-        dearest = float(np.abs(finite).max(initial=0.0))
-    step = STEP * dearest
-    return np.rint(price / step) * step if step > 0.0 else price
+def in_steps(price: FloatArray) -> FloatArray:
+    """Prices in whole steps of the dearest one: equal ones are equal to the last bit. Infinity stays; steps of 0 too."""
+    found = np.empty_like(price)
+    put_in_steps(price, STEP, found)
+    return found
 
 
 def packs(settings: Settings, task: Task) -> bool:
@@ -46,14 +42,37 @@ def packs(settings: Settings, task: Task) -> bool:
     return settings.scoring == PACK or (settings.scoring == AUTO and not task.endless)
 
 
-def places_in_order(states: MachineStates, classes: Sequence[int]) -> IntArray:
-    """[classes, machines] the place of each machine in the order of ties, from 0, beside what starts now in this plan."""
-    number = np.arange(len(states.free_cores))
-    drained_s = _drained_s(states, number)
-    places = np.empty((len(classes), len(number)), np.int64)
-    for row, c in zip(places, classes, strict=True):
-        row[np.lexsort(_keys(states, c, number, drained_s))] = number
-    return places
+def ranks_of_options(
+    states: MachineStates,
+    classes: Sequence[int],
+    arc_class: IntArray,
+    machines: IntArray,
+    leading: Sequence[NDArray[Any]],
+) -> IntArray:
+    """[options] which option of its class each is, from 1, by the ``leading`` keys, then in the order of ties beside what
+    starts now in this plan. ``arc_class`` [options]: position of each option's class in ``classes``, ascending; ``machines``
+    [options].
+    """
+    drained_s = _drained_s(states, np.arange(len(states.free_cores)))
+    prices = states.prices
+    tasks = [prices.forecasts.view.classes[c].task for c in classes]
+    pack = [packs(prices.settings, task) for task in tasks]
+    sign = np.array([1.0 if each else -1.0 for each in pack])[arc_class]
+    shares = np.array([each and not task.endless for each, task in zip(pack, tasks, strict=True)], np.bool_)[arc_class]
+    run_s = np.array([prices.goals.left_s(c) for c in classes])[arc_class]
+    width = np.array([task.widths_milli[0] / MILLI for task in tasks])[arc_class]
+    idle = np.where(shares, _idle_of(states.free_cores[machines], width, run_s, drained_s[machines]), 0.0)
+    cores, memory = (np.rint(sign * each[machines] / _CLOSE) for each in (states.free_cores, states.free_memory))
+    keys = np.stack([*leading, states.has_gpus[machines], np.rint(idle / _CLOSE), cores, memory, machines], axis=1)
+    rank: IntArray = np.empty(len(machines), np.int64)
+    rank_in_parts(np.searchsorted(arc_class, np.arange(len(classes) + 1)), keys, rank)
+    return rank
+
+
+def in_order(states: MachineStates, task_class: int, machines: IntArray) -> IntArray:
+    """Some machines in the order of ties, beside what starts now in this plan."""
+    found: IntArray = machines[np.lexsort(_keys(states, task_class, machines, _drained_s(states, machines)))]
+    return found
 
 
 def cheapest(states: MachineStates, task_class: int, options: ClassOptions) -> int:
@@ -63,7 +82,7 @@ def cheapest(states: MachineStates, task_class: int, options: ClassOptions) -> i
         if len(tied) > 1:
             tied = tied[_least(column[tied], np.arange(len(tied)))]
     if len(tied) > 1:
-        tied = tied[np.lexsort(_keys(states, task_class, tied, _drained_s(states, tied)))]
+        tied = in_order(states, task_class, tied)
     return int(tied[0])
 
 
@@ -97,7 +116,13 @@ def _idle_core_s(states: MachineStates, task_class: int, machines: IntArray, dra
     prices = states.prices
     run_s = prices.goals.left_s(task_class)
     width = prices.forecasts.view.classes[task_class].task.widths_milli[0] / MILLI
-    found: FloatArray = (states.free_cores[machines] - width) * run_s + width * np.maximum(0.0, run_s - drained_s)
+    return _idle_of(states.free_cores[machines], width, run_s, drained_s)
+
+
+def _idle_of(
+    free_cores: FloatArray, width: FloatArray | float, run_s: FloatArray | float, drained_s: FloatArray
+) -> FloatArray:
+    found: FloatArray = (free_cores - width) * run_s + width * np.maximum(0.0, run_s - drained_s)
     return found
 
 

@@ -6,8 +6,20 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowsched.pricing.sharing_kernel import RUNNING_NUMBERS, columns_with_courses, put_in_order
-from flowsched.round.candidate_kernel import cheapest_first, mixed, with_room
+from flowsched.cluster.settings import Settings
+from flowsched.pricing.flow_prices import price_settings_of
+from flowsched.pricing.sharing_kernel import (
+    ARRIVAL_NUMBERS,
+    RUNNING_NUMBERS,
+    ArrivingKinds,
+    RankedMachines,
+    SharedMachines,
+    add_courses,
+    columns_with_courses,
+    put_in_order,
+    sharing_prices,
+)
+from flowsched.round.candidate_kernel import cheapest_first, lowest, mixed, with_room
 from flowsched.support.arrays import FloatArray, IntArray
 
 
@@ -82,3 +94,49 @@ def test_ranks_are_the_numbers_of_splitmix(values: list[int], seed: int) -> None
             expected = (expected ^ (expected >> bits)) * factor
         expected %= 1 << 64
         assert number == expected ^ (expected >> 31)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data(), st.integers(2, 60))
+def test_the_lowest_are_those_below_the_last_of_them_in_a_sort(data: st.DataObject, count: int) -> None:
+    numbers = st.one_of(st.integers(0, 3), st.integers(0, 2**64 - 1))
+    rank = np.array(data.draw(st.lists(numbers, min_size=count, max_size=count)), np.uint64)
+    rows = np.array(sorted(data.draw(st.permutations(range(count)))[: data.draw(st.integers(2, count))]), np.int64)
+    most = data.draw(st.integers(1, len(rows) - 1))
+
+    found = np.full(most, -1, np.int64)
+    assert lowest(rows, rank, most, found) == most
+    assert found.tolist() == rows[rank[rows] <= np.sort(rank[rows])[most - 1]][:most].tolist()
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 700), st.integers(1, 4))
+def test_kinds_that_are_priced_together_cost_what_each_costs_alone(seed: int, machines: int, kinds: int) -> None:
+    draw, starts = np.random.default_rng(seed), 3
+    at = draw.integers(0, machines, 2 * machines)
+    numbers = draw.uniform(0.5, 4.0, (len(at), RUNNING_NUMBERS))
+    first = np.concatenate([[0], np.cumsum(np.bincount(at, minlength=machines))])
+    running, cores = np.zeros((len(at), columns_with_courses(starts))), draw.integers(0, 5, machines).astype(np.float64)
+    put_in_order(at, numbers, first, running)
+    add_courses(first, cores, running)
+    places = np.stack([draw.uniform(0.0, 3.0, machines), draw.uniform(0.0, 9.0, machines), cores], axis=1)
+    there = SharedMachines(first, running, places, draw.integers(0, 2, machines))
+    of = ArrivingKinds(
+        *(draw.uniform(0.5, 2.0, (kinds, width)) for width in (ARRIVAL_NUMBERS, 2, 2)), np.ones((kinds, 1))
+    )
+    parts = [np.sort(draw.choice(machines, draw.integers(0, machines + 1), replace=False)) for _ in range(2 * kinds)]
+    kind = np.repeat(np.arange(kinds), 2)
+
+    def prices(chosen: list[int]) -> list[FloatArray]:
+        """By part, what it costs at best and what it costs now."""
+        rows = np.concatenate([parts[i] for i in chosen])
+        ends = np.cumsum([0, *(len(parts[i]) for i in chosen)])
+        found, now = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
+        ranked = RankedMachines(rows, ends, kind[chosen])
+        sharing_prices(there, of, ranked, price_settings_of(Settings(), 0.0), found, now)
+        return np.split(np.stack([found, now]), ends[1:-1], axis=1)
+
+    together = prices(list(range(2 * kinds)))
+    for i, of_part in enumerate(together):
+        assert not np.isnan(of_part).any()
+        assert of_part.tobytes() == prices([i])[0].tobytes()

@@ -15,11 +15,11 @@ import numpy as np
 
 from flowsched.cluster.domain_counts import DomainCounts
 from flowsched.cluster.machine_order import LARGE_GROUP, MachineOrder
-from flowsched.cluster.occupied_machines import service_load
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.running_rows import RunningColumns
 from flowsched.cluster.running_tasks import in_rows, running_on, with_rows
-from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, by_machine, cores_beside
+from flowsched.cluster.served_machines import ServedMachines
+from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task
 from flowsched.cluster.tasks_there import TasksThere, order_of
 from flowsched.gpu.devices import TaskGpus, has_devices, left_beside, suits, use_of
 from flowsched.support.arrays import BoolArray, IntArray
@@ -98,10 +98,11 @@ class MachineGroup:
 class Candidates:
     """The machines that a round of a large cluster looks at, and what it knows of all."""
 
-    names: Sequence[str]
-    """Of all machines."""
+    all_machines: Sequence[Machine]
+    row_of: Mapping[str, int]
+    """Position of each of them by name."""
     by_kind: Mapping[Hashable, IntArray]
-    """Positions in ``names`` of the candidates of each kind of task (:func:`kind_of`)."""
+    """Positions in ``all_machines`` of the candidates of each kind of task (:func:`kind_of`)."""
     batch_cores: int
     """Of all machines of the cluster."""
     work_s: float
@@ -112,12 +113,17 @@ class Candidates:
     """CPU that nothing has, in thousandths of a core."""
 
     @cached_property
-    def machines(self) -> frozenset[str]:
-        """Names of those that are a candidate for any task."""
-        any_ = np.zeros(len(self.names), np.bool_)
+    def rows(self) -> IntArray:
+        """Those that are a candidate for any task, ascending."""
+        any_ = np.zeros(len(self.all_machines), np.bool_)
         for rows in self.by_kind.values():
             any_[rows] = True
-        return frozenset([self.names[row] for row in np.flatnonzero(any_).tolist()])
+        return np.flatnonzero(any_)
+
+    @cached_property
+    def machines(self) -> frozenset[str]:
+        """Their names."""
+        return frozenset([self.all_machines[row].name for row in self.rows.tolist()])
 
 
 def kind_of(task: Task) -> Hashable:
@@ -235,8 +241,9 @@ class View:
     def _index_of(self) -> IntArray:
         """[all machines] index of each in ``machines``, -1 for others: spares are not among them."""
         assert self.candidates is not None, "only of a large cluster"
-        number = {m.name: i for i, m in enumerate(self.machines)}
-        return np.array([number.get(name, -1) for name in self.candidates.names], np.int64)
+        found: IntArray = np.full(len(self.candidates.all_machines), -1, np.int64)
+        found[[self.candidates.row_of[m.name] for m in self.machines]] = np.arange(len(self.machines))
+        return found
 
     @cached_property
     def completes(self) -> bool:
@@ -298,13 +305,20 @@ class View:
             found = self._supplied[key] = np.array([of_shape[g] for g in self.shape_of], np.bool_)
         return found
 
+    @cached_property
+    def _free(self) -> tuple[IntArray, IntArray]:
+        """[groups] CPU in thousandths, and memory, that nothing has."""
+        milli, memory_mib = [g.free_milli for g in self.groups], [g.free_memory_mib for g in self.groups]
+        return np.array(milli, np.int64), np.array(memory_mib, np.int64)
+
     def roomy(self, task: Task) -> BoolArray:
         """[groups] whose machines have what a task asks for now, with no other task of this round there."""
         key = task.widths_milli[0], task.memory_mib, task.resources, task.gpus
         found = self._roomy.get(key)
         if found is None:
-            found = np.array([g.free_milli >= key[0] and g.free_memory_mib >= key[1] for g in self.groups], np.bool_)
-            for g in np.flatnonzero(found).tolist():
+            milli, memory_mib = self._free
+            found = (milli >= key[0]) & (memory_mib >= key[1])
+            for g in np.flatnonzero(found).tolist() if task.resources or task.gpus is not None else ():
                 here = self.groups[g]
                 found[g] = covers(here.free_resources, task.resources) and (
                     task.gpus is None
@@ -339,7 +353,7 @@ def compact(
     snapshot = with_rows(snapshot)
     chosen = snapshot.machines
     if candidates is not None:
-        chosen = tuple([m for m in chosen if m.name in candidates.machines])
+        chosen = tuple([candidates.all_machines[row] for row in candidates.rows.tolist()])
     tasks = tuple(sorted(snapshot.pending, key=lambda t: (t.content, t.arrival)))
     if longest_first:
         jobs = snapshot.catalogue.jobs
@@ -349,15 +363,13 @@ def compact(
         by_class.setdefault(task.content, []).append(i)
     classes = tuple(PendingClass(tasks[rows[0]], tuple(rows)) for rows in by_class.values())
 
-    services = by_machine(snapshot.services)
-    order = MachineOrder(snapshot, chosen, services, tasks)
+    order = MachineOrder(snapshot, chosen, hosts.attached(ServedMachines), tasks)
     named = {p.machine for p in snapshot.plan} | {r.machine for r in snapshot.reservations}
     machines: list[Machine] = []
     groups = []
     for alike in order.groups():
-        machine, there = chosen[alike[0]], order.in_order(alike[0])
-        name, names = machine.name, [chosen[i].name for i in alike]
-        here = tuple(services.get(name, ()))
+        served, there = order.served[alike[0]], order.in_order(alike[0])
+        machine, names = served.machine, [chosen[i].name for i in alike]
         spares = _spares(names, len(tasks), named)
         members = [chosen[i] for i in alike]
         if spares:
@@ -366,14 +378,14 @@ def compact(
             MachineGroup(
                 machine,
                 tuple(range(len(machines), len(machines) + len(members))),
-                hosts.host(machine.type, [service_load(s) for s in here]),
-                here,
+                hosts.host(machine.type, served.loads),
+                served.services,
                 there,
                 snapshot,
-                cores_beside(machine, here),
-                machine.cpu_milli - sum(s.width_milli for s in here) - there.width_milli,
-                machine.memory_mib - sum(s.memory_mib for s in here) - there.memory_mib,
-                order.devices_left.get(name, ()),
+                served.batch_cores,
+                served.milli - there.width_milli,
+                served.memory_mib - there.memory_mib,
+                order.devices_left.get(machine.name, ()),
                 tuple([other for other in names if other in spares]) if spares else (),
             )
         )

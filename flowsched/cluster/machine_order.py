@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from flowsched.cluster.occupied_machines import service_load
 from flowsched.cluster.running_tasks import in_rows
-from flowsched.cluster.snapshot import Machine, Service, Snapshot, Task
+from flowsched.cluster.served_machines import ServedMachine, ServedMachines
+from flowsched.cluster.snapshot import Machine, Snapshot, Task, by_machine
 from flowsched.cluster.tasks_there import NOTHING_THERE, TasksThere, order_of
 from flowsched.gpu.devices import MachineGpus
 from flowsched.support.arrays import IntArray
 
+Labels = tuple[tuple[str, str], ...]
 LARGE_GROUP = 32
 """Groups with more members than this, and than there are tasks to place, are searched by as many members as there are
 tasks: no plan uses more of them. Smaller ones are searched whole."""
@@ -33,15 +34,18 @@ class MachineOrder:
         self,
         snapshot: Snapshot,
         machines: Sequence[Machine],
-        services: Mapping[str, Sequence[Service]],
+        known: ServedMachines,
         pending: Sequence[Task],
     ) -> None:
-        """``machines``: those of the snapshot, what runs in rows, that the round looks at; with all their ``services``.
-        ``pending``: tasks whose lists of machines, and wishes, tell machines apart.
+        """``machines``: those of the snapshot, what runs in rows, that the round looks at; ``known``: those of earlier
+        rounds. ``pending``: tasks whose lists of machines, and wishes, tell machines apart.
         """
         self._now_s = snapshot.now_s
         self._running = running = in_rows(snapshot)
-        self._machines, self._services = machines, services
+        self._machines = machines
+        self.served: list[ServedMachine] = known.of(machines, by_machine(snapshot.services))
+        """[machines]"""
+        self._contents = known.contents
         self.there: list[TasksThere] = [running.there.get(m.name, NOTHING_THERE) for m in machines]
         """[machines] what runs there, in any order."""
         self._profile_rank: IntArray = np.argsort(np.argsort(list(snapshot.catalogue.jobs)))
@@ -93,8 +97,8 @@ class MachineOrder:
 
     def _by_beginning(self) -> tuple[list[int], list[int]]:
         """The machines in order of how their keys begin; and where in it each begins that differs from the one before."""
-        beginnings = [self._beginning(m) for m in self._machines]
-        number = {beginning: i for i, beginning in enumerate(sorted(set(beginnings)))}
+        beginnings = [(one.kind, self._told_labels(one.machine)) for one in self.served]
+        number = {beginning: i for i, beginning in enumerate(sorted(set(beginnings), key=self._content))}
         occupied = [i for i, there in enumerate(self.there) if there.rows]
         lead = self._running.columns_at(np.array([self.there[i].lead for i in occupied], np.int64))
         self._lead_progress = dict(zip(occupied, lead.progress.tolist(), strict=True))
@@ -111,22 +115,17 @@ class MachineOrder:
         differs = (numbers[:, 1:] != numbers[:, :-1]).any(axis=0)
         return order.tolist(), [0, *(np.flatnonzero(differs) + 1).tolist()] if len(order) else []
 
-    def _beginning(self, machine: Machine) -> tuple[Any, ...]:
+    def _told_labels(self, machine: Machine) -> Labels:
+        """The labels that tell a machine from others."""
+        if not machine.labels or self._keep_labels:
+            return machine.labels
+        return tuple([pair for pair in machine.labels if pair[0] in self._label_keys])
+
+    def _content(self, beginning: tuple[int, Labels]) -> tuple[Any, ...]:
         """What a machine has, and its services."""
-        here = self._services.get(machine.name, ())
-        labels = machine.labels
-        if labels and not self._keep_labels:
-            labels = tuple([pair for pair in labels if pair[0] in self._label_keys])
-        loads = [service_load(s) for s in here]
-        return (
-            machine.type,
-            machine.cpu_milli,
-            machine.memory_mib,
-            machine.vcpus,
-            labels,
-            tuple([(x.profile, x.cores, x.threads, x.weight, x.qps, x.client) for x in loads]),
-            tuple([(s.slo_us, s.memory_mib) for s in here]),
-        )
+        kind, labels = beginning
+        has, serves = self._contents[kind]
+        return has, labels, serves
 
     def _lead(self, at: int) -> tuple[Any, ...]:
         """Content and progress of the task that comes first on a machine, if any runs there."""

@@ -114,7 +114,7 @@ class _Draw:
                 by_kind[kind] = np.array([*self._best_of(each, *prices), *own, *reserved], np.int64)
         free = int(np.maximum(cluster.free.milli, 0)[cluster.batch_cores > 0.0].sum())
         return Candidates(
-            cluster.names, by_kind, int(cluster.batch_cores.sum()), cluster.work_s, cluster.completes, free
+            cluster.machines, number, by_kind, int(cluster.batch_cores.sum()), cluster.work_s, cluster.completes, free
         )
 
     def _draw_for(self, kind: Hashable, tasks: Sequence[Task]) -> _Drawn:

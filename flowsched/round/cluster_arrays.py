@@ -61,6 +61,7 @@ class ClusterArrays:
         self.snapshot = snapshot
         self._there = in_rows(snapshot)
         layout = self._layout = hosts.attached(LayoutMemory).layout(snapshot, hosts)
+        self.machines = layout.machines
         self.names, self.number, self.hash = layout.names, layout.number, layout.hash
         self.places, self.shape = layout.places, layout.shape
         self.batch_cores, self.serves, self.bandwidth = layout.batch_cores, layout.serves, layout.bandwidth

@@ -8,8 +8,8 @@ from zlib import crc32
 
 import numpy as np
 
-from flowsched.cluster.occupied_machines import service_load
-from flowsched.cluster.snapshot import Machine, Snapshot, by_machine, cores_beside
+from flowsched.cluster.served_machines import ServedMachines
+from flowsched.cluster.snapshot import Machine, Snapshot, by_machine
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.pace_table import PaceTable
@@ -83,18 +83,17 @@ class ClusterLayout:
         self.names = [m.name for m in machines]
         self.number = {name: i for i, name in enumerate(self.names)}
         self.hash: IntArray = np.array([crc32(name.encode()) for name in self.names], np.uint64)
-        services = by_machine(snapshot.services)
+        served = hosts.attached(ServedMachines).of(machines, by_machine(snapshot.services))
         shapes: dict[object, int] = {}
         self.places: list[Place] = []
         shape = []
-        for m in machines:
-            here = services[m.name]
-            loads = tuple([service_load(s) for s in here])
-            goals = tuple([s.slo_us for s in here])
-            at = shapes.get((m.type, m.vcpus, loads, goals))
+        for one in served:
+            goals = tuple([s.slo_us for s in one.services])
+            key = one.machine.type, one.machine.vcpus, one.loads, goals
+            at = shapes.get(key)
             if at is None:
-                at = shapes[m.type, m.vcpus, loads, goals] = len(self.places)
-                self.places.append(Place(hosts.host(m.type, loads), cores_beside(m, here), goals))
+                at = shapes[key] = len(self.places)
+                self.places.append(Place(hosts.host(one.machine.type, one.loads), one.batch_cores, goals))
             shape.append(at)
         self.shape: IntArray = np.array(shape, np.int64)
         """[machines] position in ``places``."""
@@ -107,12 +106,9 @@ class ClusterLayout:
         """[machines] how much pressure does there."""
         self.jobs = {name: i for i, name in enumerate(snapshot.catalogue.jobs)}
         self.profiles = _profiles(snapshot.catalogue, self.places, hosts.attached(PaceTable))
-        self.milli: IntArray = np.array([m.cpu_milli for m in machines], np.int64)
-        self.memory_mib: IntArray = np.array([m.memory_mib for m in machines], np.int64)
+        self.milli: IntArray = np.array([one.milli for one in served], np.int64)
+        self.memory_mib: IntArray = np.array([one.memory_mib for one in served], np.int64)
         """[machines] what they have beside services."""
-        for s in snapshot.services:
-            self.milli[self.number[s.machine]] -= s.width_milli
-            self.memory_mib[self.number[s.machine]] -= s.memory_mib
 
     def is_of(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot has the very machines, services and profiles that this was made from."""

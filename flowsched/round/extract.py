@@ -157,11 +157,8 @@ def _why_not_now(model: RoundModel, plan: Assignment, task: int) -> str:
     """Whether a task that waits for a machine could have started at all, beside those that start."""
     view = model.view
     wanted = view.tasks[task]
-    roomy = view.roomy(wanted)
-    for m in range(len(view.machines)):
-        here = view.groups[view.group_of[m]]
-        if not view.allowed(view.class_of[task], m) or not roomy[view.group_of[m]]:
-            continue
+    able = np.flatnonzero(view.roomy(wanted) & view.allowed_to(wanted)).tolist()
+    for here, m in ((view.groups[g], m) for g in able for m in view.groups[g].members):
         starting = [n for n in plan.colocation(m) if n.start_after == 0]
         cpu = sum(n.width_milli for n in starting) + wanted.widths_milli[0]
         memory = sum(view.classes[n.task_class].task.memory_mib for n in starting) + wanted.memory_mib

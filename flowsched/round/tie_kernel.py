@@ -1,4 +1,4 @@
-"""Prices in whole steps, and the order of options of one price, compiled."""
+"""The order of options, compiled."""
 
 from __future__ import annotations
 
@@ -10,18 +10,6 @@ from flowsched.support.arrays import FloatArray, IntArray
 from flowsched_models.compiled import compiler
 
 compiled, borrowing = compiler([Path(__file__)]), compiler([Path(__file__)], borrows=True)
-
-
-@borrowing
-def put_in_steps(price: FloatArray, share: float, found: FloatArray) -> None:
-    """Into ``found`` prices in whole steps of this share of the dearest finite one."""
-    dearest = 0.0
-    for each in price:
-        if abs(each) < np.inf:
-            dearest = max(dearest, abs(each))
-    step = share * dearest
-    for i in range(len(price)):
-        found[i] = np.rint(price[i] / step) * step if step > 0.0 else price[i]
 
 
 @borrowing

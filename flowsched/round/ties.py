@@ -21,7 +21,7 @@ from flowsched.cluster.snapshot import MILLI, Task
 from flowsched.pricing.forecast_arrays import LONG_RUNNING
 from flowsched.round.machine_states import MachineStates
 from flowsched.round.options import ClassOptions
-from flowsched.round.tie_kernel import put_in_steps, rank_in_parts
+from flowsched.round.tie_kernel import rank_in_parts
 from flowsched.support.arrays import FloatArray, IntArray
 
 STEP = 1e-7
@@ -32,9 +32,9 @@ _CLOSE = 1e-9
 
 def in_steps(price: FloatArray) -> FloatArray:
     """Prices in whole steps of the dearest one: equal ones are equal to the last bit. Infinity stays; steps of 0 too."""
-    found = np.empty_like(price)
-    put_in_steps(price, STEP, found)
-    return found
+    finite = price[np.isfinite(price)]
+    step = STEP * float(np.abs(finite).max(initial=0.0))
+    return np.rint(price / step) * step if step > 0.0 else price
 
 
 def packs(settings: Settings, task: Task) -> bool:

@@ -47,7 +47,7 @@ def seen_by(now: Snapshot, name: str, **changes: object) -> frozenset[str]:
     candidates = view.candidates
     assert candidates is not None
     rows = candidates.by_kind[kind_of(next(t for t in now.pending if t.name == name))]
-    return frozenset([candidates.names[row] for row in rows.tolist()])
+    return frozenset([candidates.all_machines[row].name for row in rows.tolist()])
 
 
 def test_a_round_looks_at_all_machines_unless_there_are_many() -> None:

@@ -301,10 +301,12 @@ class _Draw:
         for each in drawn:
             here = slice(begin, begin + len(each.rows))
             begin = here.stop
-            added = cluster.gpu_costs(each.task, each.rows) if cluster.has_gpus else 0.0
+            found = np.stack([price[here], price_now[here]])
             if each.task.wishes:
-                added = self._unmet(each.task)[each.rows] + added
-            yield price[here] + added, price_now[here] + added
+                found += self._unmet(each.task)[each.rows]
+            if cluster.has_gpus:
+                found += cluster.gpu_costs(each.task, each.rows)
+            yield found[0], found[1]
 
     def _unmet(self, task: Task) -> FloatArray:
         """[machines] what a task's wishes cost there."""

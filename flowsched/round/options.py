@@ -15,7 +15,7 @@ import numpy as np
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.pricing.forecast_arrays import CheapestOptions, ClassArrays, PricingLimits, TypeForecasts
-from flowsched.pricing.forecast_kernel import price_classes
+from flowsched.pricing.option_kernel import price_classes
 from flowsched.round.machine_states import MachineStates
 from flowsched.round.round_model import Offered
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray

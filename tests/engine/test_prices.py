@@ -36,7 +36,7 @@ from flowsched.cluster.snapshot import MILLI, Running, Snapshot, StartDelay
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
 from flowsched.pricing.forecast_cache import ForecastCache
-from flowsched.pricing.forecast_kernel import nth_least
+from flowsched.pricing.option_kernel import nth_least
 from flowsched.round.assignment import PlacementOption
 from flowsched.round.options import UNBOUNDED
 from flowsched.round.passes import Deciding

@@ -230,9 +230,9 @@ os.access = lambda path, mode, **more: mode & os.W_OK == 0 and asked(path, mode,
 from flowsched_simulator import EngineOptions, load_scenario, simulate
 from flowsched.cluster.settings import Settings
 simulate(load_scenario("parsec-memcached-2024"), "flow", engine=EngineOptions(Settings(exact_limit=0)))
-from flowsched.pricing import forecast_kernel
+from flowsched.pricing import forecast_kernel, option_kernel
 from flowsched_models import kernel, pace
-functions = {**vars(kernel), **vars(pace), **vars(forecast_kernel)}
+functions = {**vars(kernel), **vars(pace), **vars(forecast_kernel), **vars(option_kernel)}
 compiled = {name: f.stats for name, f in functions.items() if hasattr(f, "stats")}
 print("loaded:", *sorted(name for name, stats in compiled.items() if stats.cache_hits))
 print("compiled:", *sorted(name for name, stats in compiled.items() if stats.cache_misses))

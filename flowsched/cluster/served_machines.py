@@ -10,7 +10,7 @@ from flowsched.cluster.snapshot import Machine, Service, cores_beside
 from flowsched_models.runtime import ServiceLoad
 
 _SPARE = 1024
-"""So many machines that are gone may be remembered, and as many as there were at most."""
+"""So many machines that are gone, or kinds, may be remembered, and twice as many as there were machines at most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,8 @@ class ServedMachines:
     def of(self, machines: Sequence[Machine], services: Mapping[str, Sequence[Service]]) -> list[ServedMachine]:
         """These machines with their ``services``, by name of those that have any. Kinds of earlier answers may be void."""
         most = max(self._most, len(machines))
-        if len(self._known) > 2 * most + _SPARE:
+        # Loads that are measured are never twice the same.
+        if max(len(self._known), len(self.contents)) > 2 * most + _SPARE:
             self.__init__()  # type: ignore[misc]
         self._most = most
         known, found = self._known, []

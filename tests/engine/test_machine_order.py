@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from builders import SCALING, SERIAL, in_another_order, machine, running, service, snapshot, task
+from flowsched.cluster import served_machines
 from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.compaction import View, compact
 from flowsched.cluster.snapshot import Snapshot, by_machine
@@ -73,3 +74,37 @@ def test_residents_are_in_the_order_of_what_they_are(seed: int) -> None:
             assert [(r.weight, r.memory_mib) for r in group.residents] == [
                 (r.width_milli / 1000, r.task.memory_mib) for r in group.running
             ]
+
+
+def test_machines_that_are_kept_from_round_to_round_are_told_apart_like_new_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(served_machines, "_SPARE", 0)
+    now, draw = alike_cluster(1), random.Random(1)
+    hosts, kept = HostFactory(now.catalogue), 0
+    for turn in range(200):
+        machines, services = list(now.machines), list(now.services)
+        at = draw.randrange(len(machines))
+        match draw.choice((0, 0, 1, 1, 1, 2, 3)):
+            case 0:
+                machines[at] = replace(machines[at], memory_mib=machines[at].memory_mib + draw.choice((0, turn)))
+            case 1:
+                services[0] = replace(services[0], qps=services[0].qps + draw.random())
+            case 2:
+                services = [s for s in services if s.machine != machines[at].name]
+                services.append(service(f"s-{turn}", machines[at].name, (draw.choice((2, 3)),)))
+            case 3:
+                machines[at] = replace(machines[at], name=f"n{turn:03d}")
+                services = [s for s in services if s.machine in {m.name for m in machines}]
+        there = {m.name for m in machines}
+        runs = tuple(r for r in now.running if r.machine in there)
+        now = replace(now, machines=tuple(machines), services=tuple(services), running=runs)
+        view, fresh = compact(now, hosts), compact(now, HostFactory(now.catalogue))
+        assert groups_of(view) == groups_of(fresh)
+        for one, other in zip(view.groups, fresh.groups, strict=True):
+            assert (one.machine, one.services, one.batch_cores) == (other.machine, other.services, other.batch_cores)
+            assert (one.free_milli, one.free_memory_mib) == (other.free_milli, other.free_memory_mib)
+            assert one.host is hosts.host(other.machine.type, other.host.services)
+        kept = max(kept, len(hosts.attached(served_machines.ServedMachines).contents))
+    # All that is kept is let go once it is twice as much as there are machines.
+    assert 2 * len(now.machines) < kept <= 3 * len(now.machines)

@@ -13,7 +13,7 @@ _SPARE = 1024
 """So many machines that are gone, or kinds, may be remembered, and twice as many as there were machines at most."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class ServedMachine:
     """A machine and its services."""
 

@@ -52,6 +52,9 @@ def lowest(rows: IntArray, rank: IntArray, most: int, found: IntArray) -> int:
 
     Ranks that look random are told apart by their first bits: what is sorted are the few that share those of the last one.
     """
+    if len(rows) <= most:
+        found[:] = rows
+        return len(rows)
     shift = np.uint64(64 - _BITS)
     counts = np.zeros(1 << _BITS, np.int64)
     for m in rows:

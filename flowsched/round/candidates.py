@@ -348,7 +348,5 @@ def _asks(task: Task) -> Hashable:
 
 def _first(rows: IntArray, rank: IntArray, most: int) -> IntArray:
     """Of some rows, ascending, those with the lowest ranks, at most so many; ascending, too, as arrays are read by row."""
-    if len(rows) <= most:
-        return rows
-    found = np.empty(most, np.int64)
+    found = np.empty(min(most, len(rows)), np.int64)
     return found[: lowest(rows, rank, most, found)]

@@ -102,11 +102,11 @@ def test_the_lowest_are_those_below_the_last_of_them_in_a_sort(data: st.DataObje
     numbers = st.one_of(st.integers(0, 3), st.integers(0, 2**64 - 1))
     rank = np.array(data.draw(st.lists(numbers, min_size=count, max_size=count)), np.uint64)
     rows = np.array(sorted(data.draw(st.permutations(range(count)))[: data.draw(st.integers(2, count))]), np.int64)
-    most = data.draw(st.integers(1, len(rows) - 1))
+    most = data.draw(st.integers(1, count))
 
-    found = np.full(most, -1, np.int64)
-    assert lowest(rows, rank, most, found) == most
-    assert found.tolist() == rows[rank[rows] <= np.sort(rank[rows])[most - 1]][:most].tolist()
+    found = np.full(min(most, len(rows)), -1, np.int64)
+    assert lowest(rows, rank, most, found) == len(found)
+    assert found.tolist() == rows[rank[rows] <= np.sort(rank[rows])[len(found) - 1]][: len(found)].tolist()
 
 
 @settings(max_examples=20, deadline=None)

@@ -9,8 +9,8 @@ import numpy as np
 
 from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.task_class import TaskClass
-from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.loaded_cluster import load_cluster
+from flowsched.scale.bulk_rows import bulk_rows
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.places import Places
 
 SIZES_MILLI = (4000, 8000, 16000)
@@ -45,9 +45,9 @@ class Workload:
     places: Sequence[Places]
     tasks: Sequence[Sequence[str]]
 
-    def cluster(self) -> BulkCluster:
+    def cluster(self) -> ClusterRows:
         """What a bulk round decides on."""
-        return load_cluster(self.fleet.machines.loaded(), self.classes, self.places, self.tasks)
+        return bulk_rows(self.fleet.machines, self.classes, self.places, self.tasks)
 
 
 def many_classes(machines: int, tasks: int, classes: int) -> Workload:

@@ -19,7 +19,7 @@ from benchmarks.rounds_course import Course
 from benchmarks.uncompacted import build_uncompacted
 from flowsched.cluster.machine_arrays import FIXED, UNLIMITED
 from flowsched.network.network import Network
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.round import RoundOutcome, Rounds
 from flowsched.scale.waiting import Waiting
 from flowsched.solvers import make_solver
@@ -40,25 +40,25 @@ class Greedy:
     ms: float
 
 
-def place_greedily(cluster: BulkCluster, waiting: Waiting) -> Greedy:
+def place_greedily(cluster: ClusterRows, waiting: Waiting) -> Greedy:
     """One task after the other, each on the machine where it costs least then; the cluster stays as it is."""
     leaving = dict(zip(waiting.tasks.tolist(), waiting.cost.tolist(), strict=True))
-    tasks = waiting.tasks[np.argsort(cluster.sequence[waiting.tasks], kind="stable")]
+    tasks = waiting.tasks[np.argsort(cluster.tasks.sequence[waiting.tasks], kind="stable")]
     began = time.perf_counter()
-    rows = np.flatnonzero(cluster.alive)
-    if (cluster.limits[rows] < UNLIMITED).any():
+    rows = np.flatnonzero(cluster.machines.alive)
+    if (cluster.machines.limits[rows] < UNLIMITED).any():
         raise ValueError("the plain greedy knows no limits on readings")
-    table = cluster.table()
-    kind = cluster.kind[rows]
-    free = cluster.free[rows]
-    scaled: FloatArray = cluster.factors[kind] * cluster.readings[rows] / FIXED
+    table = cluster.classes.table()
+    kind = cluster.machines.kind[rows]
+    free = cluster.machines.free[rows]
+    scaled: FloatArray = cluster.classes.factors[kind] * cluster.machines.readings[rows] / FIXED
     price = table.base[:, kind] + table.coefficients @ scaled.T
     for c in range(len(cluster.classes)):
-        price[c, (free < cluster.demands[c]).any(axis=1)] = np.inf
-    effects = cluster.effects / FIXED
+        price[c, (free < cluster.classes.demands[c]).any(axis=1)] = np.inf
+    effects = cluster.classes.effects / FIXED
     placed, cost = 0, 0.0
     for task in tasks.tolist():
-        c = cluster.task_class[task]
+        c = cluster.tasks.task_class[task]
         m = int(price[c].argmin())
         here = float(price[c, m])
         if here == np.inf or here > leaving[task]:
@@ -66,10 +66,10 @@ def place_greedily(cluster: BulkCluster, waiting: Waiting) -> Greedy:
             continue
         placed += 1
         cost += here
-        free[m] -= cluster.demands[c]
-        scaled[m] += cluster.factors[kind[m]] * effects[c]
+        free[m] -= cluster.classes.demands[c]
+        scaled[m] += cluster.classes.factors[kind[m]] * effects[c]
         price[:, m] = table.base[:, kind[m]] + table.coefficients @ scaled[m]
-        price[(cluster.demands > free[m]).any(axis=1), m] = np.inf
+        price[(cluster.classes.demands > free[m]).any(axis=1), m] = np.inf
     return Greedy(placed, cost, (time.perf_counter() - began) * 1e3)
 
 
@@ -127,10 +127,10 @@ class Peers:
             "skipped": self.skipped,
         }
 
-    def _uncompacted(self, cluster: BulkCluster, waiting: Waiting, decider: Rounds) -> None:
-        rows = np.flatnonzero(cluster.alive)
-        least = cluster.demands[waiting.classes].min(axis=0, initial=1 << 60)
-        about = int((cluster.free[rows] >= least).all(axis=1).sum()) * len(waiting.tasks)
+    def _uncompacted(self, cluster: ClusterRows, waiting: Waiting, decider: Rounds) -> None:
+        rows = np.flatnonzero(cluster.machines.alive)
+        least = cluster.classes.demands[waiting.classes].min(axis=0, initial=1 << 60)
+        about = int((cluster.machines.free[rows] >= least).all(axis=1).sum()) * len(waiting.tasks)
         if about > MOST_ARCS:
             self.skipped["uncompacted"] = f"about {about:,} arcs from tasks to machines; up to {MOST_ARCS:,} are tried"
             return

@@ -71,7 +71,7 @@ def run_rounds(preset: Preset, rounds: int, seed: int, look: Look | None = None)
             outcome = decider.decide(now_s)
             decided = time.perf_counter()
             if k == 0:
-                run.tasks = cluster.task_count
+                run.tasks = cluster.tasks.count
             if look is not None and k >= 0:
                 look(k, now_s, course, decider, outcome)
             acting = time.perf_counter()

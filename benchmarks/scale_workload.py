@@ -9,7 +9,7 @@ import numpy as np
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.pricing.linear.policy import CostModel
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 
 CORE = 1000
 MEMORY_PER_CORE = 4096
@@ -72,13 +72,13 @@ def policy() -> CostModel:
     return FlowCostModel(PRESSURE_BUCKET, PRESSURE_BUCKET * mean_sensitivity / mean_pressure, waiting=4.0, growth=4.0)
 
 
-def filled(count: int, mix: Mix, use: float, seed: int) -> BulkCluster:
+def filled(count: int, mix: Mix, use: float, seed: int) -> ClusterRows:
     """A cluster in which tasks of the mix take ``use`` of the cores, spread as they fell."""
-    cluster = BulkCluster(policy())
+    cluster = ClusterRows.of(policy())
     rows = cluster.add_machines(machines(count))
     numbers = np.array([cluster.intern(c) for c in mix.classes])
     rng = np.random.default_rng([seed, count, 1])
-    cores = cluster.free[rows, 0] // CORE
+    cores = cluster.machines.free[rows, 0] // CORE
     target = int(cores.sum() * use)
     widths = np.array([c.width_milli // CORE for c in mix.classes])
     # A tenth more than it takes on average, so that the draw does not run short.
@@ -92,9 +92,9 @@ def filled(count: int, mix: Mix, use: float, seed: int) -> BulkCluster:
     return cluster
 
 
-def _scatter(cluster: BulkCluster, rows: np.ndarray, classes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _scatter(cluster: ClusterRows, rows: np.ndarray, classes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A machine for every task, at random among those with room; -1 where a few draws found none."""
-    free = cluster.free.copy()
+    free = cluster.machines.free.copy()
     place = np.full(len(classes), -1, dtype=np.int64)
     for _ in range(200):
         open_ = np.flatnonzero(place < 0)
@@ -102,7 +102,7 @@ def _scatter(cluster: BulkCluster, rows: np.ndarray, classes: np.ndarray, rng: n
             break
         there = rows[free[rows, 0] > 0]
         draw = rng.choice(there, size=len(open_), p=free[there, 0] / free[there, 0].sum())
-        demand = cluster.demands[classes[open_]]
+        demand = cluster.classes.demands[classes[open_]]
         # One arrival per machine and turn, so that sums need no order.
         _, first = np.unique(draw, return_index=True)
         first.sort()

@@ -29,7 +29,7 @@ import numpy as np
 from flowsched.cluster.machine_arrays import FIXED, UNLIMITED
 from flowsched.network.network import Network
 from flowsched.pricing.linear.kernels import MANY
-from flowsched.scale.bulk_cluster import CPU, BulkCluster
+from flowsched.scale.cluster_rows import CPU, ClusterRows
 from flowsched.scale.compaction import RUNGS, Compaction
 from flowsched.scale.network import cost_scale
 from flowsched.scale.waiting import Waiting
@@ -52,14 +52,14 @@ class UncompactedNetwork:
 
 
 def build_uncompacted(
-    cluster: BulkCluster, compaction: Compaction, waiting: Waiting, barred: BoolArray | None = None
+    cluster: ClusterRows, compaction: Compaction, waiting: Waiting, barred: BoolArray | None = None
 ) -> UncompactedNetwork:
     """The network of the tasks in ``waiting`` at the cluster's state, with the compaction's widths and tiers.
 
     ``barred``: machine rows that take nobody. The arrays have one entry for each task and machine that it may run on.
     """
     classes = waiting.classes
-    there = np.flatnonzero(cluster.alive if barred is None else cluster.alive & ~barred)
+    there = np.flatnonzero(cluster.machines.alive if barred is None else cluster.machines.alive & ~barred)
     fit = room_by_class(cluster, classes, there)
     open_ = fit.any(axis=0)
     rows, fit = there[open_], fit[:, open_]
@@ -92,7 +92,9 @@ def build_uncompacted(
     arc_task = waiting.first[pair_class[arc_pair]] + within
     arc_units = units[pair_class[arc_pair]]
 
-    free_units = np.minimum(np.maximum(cluster.free[rows, CPU], 0) // compaction.unit, compaction.largest.shape[1] - 1)
+    free_units = np.minimum(
+        np.maximum(cluster.machines.free[rows, CPU], 0) // compaction.unit, compaction.largest.shape[1] - 1
+    )
     tier_capacity = compaction.largest[:, free_units].T
     ladder_capacity, ladder_cost = _ladder(cluster, compaction, waiting, units, rows, free_units, total)
     chain = np.hstack([tier_node[:, 1:], gate_node[:, None]]) if tiers else np.zeros((machines, 0), dtype=np.int64)
@@ -154,30 +156,35 @@ def build_uncompacted(
     return UncompactedNetwork(network, waiting.tasks, rows, arc_task, rows[pair_machine[arc_pair]])
 
 
-def exact_prices(cluster: BulkCluster, classes: IntArray, rows: IntArray) -> FloatArray:
+def exact_prices(cluster: ClusterRows, classes: IntArray, rows: IntArray) -> FloatArray:
     """By class and machine row: what one task costs as things stand; infinite where it must not run."""
-    table = cluster.table()
-    kind = cluster.kind[rows]
+    table = cluster.classes.table()
+    kind = cluster.machines.kind[rows]
     price: FloatArray = table.base[classes][:, kind].copy()
     for f in range(table.coefficients.shape[1]):
-        felt = cluster.factors[kind, f] * cluster.readings[rows, f] / FIXED
+        felt = cluster.classes.factors[kind, f] * cluster.machines.readings[rows, f] / FIXED
         price += table.coefficients[classes, f][:, None] * felt[None, :]
     return price
 
 
-def room_by_class(cluster: BulkCluster, classes: IntArray, rows: IntArray) -> IntArray:
+def room_by_class(cluster: ClusterRows, classes: IntArray, rows: IntArray) -> IntArray:
     """By class and machine row: whole tasks that fit in every resource and below every limit."""
     fit = np.full((len(classes), len(rows)), MANY, dtype=np.int64)
     for amount, demand in (
-        *((cluster.free[rows, r], cluster.demands[classes, r]) for r in range(len(cluster.resources))),
+        *(
+            (cluster.machines.free[rows, r], cluster.classes.demands[classes, r])
+            for r in range(len(cluster.classes.resources))
+        ),
         *(
             (
                 np.where(
-                    cluster.limits[rows, f] < UNLIMITED, cluster.limits[rows, f] - cluster.readings[rows, f], UNLIMITED
+                    cluster.machines.limits[rows, f] < UNLIMITED,
+                    cluster.machines.limits[rows, f] - cluster.machines.readings[rows, f],
+                    UNLIMITED,
                 ),
-                cluster.effects[classes, f],
+                cluster.classes.effects[classes, f],
             )
-            for f in range(len(cluster.features))
+            for f in range(len(cluster.classes.features))
         ),
     ):
         asks = demand > 0
@@ -194,7 +201,7 @@ def _leaving(waiting: Waiting) -> FloatArray:
 
 
 def _ladder(
-    cluster: BulkCluster,
+    cluster: ClusterRows,
     compaction: Compaction,
     waiting: Waiting,
     units: IntArray,
@@ -203,13 +210,13 @@ def _ladder(
     total: int,
 ) -> tuple[IntArray, FloatArray]:
     """Capacities and unit costs of every machine's steps, as those of groups are made."""
-    table = cluster.table()
+    table = cluster.classes.table()
     tasks = waiting.counts.astype(np.float64)
     flow = float((tasks * units).sum())
     mean_coefficient = tasks @ table.coefficients[waiting.classes]
-    mean_effect = tasks @ (cluster.effects[waiting.classes] / FIXED)
+    mean_effect = tasks @ (cluster.classes.effects[waiting.classes] / FIXED)
     pair = mean_coefficient * mean_effect / (flow * flow) if flow else mean_effect
-    per_unit = cluster.factors[cluster.kind[rows]] @ pair if len(pair) else np.zeros(len(rows))
+    per_unit = cluster.classes.factors[cluster.machines.kind[rows]] @ pair if len(pair) else np.zeros(len(rows))
     usual = max(1, compaction.usual_milli // compaction.unit)
     steps = np.arange(RUNGS)
     cost = per_unit[:, None] * (steps * usual)[None, :]

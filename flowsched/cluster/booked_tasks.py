@@ -79,7 +79,7 @@ class BookedTasks:
                 there = machines.row(booking.machine) if resource in booking.needs else None
                 if there is not None and not (new and there == row):
                     machines.free[there, column] -= booking.needs[resource]
-                    machines.note_change(there)
+                    machines.touch(there)
         return row
 
     def book(
@@ -267,7 +267,7 @@ class BookedTasks:
             machines.use(row, new.needs, 1)
         machines.readings[row, _PRESSURE] += new.pressure - old.pressure
         machines.readings[row, _SENSITIVITY] += new.sensitivity - old.sensitivity
-        machines.note_change(row)
+        machines.touch(row)
         if (old.holds, old.joins) != (new.holds, new.joins):
             machines.relation_store.count((row, old.holds, old.joins), -1)
             machines.relation_store.count((row, new.holds, new.joins), 1)

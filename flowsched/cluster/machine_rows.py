@@ -1,12 +1,14 @@
 """The machines of a cluster as arrays by row, kept from events in O(changes), and what is asked of them.
 
-Rows are reused, so their numbers say nothing but where to look. Nothing here depends on the order of the events that led to
-a state: sums are kept in integers, and rounds read machines in the order of their names.
+Nothing here depends on the order of the events that led to a state: sums are kept in integers, and rounds read machines in
+the order of their names. A machine that joins gets an empty row between those of its neighbours by name, if there is one; if
+not, :meth:`MachineRows.settle` moves rows before the next round. So rounds may go by rows.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,16 +20,17 @@ from flowsched.cluster.machine_arrays import (
     HEADROOM,
     PRESSURE,
     UNLIMITED,
-    LoadedMachines,
+    fixed,
+    fixed_limit,
     limit_of,
     longer,
     wider,
 )
-from flowsched.cluster.task_class import MachineKind
+from flowsched.cluster.task_class import MachineKind, MachineSpec
 from flowsched.relations.entry_bounds import roles
 from flowsched.relations.relation import Relation
 from flowsched.relations.relation_store import RelationStore
-from flowsched.support.arrays import BoolArray, FloatArray, IntArray
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray, moved
 
 _UNKNOWN = 5
 """Resources that no machine has had, of one task, of which anything is said."""
@@ -50,7 +53,7 @@ class MachineRows:
     """Machines by name in the rows of arrays that grow; who leaves gives its row to another."""
 
     _BARE: ClassVar[Mapping[str, int]] = {
-        **dict.fromkeys(("alive", "kind", "allocatable", "free", "readings", "own_readings"), 0),
+        **dict.fromkeys(("alive", "kind", "allocatable", "free", "readings", "own_readings", "revision"), 0),
         "limits": UNLIMITED,
     }
     """The arrays by row, and what each has where there is no machine."""
@@ -62,14 +65,20 @@ class MachineRows:
         self.alive: BoolArray = np.zeros(0, dtype=np.bool_)
         """Rows that hold a machine."""
         self._row: dict[str, int] = {}
-        self._empty_rows: list[int] = []
+        self._sorted: list[str] = []
+        """Names of the machines that are there, in order."""
         self._order: IntArray | None = None
-        self._ordered_names: tuple[str, ...] = ()
         self._layout = object()
         """Another one after each change of which machines, resources and kinds there are."""
-        self._changed: BoolArray = np.zeros(0, dtype=np.bool_)
-        self._changes: IntArray = np.zeros(0, dtype=np.int64)
-        self._change_count = np.zeros(1, dtype=np.int64)
+        self.revision: IntArray = np.zeros(0, dtype=np.int64)
+        """By row: the number of reads, by any reader, before its last change; see :meth:`changed_since`."""
+        self._reads = 1
+        self._caught_up = 0, 0
+        self._in_order = True
+        """Whether rows are in the order of names."""
+        self._settled = self._layout
+        self.moves = 0
+        """How often machines or kinds changed their rows or numbers."""
         self.resources = list(resources)
         """Resource of each column."""
         self._columns = {resource: i for i, resource in enumerate(resources)}
@@ -100,12 +109,17 @@ class MachineRows:
         """Machines that are there."""
         return len(self._row)
 
-    def loaded(self) -> LoadedMachines:
-        """All of it as values; the arrays are its own."""
-        values = {name: getattr(self, name) for name in LoadedMachines.__dataclass_fields__}
-        return LoadedMachines(**values | {"order": self.order()})
+    # Machines
 
-    # Machines one by one
+    def add_machines(self, specs: Sequence[MachineSpec]) -> None:
+        """Machines join that are not there yet, with features that are read here; resources and kinds may be new."""
+        for resource in sorted({r for spec in specs for r in spec.allocatable} - self._columns.keys()):
+            self.add_resource(resource)
+        for spec in specs:
+            row = self.put_machine(spec.name, spec.kind, spec.allocatable, spec.labels)
+            for feature in {**spec.readings, **spec.limits}:
+                own, most = fixed(spec.readings.get(feature, 0.0)), fixed_limit(spec.limits.get(feature, math.inf))
+                self.set_reading(row, self._feature[feature], own, most)
 
     def put_machine(
         self, name: str, kind: MachineKind, allocatable: Mapping[str, int], labels: Mapping[str, str]
@@ -116,9 +130,10 @@ class MachineRows:
             row = self._take_row(name, labels)
         else:
             self.relation_store.put_machine(row, labels)
-        self._set_allocatable(row, allocatable)
+        self.set_allocatable(row, allocatable)
         self._intern_kinds((kind,))
-        self.kind[row] = self._kind[kind]
+        if self.kind[row] != self._kind[kind]:
+            self.kind[row], self._layout = self._kind[kind], object()
         return row
 
     def remove_machine(self, name: str) -> None:
@@ -132,8 +147,33 @@ class MachineRows:
         The pressure is that of all that is there; ``(inf, 0)`` means none. Raises ``KeyError`` for an unknown machine.
         """
         row = self._row[machine]
-        self._set_reading(row, self._feature[PRESSURE], 0, limit_of(pressure_cap))
-        self._set_reading(row, self._feature[HEADROOM], round(headroom_slope * FIXED), UNLIMITED)
+        self.set_reading(row, self._feature[PRESSURE], 0, limit_of(pressure_cap))
+        self.set_reading(row, self._feature[HEADROOM], round(headroom_slope * FIXED), UNLIMITED)
+
+    def set_allocatable(self, row: int, allocatable: Mapping[str, int]) -> None:
+        """What a machine has changes; what is used of it stays."""
+        for resource in sorted(allocatable.keys() - set(self.resources)):
+            self.add_resource(resource)
+        change = np.array([allocatable.get(resource, 0) for resource in self.resources], dtype=np.int64)
+        change -= self.allocatable[row]
+        self.allocatable[row] += change
+        self.free[row] += change
+        self.touch(row)
+
+    def set_reading(self, row: int, feature: int, own: int, limit: int) -> None:
+        """What a machine reads by itself, and what it may reach, in units of 1/FIXED."""
+        self.readings[row, feature] += own - self.own_readings[row, feature]
+        self.own_readings[row, feature] = own
+        self.limits[row, feature] = limit
+        self.touch(row)
+
+    def add_resource(self, resource: str) -> None:
+        """A further resource, of which no machine has any yet."""
+        self._layout = object()
+        self._columns[resource] = len(self.resources)
+        self.resources.append(resource)
+        self.allocatable = wider(self.allocatable)
+        self.free = wider(self.free)
 
     def use(self, row: int, needs: Mapping[str, int], sign: int) -> None:
         """So much is taken on the machine of a row, or given back with ``sign`` -1; of resources that machines have had."""
@@ -141,48 +181,83 @@ class MachineRows:
             column = self.column(resource)
             if column >= 0:
                 self.free[row, column] -= sign * amount
-        self.note_change(row)
+        self.touch(row)
 
     # Changes and copies
 
-    def note_change(self, row: int) -> None:
-        """Count the machine of a row as changed."""
-        if not self._changed[row]:
-            self._changed[row] = True
-            self._changes[self._change_count[0]] = row
-            self._change_count[0] += 1
+    def touch(self, rows: IntArray | int) -> None:
+        """Count machines as changed."""
+        self.revision[rows] = self._reads
 
-    def changed_rows(self) -> IntArray:
-        """Rows of machines that have changed since this was asked last, in the order in which they did."""
-        changed = self._changes[: int(self._change_count[0])].copy()
-        self._changed[changed] = False
-        self._change_count[0] = 0
-        return changed
+    def changed_since(self, read: int) -> tuple[IntArray, int]:
+        """Rows that have changed since an earlier read, ascending, and the number of this one; 0 was before all."""
+        self._reads += 1
+        return np.flatnonzero(self.revision > read), self._reads - 1
 
-    def copy(self) -> MachineRows:
-        """Independent machines in the same state."""
-        twin = MachineRows(tuple(self._feature))
-        twin._take_over(self)
+    def settle(self) -> IntArray | None:
+        """Bring machines into the order of their names, and kinds into that of their first machines, without those that no
+        machine is of, for readers that go by rows; without machines there are no rows.
+
+        By row the one where its machine was before, -1 for rows without a machine; None where no machine moved.
+        """
+        if self._settled is self._layout:
+            return None
+        rows, before = self.order(), None
+        if not self._in_order or len(rows) == 0 < self.rows:
+            before = np.full(self.rows if len(rows) else 0, -1, dtype=np.int64)
+            before[: len(rows)] = rows
+            for name, bare in self._BARE.items():
+                setattr(self, name, moved(getattr(self, name), before, bare))
+            self.names = [*self._sorted, *[None] * (len(before) - len(rows))]
+            self._row = {name: row for row, name in enumerate(self._sorted)}
+            self.relation_store.move(before)
+            self._in_order, rows = True, np.arange(len(rows))
+        found, first = np.unique(self.kind[rows], return_index=True)
+        kinds = found[np.argsort(first)]
+        renumbered = not np.array_equal(kinds, np.arange(len(self.kinds)))
+        if renumbered:
+            number = np.zeros(len(self.kinds), dtype=np.int64)
+            number[kinds] = np.arange(len(kinds))
+            self.kind[rows] = number[self.kind[rows]]
+            self.kinds = [self.kinds[k] for k in kinds.tolist()]
+            self._kind = {kind: k for k, kind in enumerate(self.kinds)}
+        if renumbered or before is not None:
+            self.touch(np.arange(self.rows))
+            self._order, self._layout = None, object()
+            self.moves += 1
+        self._settled = self._layout
+        return before
+
+    def copy(self, relations: bool = True) -> MachineRows:
+        """Independent machines in the same state. ``relations``: whether with what is counted of these."""
+        twin = object.__new__(MachineRows)
+        vars(twin).update(vars(self))
+        if not relations:
+            twin.relation_store = RelationStore()
+        twin._take_over(twin)
         return twin
 
     def catch_up(self, other: MachineRows) -> None:
         """Become the same as other machines, always the same ones and none that others catch up with: only what has happened
         to either since the last time is looked at, unless machines, resources or kinds came or went.
         """
-        rows = np.concatenate([self.changed_rows(), other.changed_rows()])
+        ours, theirs = self.changed_since(self._caught_up[0]), other.changed_since(self._caught_up[1])
+        self._caught_up = ours[1], theirs[1]
         if self._layout is not other._layout:
             self._take_over(other)
             return
-        for name in self._BARE:
+        rows = np.concatenate([ours[0], theirs[0]])
+        for name in self._BARE.keys() - {"revision"}:
             getattr(self, name)[rows] = getattr(other, name)[rows]
         self.relation_store = other.relation_store.copy()
 
     def _take_over(self, other: MachineRows) -> None:
-        lists = ("names", "resources", "_columns", "kinds", "_kind", "_row", "_empty_rows", "relation_store")
+        lists = ("names", "resources", "_columns", "kinds", "_kind", "_row", "_sorted", "relation_store")
         for name in (*self._BARE, *lists):
             setattr(self, name, getattr(other, name).copy())
-        self._changed, self._changes = np.zeros_like(other._changed), np.zeros_like(other._changes)
-        self._order, self._ordered_names, self._layout = other._order, other._ordered_names, other._layout
+        self.revision[:] = self._reads - 1
+        self._order, self._layout = other._order, other._layout
+        self._in_order, self._settled, self.moves = other._in_order, other._settled, other.moves
 
     # Questions
 
@@ -194,21 +269,32 @@ class MachineRows:
         """Row of a machine, or None while it is not there."""
         return self._row.get(name)
 
+    def name(self, row: int) -> str:
+        """Name of the machine in a row; empty where there is none."""
+        return self.names[row] or ""
+
+    def columns(self, values: IntArray, resources: Sequence[str]) -> IntArray:
+        """Columns of an array by resource, only to be read; 0 of those that no machine has had."""
+        if resources == self.resources:
+            return values
+        at = np.array([self.column(resource) for resource in resources], dtype=np.int64)
+        found = values.take(np.maximum(at, 0), 1) if values.size else np.zeros((len(values), len(at)), dtype=np.int64)
+        found[:, at < 0] = 0
+        return found
+
     def labels(self, name: str) -> Mapping[str, str]:
         """Labels of a machine; raises ``KeyError`` while it is not there."""
         return self.relation_store.labels(self._row[name])
 
     @property
-    def ordered_names(self) -> tuple[str, ...]:
+    def ordered_names(self) -> Sequence[str]:
         """Names of all machines, sorted."""
-        self.order()
-        return self._ordered_names
+        return self._sorted
 
     def order(self) -> IntArray:
         """Rows of all machines, in the order of their names."""
         if self._order is None:
-            self._ordered_names = tuple(sorted(self._row))
-            self._order = np.array([self._row[name] for name in self._ordered_names], dtype=np.int64)
+            self._order = np.array([self._row[name] for name in self._sorted], dtype=np.int64)
         return self._order
 
     def rows_of(self, names: Iterable[str]) -> IntArray:
@@ -306,23 +392,6 @@ class MachineRows:
 
     # Insides
 
-    def _set_allocatable(self, row: int, allocatable: Mapping[str, int]) -> None:
-        """What a machine has changes; what is used of it stays."""
-        for resource in sorted(allocatable.keys() - set(self.resources)):
-            self._add_resource(resource)
-        change = np.array([allocatable.get(resource, 0) for resource in self.resources], dtype=np.int64)
-        change -= self.allocatable[row]
-        self.allocatable[row] += change
-        self.free[row] += change
-        self.note_change(row)
-
-    def _set_reading(self, row: int, feature: int, own: int, limit: int) -> None:
-        """What a machine reads by itself, and what it may reach, in units of 1/FIXED."""
-        self.readings[row, feature] += own - self.own_readings[row, feature]
-        self.own_readings[row, feature] = own
-        self.limits[row, feature] = limit
-        self.note_change(row)
-
     def _intern_kinds(self, kinds: Iterable[MachineKind]) -> None:
         """Number the kinds that are new."""
         new = [kind for kind in dict.fromkeys(kinds) if kind not in self._kind]
@@ -331,17 +400,16 @@ class MachineRows:
         self._kind.update(zip(new, range(len(self.kinds), len(self.kinds) + len(new)), strict=True))
         self.kinds += new
 
-    def _add_resource(self, resource: str) -> None:
-        self._layout = object()
-        self._columns[resource] = len(self.resources)
-        self.resources.append(resource)
-        self.allocatable = wider(self.allocatable)
-        self.free = wider(self.free)
-
     def _take_row(self, name: str, labels: Mapping[str, str]) -> int:
-        if not self._empty_rows:
-            self._grow(max(16, self.rows))
-        row = self._empty_rows.pop()
+        at, rows = bisect_left(self._sorted, name), self.rows
+        last = at == len(self._sorted)
+        row = self._row[self._sorted[at - 1]] + 1 if at else 0
+        if not self._in_order or row >= (rows if last else self._row[self._sorted[at]]):
+            row = int(np.argmin(self.alive)) if self.machine_count < rows else rows
+            if row == rows:
+                self._grow(max(16, rows))
+            self._in_order &= last and row == rows
+        self._sorted.insert(at, name)
         self._row[name] = row
         self._order, self._layout = None, object()
         self.names[row] = name
@@ -351,21 +419,19 @@ class MachineRows:
 
     def _leave_row(self, name: str) -> int:
         row = self._row.pop(name)
+        del self._sorted[bisect_left(self._sorted, name)]
         self._order, self._layout = None, object()
         self.names[row] = None
         for array, bare in self._BARE.items():
             getattr(self, array)[row] = bare
-        self._empty_rows.append(row)
         self.relation_store.remove_machine(row)
+        self.touch(row)
         return row
 
     def _grow(self, more: int) -> None:
-        before = self.rows
         self.names += [None] * more
         for array, bare in self._BARE.items():
             setattr(self, array, longer(getattr(self, array), more, bare))
-        self._changed, self._changes = longer(self._changed, more), longer(self._changes, more)
-        self._empty_rows += range(before + more - 1, before - 1, -1)
         self.relation_store.grow(self.rows)
 
     def _free_of(self, resource: str) -> IntArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,7 +20,7 @@ _BY_TASK = ("state", "task_class", "machine", "created_s", "end_s", "sequence", 
 
 
 class TaskRows:
-    """See the module. What a task takes of its machine is a matter of the cluster that these are a part of."""
+    """See the module. What a task takes of its machine is written by :class:`~flowsched.scale.cluster_rows.ClusterRows`."""
 
     def __init__(self) -> None:
         """No tasks yet."""
@@ -44,36 +45,53 @@ class TaskRows:
         self._arrivals = 0
 
     @property
-    def task_count(self) -> int:
+    def count(self) -> int:
         """Tasks that are there."""
         return len(self.state) - self._empty_task_count
 
-    def task_row(self, name: str) -> int:
+    def row(self, name: str) -> int:
         """Row of a task by its name. Raises ``EventError`` while it is not there."""
         try:
             return self._task_row[name]
         except KeyError:
             raise EventError(f"task {name} is not there") from None
 
-    def task_name(self, row: int) -> str:
+    def name(self, row: int) -> str:
         """Name of a task; its number of arrival where it has none."""
         return self._task_names.get(row) or f"task-{int(self.sequence[row])}"
 
     def waiting(self) -> IntArray:
         """Tasks that wait, in the order in which they came."""
         pending = self._pending[: int(self._pending_count[0])]
-        found: IntArray = pending[np.argsort(self.sequence[pending], kind="stable")]
-        return found
+        return self.in_order(pending)
 
     def running_on(self, row: int) -> IntArray:
         """Tasks that run on a machine, in the order in which they came."""
         there = np.flatnonzero((self.state == RUNNING) & (self.machine == row))
-        found: IntArray = there[np.argsort(self.sequence[there], kind="stable")]
+        return self.in_order(there)
+
+    def in_order(self, tasks: IntArray) -> IntArray:
+        """Tasks in the order in which they came: by their time, then by the order in which they were told."""
+        found: IntArray = tasks[np.lexsort((self.sequence[tasks], self.created_s[tasks]))]
         return found
 
-    # Events, for the cluster that books them
+    def age_s(self, tasks: IntArray, now_s: float) -> FloatArray:
+        """Seconds since each of the tasks came, in whole microseconds, as :meth:`Snapshot.age_s` has them."""
+        age_s: FloatArray = np.round(now_s - self.created_s[tasks], 6)
+        return age_s
 
-    def _add_tasks(self, classes: IntArray, created_s: FloatArray, names: Sequence[str] | None = None) -> IntArray:
+    def copy(self) -> TaskRows:
+        """Independent tasks in the same state, without names: rows and ``sequence`` say which is which."""
+        twin = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                setattr(twin, name, value.copy())
+        twin._task_names, twin._task_row = {}, {}
+        return twin
+
+    # Events, for what books tasks on machines
+
+    def add(self, classes: IntArray, created_s: FloatArray, names: Sequence[str] | None = None) -> IntArray:
         """Tasks come and wait; their rows. Raises ``EventError`` for a name that is there already."""
         if names is not None:
             different = set(names)
@@ -99,21 +117,21 @@ class TaskRows:
             self._task_row.update(zip(names, rows.tolist(), strict=True))
         return rows
 
-    def _start(self, tasks: IntArray, machines: IntArray, end_s: FloatArray | None = None) -> None:
+    def start(self, tasks: IntArray, machines: IntArray, end_s: FloatArray | None = None) -> None:
         """Waiting tasks run from now on."""
         delist(tasks, self._pending, self._position, self._pending_count)
         self.state[tasks] = RUNNING
         self.machine[tasks] = machines
         self.end_s[tasks] = np.inf if end_s is None else end_s
 
-    def _stop(self, tasks: IntArray) -> None:
+    def stop(self, tasks: IntArray) -> None:
         """Running tasks wait again, as old as they were."""
         self.state[tasks] = PENDING
         self.machine[tasks] = -1
         self.end_s[tasks] = np.inf
         enlist(tasks, self._pending, self._position, self._pending_count)
 
-    def _remove(self, tasks: IntArray) -> None:
+    def remove(self, tasks: IntArray) -> None:
         """Tasks are gone."""
         delist(tasks[self.state[tasks] == PENDING], self._pending, self._position, self._pending_count)
         self.state[tasks] = FREE
@@ -126,20 +144,20 @@ class TaskRows:
                 if name is not None:
                     del self._task_row[name]
 
-    def _check(self, tasks: IntArray, state: int) -> None:
+    def check(self, tasks: IntArray, state: int) -> None:
         """Raise ``EventError`` for a task that is in another state, or stands twice."""
         if len(tasks) and not (self.state[tasks] == state).all():
             wrong = int(tasks[self.state[tasks] != state][0])
-            raise EventError(f"task {self.task_name(wrong)} {_SAID[int(self.state[wrong])]}")
-        self._check_once(tasks)
+            raise EventError(f"task {self.name(wrong)} {_SAID[int(self.state[wrong])]}")
+        self.check_once(tasks)
 
-    def _check_once(self, tasks: IntArray) -> None:
+    def check_once(self, tasks: IntArray) -> None:
         """Raise ``EventError`` for a task that stands twice."""
         order = np.arange(len(tasks))
         self._scratch[tasks] = order
         twice = np.flatnonzero(self._scratch[tasks] != order)
         if len(twice):
-            raise EventError(f"task {self.task_name(int(tasks[twice[0]]))} stands twice in one event; name each once")
+            raise EventError(f"task {self.name(int(tasks[twice[0]]))} stands twice in one event; name each once")
 
     def _grow_tasks(self, least: int) -> None:
         before = len(self.state)

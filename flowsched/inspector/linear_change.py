@@ -12,13 +12,14 @@ from flowsched.cluster.booked_tasks import fixed
 from flowsched.cluster.machine_arrays import UNLIMITED
 from flowsched.cluster.snapshot import MILLI, Snapshot, Task
 from flowsched.cluster.task_class import MachineSpec
-from flowsched.cluster.task_rows import PENDING
+from flowsched.cluster.task_rows import PENDING, TaskRows
 from flowsched.inspector.change import Changes, NewMachine, NewWidth, to_copy
 from flowsched.inspector.record_view import Part
 from flowsched.relations.relation import MACHINE
-from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.bulk_prices import BulkPrices
-from flowsched.scale.cluster_copy import loaded_anew
+from flowsched.scale.cluster_rows import ClusterRows
+from flowsched.scale.priced_classes import PricedClasses
+from flowsched.scale.snapshot_adapter import places_order
 from flowsched.support.arrays import IntArray
 from flowsched_models.catalogue import Catalogue
 
@@ -44,18 +45,30 @@ class Footprint:
 class ChangedCluster:
     """The cluster of a decision at linear prices while it is changed, and what there is to tell about it."""
 
-    cluster: BulkCluster
+    cluster: ClusterRows
     notes: list[str] = field(default_factory=list)
-    classes: list[int] = field(init=False)
-    """Numbers of the classes, in their order: who leaves a class comes next to it."""
 
-    def __post_init__(self) -> None:
-        """All as they are."""
-        self.classes = list(range(len(self.cluster.classes)))
-
-    def changed(self) -> BulkCluster:
-        """The changed cluster, as it is when it has just been loaded."""
-        return loaded_anew(self.cluster, self.classes)
+    def changed(self) -> ClusterRows:
+        """The changed machines, only read from now on, beside tasks that wait; what runs is known as sums only."""
+        cluster, tasks, machines = self.cluster, self.cluster.tasks, self.cluster.machines
+        pending = tasks.waiting()
+        present = sorted(set(tasks.task_class[pending].tolist()))
+        used = sorted({cluster.classes[c].places for c in present})
+        places = {n: cluster.classes.places.places[n].only(machines.alive) for n in used}
+        if not isinstance(cluster.classes.policy, BulkPrices):
+            # Numbered by what they are, as those of a snapshot.
+            places = dict(sorted(places.items(), key=lambda entry: places_order(entry[1])))
+        classes = PricedClasses(cluster.classes.policy, cluster.classes.resources)
+        classes.price_on(machines.kinds)
+        place = {n: classes.places.intern(found) for n, found in places.items()}
+        number = np.zeros(len(cluster.classes), dtype=np.int64)
+        for c in present:
+            number[c] = classes.intern(replace(cluster.classes[c], places=place[cluster.classes[c].places]))
+        members = cluster.members_elsewhere | cluster.running_members()
+        found = replace(cluster, tasks=TaskRows(), classes=classes, members_elsewhere=members)
+        names = [tasks.name(row) for row in pending.tolist()]
+        found.submit(number[tasks.task_class[pending]], tasks.created_s[pending], names)
+        return found
 
     def change(self, changes: Changes, snapshots: Sequence[Snapshot]) -> None:
         """Make all changes; ``snapshots``: of the record's levels at forecast prices, which know types."""
@@ -64,7 +77,7 @@ class ChangedCluster:
             self._add_machine(machine, snapshots)
         forecast = {m.name for snapshot in snapshots for m in snapshot.machines}
         for name in changes.drains:
-            if name in cluster.names:
+            if name in cluster.machines.names:
                 self._drain(name, name in forecast)
         waits = self._tasks()
         cluster.leave(np.array([waits[task] for task in changes.without if task in waits], dtype=np.int64))
@@ -74,10 +87,10 @@ class ChangedCluster:
 
     def commit(self, placed: Counter[tuple[Footprint, str]], sign: int) -> None:
         """Put tasks on machines, or take them off; machines that the cluster does not have are skipped."""
-        cluster, store = self.cluster, self.cluster.relation_store
+        cluster, store = self.cluster, self.cluster.machines.relation_store
         known = {relation.name for relation in store.relations()}
         by_kind: dict[Footprint, dict[int, int]] = {}
-        there = set(cluster.names)
+        there = set(cluster.machines.names)
         for (footprint, machine), count in placed.items():
             if machine in there:
                 by_kind.setdefault(footprint, {})[cluster.row(machine)] = sign * count
@@ -91,28 +104,34 @@ class ChangedCluster:
 
     def at_most_empty(self) -> None:
         """What was freed by estimate is no more than there was."""
-        np.minimum(self.cluster.free, self.cluster.allocatable, out=self.cluster.free)
-        np.maximum(self.cluster.readings, 0, out=self.cluster.readings)
+        machines = self.cluster.machines
+        np.minimum(machines.free, machines.allocatable, out=machines.free)
+        np.maximum(machines.readings, 0, out=machines.readings)
 
     def _tasks(self) -> dict[str, int]:
         """Rows of the tasks that wait, by name."""
-        return {self.cluster.task_name(row): row for row in np.flatnonzero(self.cluster.state == PENDING).tolist()}
+        return {
+            self.cluster.tasks.name(row): row for row in np.flatnonzero(self.cluster.tasks.state == PENDING).tolist()
+        }
 
     def _add_machine(self, new: NewMachine, snapshots: Sequence[Snapshot]) -> None:
         """Only the machine is copied, not what runs there and is served there."""
         cluster = self.cluster
-        copied = to_copy([name for name in cluster.names if name is not None], new.like, snapshots)
+        copied = to_copy([name for name in cluster.machines.names if name is not None], new.like, snapshots)
         if copied is None:
             self.notes.append(f"a bulk round does not know {new.like}, so it does not know {new.name} either")
             return
         like = cluster.row(copied)
-        allocatable = dict(zip(cluster.resources, cluster.allocatable[like].tolist(), strict=True))
-        (row,) = cluster.add_machines([MachineSpec(new.name, cluster.kinds[cluster.kind[like]], allocatable)]).tolist()
-        labels = cluster.relation_store.labels(like)
-        # Domains of a record are numbers, all below those of new rows.
-        own = {key: str(row) if key in HOSTNAME_KEYS else value for key, value in labels.items()}
-        cluster.relation_store.put_machine(row, own)
-        cluster.places.resemble(row, like)
+        allocatable = dict(zip(cluster.classes.resources, cluster.allocatable[like].tolist(), strict=True))
+        (row,) = cluster.add_machines(
+            [MachineSpec(new.name, cluster.machines.kinds[cluster.machines.kind[like]], allocatable)]
+        ).tolist()
+        like = cluster.row(copied)  # others may have other rows now
+        labels = cluster.machines.relation_store.labels(like)
+        # Domains of a record are numbers.
+        own = {key: f"of {new.name}" if key in HOSTNAME_KEYS else value for key, value in labels.items()}
+        cluster.machines.relation_store.put_machine(row, own)
+        cluster.classes.places.resemble(row, like)
 
     def _drain(self, name: str, forecast: bool) -> None:
         cluster = self.cluster
@@ -127,19 +146,20 @@ class ChangedCluster:
     def _set_width(self, width: NewWidth, task: int) -> None:
         """It is of a class of its own, unless its class has no other task."""
         cluster = self.cluster
-        number = int(cluster.task_class[task])
+        number = int(cluster.tasks.task_class[task])
         old = cluster.classes[number]
-        waiting = cluster.task_class[cluster.state == PENDING]
+        waiting = cluster.tasks.task_class[cluster.tasks.state == PENDING]
         name = old.name
-        if int((waiting == number).sum()) > 1 and isinstance(cluster.policy, BulkPrices):
+        if int((waiting == number).sum()) > 1 and isinstance(cluster.classes.policy, BulkPrices):
             names = {cluster.classes[c].name for c in np.unique(waiting).tolist()}
             name = width.task if width.task not in names else f"{width.task}/{width.milli}m"
-            if old.name in cluster.policy.waiting:
-                cluster.policy.waiting[name] = cluster.policy.waiting[old.name]
+            if old.name in cluster.classes.policy.waiting:
+                cluster.classes.policy.waiting[name] = cluster.classes.policy.waiting[old.name]
+        known = len(cluster.classes)
         new = cluster.intern(replace(old, name=name, width_milli=width.milli))
         cluster.change_class(np.array([task], dtype=np.int64), new)
-        if new not in self.classes:
-            self.classes.insert(self.classes.index(number) + 1, new)
+        if new == known:  # next to the one that it leaves
+            cluster.order_classes([*range(number + 1), new, *range(number + 1, known)])
 
 
 def footprint(task: Task, width_milli: int, catalogue: Catalogue, needs: Mapping[str, int] | None = None) -> Footprint:

@@ -25,7 +25,7 @@ from flowsched_models.document import InputError, Problem, name_help
 if TYPE_CHECKING:
     # Compiled code takes a while to load, and only records with parts of this kind need it.
     from flowsched.pricing.linear.policy import CostModel
-    from flowsched.scale.bulk_cluster import BulkCluster
+    from flowsched.scale.cluster_rows import ClusterRows
     from flowsched.scale.round import RoundSettings
 
 POLICY = COST_MODEL
@@ -163,7 +163,7 @@ def _decision(part: Part) -> int:
     return part.linear["given"]["decision"]
 
 
-def linear_round_of(recorded: RecordView, parts: Sequence[Part]) -> tuple[BulkCluster, RoundSettings]:
+def linear_round_of(recorded: RecordView, parts: Sequence[Part]) -> tuple[ClusterRows, RoundSettings]:
     """The cluster that a decision at linear prices began with, and its settings. Raises :class:`InputError` for damaged
     ones.
     """
@@ -207,7 +207,7 @@ def phases_again(recorded: RecordView, part: Part, solver: str) -> dict[str, Any
 
 
 def place_again(
-    cluster: BulkCluster, settings: RoundSettings, solver: str, parts: Sequence[Part]
+    cluster: ClusterRows, settings: RoundSettings, solver: str, parts: Sequence[Part]
 ) -> list[dict[str, Any]]:
     """The parts of a record that a decision on a cluster is; ``parts``: those that it was."""
     from flowsched.scale.recorded import decided

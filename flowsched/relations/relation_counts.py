@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowsched.relations.relation import MACHINE, Relation
-from flowsched.support.arrays import BoolArray, IntArray
+from flowsched.support.arrays import BoolArray, IntArray, moved
 
 _RESTRICTIONS = 8
 """Sets of eligible machines that a spread keeps counts for; the least recently asked for goes first."""
@@ -45,10 +45,10 @@ class Tally:
         np.add.at(self.holders, indices, holders)
         self.total += int(members.sum())
 
-    def over(self, indices: IntArray) -> Tally:
-        """An independent tally of some indices, numbered in their order."""
-        end = int(indices.max(initial=-1)) + 1
-        return Tally(padded(self.members, end)[indices], padded(self.holders, end)[indices])
+    def moved(self, before: IntArray) -> Tally:
+        """An independent tally with other indices. ``before``: by index, its old one, -1 for none."""
+        members, holders = (padded(values, len(before)) for values in (self.members, self.holders))
+        return Tally(moved(members, before), moved(holders, before))
 
     def at(self, index: int) -> tuple[int, int]:
         """Members and holders at an index."""
@@ -159,10 +159,10 @@ class RelationCounts:
             self._restricted.move_to_end(signature)
         return found
 
-    def over(self, rows: IntArray) -> RelationCounts:
-        """Independent counts over the machines of some rows, in their order, which are all that there are."""
+    def moved(self, before: IntArray) -> RelationCounts:
+        """Independent counts with machines in other rows. ``before``: by row, the one where its machine was; -1 for none."""
         twin = RelationCounts(self.relation)
-        twin.by_machine = self.by_machine.over(rows)
+        twin.by_machine = self.by_machine.moved(before)
         twin.by_domain = twin.by_machine if self.by_domain is self.by_machine else self.by_domain.copy()
         return twin
 

@@ -16,7 +16,7 @@ from flowsched.relations.entry_bounds import EntryBounds, entry_bounds
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, Role
 from flowsched.relations.relation_counts import RelationCounts, compared_domains, floor_of, padded
 from flowsched.relations.topology_counts import TopologyCounts
-from flowsched.support.arrays import BoolArray, IntArray
+from flowsched.support.arrays import BoolArray, IntArray, moved
 
 Footprint = tuple[int, Collection[int], Collection[int]]
 """A counted task: the row of its machine (-1 while it is not there), the relations that it holds and those that it joins.
@@ -43,12 +43,15 @@ class _Key:
     def copy(self) -> _Key:
         return _Key(*(values.copy() for values in vars(self).values()))
 
-    def over(self, rows: IntArray, single: bool) -> _Key:
-        """Of the machines of some rows, in their order; without relations yet. ``single``: domains are single machines."""
+    def moved(self, before: IntArray, single: bool) -> _Key:
+        """With machines in other rows, as :meth:`RelationStore.move` has them. ``single``: domains are single machines."""
+        twin = self.copy()
         if single:
-            return _Key(np.arange(len(rows), dtype=np.int64), np.ones(len(rows), dtype=np.int64))
-        names, values = self.numbers.copy(), self.values.copy()
-        return _Key(self.domain[rows], self.machines.copy(), names, values, self.unused.copy())
+            there = before >= 0
+            twin.domain, twin.machines = np.where(there, np.arange(len(before)), -1), there.astype(np.int64)
+        else:
+            twin.domain = moved(self.domain, before, -1)
+        return twin
 
 
 class RelationStore:
@@ -100,6 +103,14 @@ class RelationStore:
     def labels(self, row: int) -> Mapping[str, str]:
         """Labels of the machine in a row; raises ``KeyError`` for a row without one."""
         return self._labels[row]
+
+    def move(self, before: IntArray) -> None:
+        """Machines are in other rows now. ``before``: by row, the one where its machine was; -1 for rows without one."""
+        self._rows = len(before)
+        self._labels = {row: self._labels[old] for row, old in enumerate(before.tolist()) if old >= 0}
+        self._counts = {id_: counts.moved(before) for id_, counts in self._counts.items()}
+        self._keys = {name: key.moved(before, name == MACHINE) for name, key in self._keys.items()}
+        self._own_counts, self._own_keys = set(self._counts), set(self._keys)
 
     # Relations
 
@@ -281,26 +292,6 @@ class RelationStore:
             padded(counts.by_machine.members, self._rows)[chosen].copy(),
             padded(counts.by_machine.holders, self._rows)[chosen].copy(),
         )
-
-    def over(self, rows: IntArray, names: Iterable[str]) -> RelationStore:
-        """An independent store of some relations, with the machines of some rows, in their order, which are all that there
-        are. Their labels stay behind, so that no further relation can be declared for them.
-
-        Raises ``KeyError`` for a relation that was not declared.
-        """
-        twin = RelationStore()
-        twin._rows = len(rows)
-        ids = self.ids(tuple(names))
-        for new, old in enumerate(ids):
-            relation = self._counts[old].relation
-            twin._ids[relation.name] = new
-            twin._counts[new] = self._counts[old].over(rows)
-            if relation.key not in twin._keys:
-                twin._keys[relation.key] = self._keys[relation.key].over(rows, relation.key == MACHINE)
-            twin._keys[relation.key].relations[new] = None
-        twin._next_id = len(ids)
-        twin._own_counts, twin._own_keys = set(twin._counts), set(twin._keys)
-        return twin
 
     def copy(self) -> RelationStore:
         """An independent store in the same state; counts are shared until either side changes them."""

@@ -13,10 +13,10 @@ from functools import partial
 import numpy as np
 
 from flowsched.cluster.settings import Settings
-from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.bulk_outcome import BulkOutcome, BulkPlacement, Leftover
 from flowsched.scale.bulk_prices import BulkPrices
 from flowsched.scale.bulk_settings import bulk_settings
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.network_trace import NetworkTrace, RoundHead, counts_of
 from flowsched.scale.placed_costs import PlacedCosts
 from flowsched.scale.reasons import Cause, Closing, why_all
@@ -33,7 +33,7 @@ _CAUSES = {"never": Cause.CAPACITY, "held": Cause.CAPACITY, "reserved": Cause.CA
 
 
 def decide(
-    cluster: BulkCluster,
+    cluster: ClusterRows,
     settings: RoundSettings | None = None,
     *,
     solver: Solver,
@@ -50,9 +50,9 @@ def decide(
     """
     timer, began = StageTimer(clock), clock()
     timer.start("view")
-    if isinstance(cluster.policy, BulkPrices):
+    if isinstance(cluster.classes.policy, BulkPrices):
         coarsen(cluster)
-    rounds = Rounds(cluster, solver, settings or bulk_settings(Settings()), clock=clock, canonical=True)
+    rounds = Rounds(cluster, solver, settings or bulk_settings(Settings()), clock=clock)
     rounds.resume(before)
     timer.start(None)
     outcome = rounds.decide(now_s)
@@ -63,10 +63,12 @@ def decide(
     costs = PlacedCosts.in_turn(outcome, closing)
     placements = _placements(cluster, outcome, costs)
     # Class by class, in the order in which they came.
-    waits = outcome.waits[np.argsort(cluster.task_class[outcome.waits], kind="stable")].tolist()
+    waits = outcome.waits[np.argsort(cluster.tasks.task_class[outcome.waits], kind="stable")].tolist()
     left = tuple(
         Leftover(
-            cluster.task_name(row), _CAUSES.get(reasons[row].cause) or Cause(reasons[row].cause), reasons[row].text
+            cluster.tasks.name(row),
+            _CAUSES.get(reasons[row].cause) or Cause(reasons[row].cause),
+            reasons[row].text,
         )
         for row in waits
     )
@@ -75,18 +77,18 @@ def decide(
     timings |= {"gather": timer.ms["decide"], "decide": (clock() - began) * 1e3}
     record = None
     if keep_record:
-        head = RoundHead(0, now_s, cluster.policy.name, solver.name, rounds.settings, {}, timings)
+        head = RoundHead(0, now_s, cluster.classes.policy.name, solver.name, rounds.settings, {}, timings)
         trace = NetworkTrace.of(rounds, outcome, reasons, costs, head, before, named=named)
         record = partial(linear_levels, trace)
     certify = partial(named_certificate, cluster, outcome)
     return BulkOutcome(placements, left, counts_of(outcome), record, timings, certify)
 
 
-def _placements(cluster: BulkCluster, outcome: RoundOutcome, costs: PlacedCosts) -> tuple[BulkPlacement, ...]:
-    names = cluster.names
+def _placements(cluster: ClusterRows, outcome: RoundOutcome, costs: PlacedCosts) -> tuple[BulkPlacement, ...]:
+    names = cluster.machines.names
     return tuple(
         BulkPlacement(
-            cluster.task_name(task),
+            cluster.tasks.name(task),
             str(names[machine]),
             paid,
             dict(zip(costs.terms, parts, strict=True)),

@@ -28,7 +28,7 @@ from flowsched.cluster.machine_arrays import FIXED
 from flowsched.network.network import potentials
 from flowsched.pricing.linear import kernels
 from flowsched.scale import bound_kernels
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.network import ScaleNetwork
 from flowsched.scale.waiting import Waiting
@@ -74,7 +74,7 @@ class Evidence:
     @classmethod
     def of(
         cls,
-        cluster: BulkCluster,
+        cluster: ClusterRows,
         compaction: Compaction,
         waiting: Waiting,
         free: IntArray,
@@ -87,7 +87,7 @@ class Evidence:
         ``model``: the round's, where it differs from the cluster's: who may not join a held machine has no price there, so
         reserved capacity is taken out of the bound as it is taken out of the round.
         """
-        table = cluster.table()
+        table = cluster.classes.table()
         model = cluster.model() if model is None else model
         widths = np.array([c.width_milli for c in cluster.classes], dtype=np.int64)
         tiers = np.array(compaction.tier_widths, dtype=np.int64)
@@ -99,7 +99,7 @@ class Evidence:
             # A price for waiting that is infinite is as good as one that no place reaches.
             base = table.base[waiting.classes]
             extra = model.extra[model.place_of[waiting.classes]] if model.extra.size else np.zeros((1, 1))
-            highest = cluster.factors.max(axis=0, initial=0.0) * readings.max(axis=0, initial=0) / FIXED
+            highest = cluster.classes.factors.max(axis=0, initial=0.0) * readings.max(axis=0, initial=0) / FIXED
             place = float(base[np.isfinite(base)].max(initial=0.0)) + float(extra[np.isfinite(extra)].max(initial=0.0))
             place += float((table.coefficients[waiting.classes] @ highest).max(initial=0.0))
             dearest = max(dearest, _BEYOND * place + 1.0)
@@ -110,7 +110,7 @@ class Evidence:
             ),
             readings.copy(),
             free.copy(),
-            cluster.alive & ~barred,
+            cluster.machines.alive & ~barred,
             counts,
             np.repeat(waiting.classes, waiting.counts),
             np.where(widths > 0, tier_of, -1),
@@ -118,7 +118,7 @@ class Evidence:
             compaction.largest,
             compaction.unit,
             dearest,
-            np.array([feature.of_round for feature in cluster.features], dtype=np.bool_),
+            np.array([feature.of_round for feature in cluster.classes.features], dtype=np.bool_),
         )
 
     @cached_property

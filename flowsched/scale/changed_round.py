@@ -16,9 +16,8 @@ from flowsched.cluster.settings_form import CHANGE_SETTINGS
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.cluster.task_rows import PENDING, RUNNING
 from flowsched.records.record import plain_changes, plain_value
-from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.changes import RunningChanges
-from flowsched.scale.cluster_copy import copied
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.migration import waiting_cost
 from flowsched.scale.reasons import Closing
 from flowsched.support.arrays import FloatArray, IntArray, rows_of
@@ -65,23 +64,23 @@ class ChangedRound:
         }
 
 
-def started_of(changes: RunningChanges, cluster: BulkCluster) -> tuple[IntArray, Closing, FloatArray]:
+def started_of(changes: RunningChanges, cluster: ClusterRows) -> tuple[IntArray, Closing, FloatArray]:
     """Rows of the tasks that start, the state with all of them, and what each costs there; ``cluster``: before the round."""
-    pending = np.flatnonzero(cluster.state == PENDING)
-    pending = pending[np.argsort(cluster.sequence[pending], kind="stable")]
-    starting = pending[changes.cluster.state[pending] == RUNNING]
-    before = copied(changes.cluster)
-    at = before.machine[starting].copy()
+    pending = np.flatnonzero(cluster.tasks.state == PENDING)
+    pending = cluster.tasks.in_order(pending)
+    starting = pending[changes.cluster.tasks.state[pending] == RUNNING]
+    before = changes.cluster.copy()
+    at = before.tasks.machine[starting].copy()
     before.unbind(starting)
     closing = Closing.of(before, starting, at)
-    terms = closing.terms(before.task_class[starting], at)
+    terms = closing.terms(before.tasks.task_class[starting], at)
     cost: FloatArray = np.sum([np.zeros(len(starting)), *terms.values()], axis=0)
     return starting, closing, cost
 
 
 def changed_round(
     snapshot: Snapshot,
-    cluster: BulkCluster,
+    cluster: ClusterRows,
     changes: RunningChanges,
     placements: tuple[Placement, ...],
     settings: Settings,
@@ -92,28 +91,30 @@ def changed_round(
     moves = []
     steps = changes.moves
     for row, target, gain, price in rows_of(steps.tasks, steps.target, steps.gain, steps.least_gain):
-        r, to = running[cluster.task_name(row)], cluster.machine_name(target)
+        r, to = running[cluster.tasks.name(row)], cluster.machines.name(target)
         cores = snapshot.batch_cores(machines[to])
         stands_s, keeps = settings.migration_pause_s, settings.keeps_migrated_work
         moves.append(Move(r.task.name, r.machine, to, r.width_milli, r.threads, cores, stands_s, gain, price, keeps))
     cost = waiting_cost(cluster, changes.taken_back, snapshot.now_s, settings.due_age_s)
     back = []
     for row, by, wait in rows_of(changes.taken_back, changes.taken_by, cost):
-        where = cluster.machine_name(int(changes.cluster.machine[by]))
-        name = cluster.task_name(by)
+        where = cluster.machines.name(int(changes.cluster.tasks.machine[by]))
+        name = cluster.tasks.name(by)
         reason = f"{name} has a higher priority and starts in its place on {where}"
         finite = wait if np.isfinite(wait) else 0.0
-        waited = snapshot.now_s - float(cluster.created_s[row])
-        back.append((Postponement(cluster.task_name(row), reason, waited, finite, {"waiting": finite}), where, name))
+        waited = snapshot.now_s - float(cluster.tasks.created_s[row])
+        back.append((Postponement(cluster.tasks.name(row), reason, waited, finite, {"waiting": finite}), where, name))
     return ChangedRound(
         placements,
         tuple(back),
         tuple(
-            Preemption(cluster.task_name(v), cluster.machine_name(m), cluster.task_name(by), price, settings.keeps_work)
+            Preemption(
+                cluster.tasks.name(v), cluster.machines.name(m), cluster.tasks.name(by), price, settings.keeps_work
+            )
             for v, m, by, price in rows_of(changes.victims, changes.machines, changes.room_for, changes.price)
         ),
         tuple(moves),
-        frozenset(cluster.task_name(row) for row in changes.let_in.tolist()),
+        frozenset(cluster.tasks.name(row) for row in changes.let_in.tolist()),
         settings,
         {
             name: (r.task.preemptions, r.moved_s, r.task.machines is not None)

@@ -15,8 +15,7 @@ import numpy as np
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Running
 from flowsched.cluster.task_rows import RUNNING
-from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.cluster_copy import copied
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.full_round import propose
 from flowsched.scale.migration import Moves, no_moves
 from flowsched.scale.migration import carry_out as carry_out_moves
@@ -42,10 +41,10 @@ class History:
     """Those that may run on some machines only: where they run they are like all others, so they stay there."""
 
     @classmethod
-    def of(cls, cluster: BulkCluster, running: Sequence[Running]) -> History:
+    def of(cls, cluster: ClusterRows, running: Sequence[Running]) -> History:
         """That of a snapshot's running tasks."""
         return cls(
-            np.array([cluster.task_row(r.task.name) for r in running], dtype=np.int64),
+            np.array([cluster.tasks.row(r.task.name) for r in running], dtype=np.int64),
             np.array([r.task.preemptions for r in running], dtype=np.int64),
             np.array([-np.inf if r.moved_s is None else r.moved_s for r in running], dtype=np.float64),
             np.array([r.task.machines is not None for r in running], dtype=np.bool_),
@@ -56,7 +55,7 @@ class History:
 class RunningChanges:
     """What becomes of a round's decisions. Rows are those of ``cluster``."""
 
-    cluster: BulkCluster
+    cluster: ClusterRows
     """With all that runs once everything is carried out."""
     victims: IntArray = field(default_factory=lambda: _NONE)
     """Tasks that ran and wait again."""
@@ -75,7 +74,7 @@ class RunningChanges:
 
 
 def change_running(
-    cluster: BulkCluster,
+    cluster: ClusterRows,
     tasks: IntArray,
     machines: IntArray,
     waits: IntArray,
@@ -89,7 +88,7 @@ def change_running(
 
     Raises ``RuntimeError`` if the solver refuses a network.
     """
-    work = copied(cluster)
+    work = cluster.copy()
     work.bind(tasks, machines, work.predicted_end(tasks, machines, now_s))
     changes = RunningChanges(work)
     if settings.preempts and len(waits):
@@ -98,9 +97,9 @@ def change_running(
         return changes
     work.leave(changes.victims)  # they wait for the next round: no move makes room for them
     started = np.unique(np.concatenate([tasks, changes.let_in, history.tasks[history.stays]]))
-    moved_s = np.full(len(work.state), -np.inf)
+    moved_s = np.full(len(work.tasks.state), -np.inf)
     moved_s[history.tasks] = history.moved_s
-    held, fixed = _held(work, reservations, None), started[work.state[started] == RUNNING]
+    held, fixed = _held(work, reservations, None), started[work.tasks.state[started] == RUNNING]
     moves = propose(work, solver, settings, now_s, moved_s, barred=held, fixed=fixed)
     carry_out_moves(moves, work)
     let_in = np.concatenate([changes.let_in, moves.tasks[moves.starts]])
@@ -115,7 +114,7 @@ def change_running(
 
 
 def _preempt(
-    work: BulkCluster,
+    work: ClusterRows,
     placed: IntArray,
     waits: IntArray,
     reservations: Sequence[MachineReservation],
@@ -125,37 +124,37 @@ def _preempt(
     now_s: float,
 ) -> RunningChanges:
     """Preemptions, carried out on ``work``: priority by priority, tasks with a reserved machine first."""
-    times = np.zeros(len(work.state), dtype=np.int64)
+    times = np.zeros(len(work.tasks.state), dtype=np.int64)
     times[history.tasks] = history.preemptions
     preemption = PreemptionPlanner(work, solver, settings, times)
     found: list[tuple[Preemptions, IntArray]] = []
-    priority = work.table().priority
+    priority = work.classes.table().priority
     left = waits
     while len(left):
-        level = int(priority[work.task_class[left]].max())
-        mine = left[priority[work.task_class[left]] == level]
+        level = int(priority[work.tasks.task_class[left]].max())
+        mine = left[priority[work.tasks.task_class[left]] == level]
         holders = np.isin(mine, [r.task for r in reservations])
         for some, own in ((mine[holders], True), (mine[~holders], False)):
             if not len(some):
                 continue
             barred = _held(work, reservations, level, some if own else None)
             plan = preemption.plan(some, now_s, barred)
-            at = work.machine[plan.victims]
+            at = work.tasks.machine[plan.victims]
             carry_out(plan, work, work.predicted_end(plan.tasks, plan.machines, now_s))
             found.append((plan, at))
             back = plan.victims[np.isin(plan.victims, placed)]
             left = np.concatenate([left, back])
-        left = left[priority[work.task_class[left]] < level]
+        left = left[priority[work.tasks.task_class[left]] < level]
     return _trace(work, placed, found)
 
 
-def _trace(work: BulkCluster, placed: IntArray, found: Sequence[tuple[Preemptions, IntArray]]) -> RunningChanges:
+def _trace(work: ClusterRows, placed: IntArray, found: Sequence[tuple[Preemptions, IntArray]]) -> RunningChanges:
     """Plans one after the other as one; a task of the round that lost its place may have found another."""
     plan = together([one for one, _ in found])
     victims, price, room_for = plan.victims, plan.price, plan.tasks[plan.room_for]
     machines = np.concatenate([_NONE, *(at for _, at in found)])
     ran = ~np.isin(victims, placed)
-    back = ~ran & (work.state[victims] != RUNNING)
+    back = ~ran & (work.tasks.state[victims] != RUNNING)
     return RunningChanges(
         work,
         victims[ran],
@@ -169,13 +168,13 @@ def _trace(work: BulkCluster, placed: IntArray, found: Sequence[tuple[Preemption
 
 
 def _held(
-    work: BulkCluster, reservations: Sequence[MachineReservation], level: int | None, own: IntArray | None = None
+    work: ClusterRows, reservations: Sequence[MachineReservation], level: int | None, own: IntArray | None = None
 ) -> BoolArray:
     """Machines that reservations keep from tasks of a priority (None: from all), those of ``own`` tasks left out."""
-    held = np.zeros(work.rows, dtype=np.bool_)
+    held = np.zeros(work.machines.rows, dtype=np.bool_)
     for r in reservations:
-        waits = work.state[r.task] != RUNNING
-        rank = int(work.table().priority[work.task_class[r.task]])
+        waits = work.tasks.state[r.task] != RUNNING
+        rank = int(work.classes.table().priority[work.tasks.task_class[r.task]])
         if waits and (level is None or rank >= level) and (own is None or r.task not in own):
             held[r.machine] = True
     return held

@@ -11,22 +11,19 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
 from flowsched.cluster.machine_arrays import FIXED, UNLIMITED
 from flowsched.pricing.linear import kernels
 from flowsched.pricing.linear.policy import Feature
-from flowsched.scale.bulk_cluster import CPU, BulkCluster
+from flowsched.scale.cluster_rows import CPU, ClusterRows
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 RUNGS = 8
 """Steps of a group's ladder; the last one is endless."""
 MAX_TIERS = 8
 """Most tiers; where there are more widths, neighbouring ones share a tier, which loosens it and cuts nothing off."""
-_STALE = 4
-"""Groups are numbered anew when so many times more are empty than not."""
 
 
 @dataclass
@@ -49,12 +46,11 @@ class Upkeep:
 class Compaction:
     """Groups, and what fits into them."""
 
-    def __init__(self, cluster: BulkCluster, *, canonical: bool = False) -> None:
-        """Nothing is counted yet. ``canonical``: the cluster's state alone decides on groups' numbers, on shapes and on
-        tiers, not how it came to be.
+    def __init__(self, cluster: ClusterRows) -> None:
+        """Nothing is counted yet. Groups' numbers, shapes and tiers follow from the cluster's state alone, not from how it
+        came to be.
         """
         self._cluster = cluster
-        self._canonical = canonical
         self.upkeep = Upkeep()
         self.widths: tuple[int, ...] = ()
         """Distinct widths in play, widest first. In milli-CPU."""
@@ -66,14 +62,16 @@ class Compaction:
         """The width that a ladder's steps are counted in."""
         self.largest: IntArray = np.zeros((0, 1), dtype=np.int64)
         """By tier and free units: the most units that widths of the tier or wider can take."""
+        self._limits: IntArray = cluster.limits
         self._limited = False
+        self._moves = cluster.machines.moves
         self._forgotten = True
         self.group_of: IntArray = np.zeros(0, dtype=np.int64)
         self._seen_units: IntArray = np.zeros(0, dtype=np.int64)
         self.signature: IntArray = np.zeros(0, dtype=np.int64)
         """By machine: what a group has in common beside its kind and buckets, as a number."""
-        self._buckets = buckets_of(cluster.features)
-        self._bounded = np.array([0 if f.of_round else 1 for f in cluster.features], dtype=np.int64)
+        self._buckets = buckets_of(cluster.classes.features)
+        self._bounded = np.array([0 if f.of_round else 1 for f in cluster.classes.features], dtype=np.int64)
         """1 for features that machines may have a limit of."""
         self._empty()
 
@@ -83,15 +81,15 @@ class Compaction:
         self.shape_of: IntArray = np.zeros(0, dtype=np.int64)
         """Shape of every class; -1 for those that have not waited."""
         self._shapes: dict[tuple[int, ...], int] = {}
-        self._shape_demand: IntArray = np.zeros((0, len(cluster.resources)), dtype=np.int64)
-        self._shape_effect: IntArray = np.zeros((0, len(cluster.features)), dtype=np.int64)
+        self._shape_demand: IntArray = np.zeros((0, len(cluster.classes.resources)), dtype=np.int64)
+        self._shape_effect: IntArray = np.zeros((0, len(cluster.classes.features)), dtype=np.int64)
         self.seen_fit: IntArray = np.zeros((len(self.group_of), 0), dtype=np.int64)
         self._keys: dict[tuple[int, ...], int] = {}
         self.keys: list[tuple[int, ...]] = []
         """Kind, buckets and signature of every group."""
-        self._table: IntArray = np.zeros((0, 2 + len(cluster.features)), dtype=np.int64)
+        self._table: IntArray = np.zeros((0, 2 + len(cluster.classes.features)), dtype=np.int64)
         self.kind: IntArray = np.zeros(0, dtype=np.int64)
-        self.reading: FloatArray = np.zeros((0, len(cluster.features)))
+        self.reading: FloatArray = np.zeros((0, len(cluster.classes.features)))
         """What stands for a group's readings: the middle of its buckets, or the exact value; 0 for what tells none apart."""
         self.members: IntArray = np.zeros(0, dtype=np.int64)
         self.open_members: IntArray = np.zeros(0, dtype=np.int64)
@@ -112,22 +110,22 @@ class Compaction:
         """Bring everything up to the cluster's state. ``changed``: machine rows; ``present``: classes that wait."""
         cluster = self._cluster
         self._grow_machines()
-        if len(self.keys) > _STALE * max(16, int(np.count_nonzero(self.members))):
-            self._forget("stale_groups")
-        limited = bool((cluster.limits < UNLIMITED).any()) if cluster.limits.size else False
-        if limited != self._limited or self._shape_demand.shape[1] != len(cluster.resources):
+        if self._moves != cluster.machines.moves:
+            self._moves = cluster.machines.moves
+            self._forget("machine_order")
+        self._limits = cluster.limits
+        limited = bool((self._limits < UNLIMITED).any()) if self._limits.size else False
+        if limited != self._limited or self._shape_demand.shape[1] != len(cluster.classes.resources):
             self._limited = limited
-            self._forget("limits" if self._shape_demand.shape[1] == len(cluster.resources) else "resources")
-        if self._canonical:
-            self._set_shapes(present)
-        else:
-            self._add_shapes(present)
-        self._choose_widths(present)
+            self._forget("limits" if self._shape_demand.shape[1] == len(cluster.classes.resources) else "resources")
+        free, readings = cluster.free, cluster.readings
+        self._set_shapes(present, free, readings)
+        self._choose_widths(present, free, readings)
         if self._forgotten:
             # All at once, with the shapes and tiers of this round.
             self._forgotten = False
-            changed = np.union1d(changed, np.flatnonzero(cluster.alive))
-        self.update(changed, cluster.free, cluster.readings)
+            changed = np.union1d(changed, np.flatnonzero(cluster.machines.alive))
+        self.update(changed, free, readings)
         self.reprice()
 
     def sign(self, signature: IntArray) -> IntArray:
@@ -138,9 +136,7 @@ class Compaction:
         return np.flatnonzero(old != signature)
 
     def renumber(self) -> None:
-        """Where groups are to be canonical: number them by their keys, and forget those without machines."""
-        if not self._canonical:
-            return
+        """Number groups by their keys, and forget those without machines."""
         there = np.flatnonzero(self.members)
         keys = self._key_table()
         order = there[np.lexsort(keys[there].T[::-1])]
@@ -169,9 +165,9 @@ class Compaction:
         """Fill in the prices of classes and groups that are new."""
         cluster = self._cluster
         classes, groups, structure = self._priced
-        if structure == cluster.structure and classes == len(cluster.classes) and groups == self.groups:
+        if structure == cluster.classes.structure and classes == len(cluster.classes) and groups == self.groups:
             return
-        if structure != cluster.structure:
+        if structure != cluster.classes.structure:
             groups = classes = 0  # kinds or classes turned up: the policy's arrays are new
         cost = np.empty((len(cluster.classes), self.groups))
         cost[:classes, :groups] = self.cost[:classes, :groups]
@@ -182,13 +178,13 @@ class Compaction:
             )
             self.upkeep.applied["prices"] += len(cluster.classes) * (new.stop - new.start)
         self.cost = cost
-        self._priced = (len(cluster.classes), self.groups, cluster.structure)
+        self._priced = (len(cluster.classes), self.groups, cluster.classes.structure)
 
     def prices_at(self, classes: IntArray, groups: IntArray, readings: FloatArray) -> FloatArray:
         """What a task of each class costs on machines of each group's kind with these readings, a row for each group."""
-        table = self._cluster.table()
+        table = self._cluster.classes.table()
         kind = self.kind[groups]
-        scaled = (self._cluster.factors[kind] * readings).T
+        scaled = (self._cluster.classes.factors[kind] * readings).T
         prices: FloatArray = table.base[classes][:, kind] + table.coefficients[classes] @ scaled
         return prices
 
@@ -200,10 +196,10 @@ class Compaction:
         twice the sum over its tasks above the true optimum.
         """
         cluster = self._cluster
-        if not cluster.kinds or not len(tasks):
+        if not cluster.machines.kinds or not len(tasks):
             return 0.0
-        half = cluster.factors.max(axis=0) * np.where(self._buckets < UNLIMITED, self._buckets, 0) / FIXED / 2.0
-        return float(cluster.table().coefficients @ half @ tasks)
+        half = cluster.classes.factors.max(axis=0) * np.where(self._buckets < UNLIMITED, self._buckets, 0) / FIXED / 2.0
+        return float(cluster.classes.table().coefficients @ half @ tasks)
 
     def active(self) -> IntArray:
         """Groups with room for a task of some shape."""
@@ -212,12 +208,12 @@ class Compaction:
     # Below: how
 
     def _grow_machines(self) -> None:
-        more = self._cluster.rows - len(self.group_of)
+        more = self._cluster.machines.rows - len(self.group_of)
         if more > 0:
             self.group_of = np.concatenate([self.group_of, np.full(more, -1, dtype=np.int64)])
             self._seen_units = np.concatenate([self._seen_units, np.zeros(more, dtype=np.int64)])
             self.seen_fit = np.vstack([self.seen_fit, np.zeros((more, self.seen_fit.shape[1]), dtype=np.int64)])
-        missing = self._cluster.rows - len(self.signature)
+        missing = self._cluster.machines.rows - len(self.signature)
         if missing > 0:
             self.signature = np.concatenate([self.signature, np.zeros(missing, dtype=np.int64)])
 
@@ -229,56 +225,31 @@ class Compaction:
         self._forgotten = True
         self._empty()
 
-    def _add_shapes(self, present: IntArray) -> None:
-        """Shapes of waiting classes that are new, counted on all machines."""
-        cluster = self._cluster
-        unknown = np.full(len(cluster.classes) - len(self.shape_of), -1, dtype=np.int64)
-        self.shape_of = np.concatenate([self.shape_of, unknown])
-        before = len(self._shapes)
-        for c in present[self.shape_of[present] < 0].tolist():
-            effect = cluster.effects[c] * self._bounded * self._limited
-            key = (*cluster.demands[c].tolist(), *effect.tolist())
-            shape = self._shapes.get(key)
-            if shape is None:
-                shape = self._shapes[key] = len(self._shapes)
-                self._shape_demand = np.vstack([self._shape_demand, cluster.demands[c]])
-                self._shape_effect = np.vstack([self._shape_effect, effect])
-                self.seen_fit = np.hstack([self.seen_fit, np.zeros((len(self.group_of), 1), dtype=np.int64)])
-                self.slots = np.vstack([self.slots, np.zeros((1, self.groups), dtype=np.int64)])
-                self.upkeep.applied["shapes"] += 1
-            self.shape_of[c] = shape
-        if len(self._shapes) > _STALE * max(16, len(np.unique(self.shape_of[present]))):
-            self._set_shapes(present, "stale_shapes")
-        elif len(self._shapes) > before:
-            # Machines that took none of the shapes so far may be open now, so all are counted again.
-            there = np.flatnonzero(self.group_of >= 0)
-            self._recount_all(there)
-            self.upkeep.applied["shape_counts"] += (len(self._shapes) - before) * len(there)
-
-    def _set_shapes(self, present: IntArray, reason: str = "shapes") -> None:
+    def _set_shapes(self, present: IntArray, free: IntArray, readings: IntArray) -> None:
         """Shapes of the classes that wait and of no others; all are counted anew where these are not the last round's."""
         cluster = self._cluster
-        effects = cluster.effects * self._bounded * self._limited
-        keys = [(*cluster.demands[c].tolist(), *effects[c].tolist()) for c in present.tolist()]
+        effects = cluster.classes.effects * self._bounded * self._limited
+        keys = [(*cluster.classes.demands[c].tolist(), *effects[c].tolist()) for c in present.tolist()]
         if keys and set(keys) != self._shapes.keys():
-            self.upkeep.rebuilt[reason] += 1
+            self.upkeep.rebuilt["shapes"] += 1
             self._shapes = {key: i for i, key in enumerate(sorted(set(keys)))}
             table = np.array(list(self._shapes), dtype=np.int64)
-            self._shape_demand = np.ascontiguousarray(table[:, : len(cluster.resources)])
-            self._shape_effect = np.ascontiguousarray(table[:, len(cluster.resources) :])
+            self._shape_demand = np.ascontiguousarray(table[:, : len(cluster.classes.resources)])
+            self._shape_effect = np.ascontiguousarray(table[:, len(cluster.classes.resources) :])
             self.seen_fit = np.zeros((len(self.group_of), len(table)), dtype=np.int64)
             self.slots = np.zeros((len(table), self.groups), dtype=np.int64)
-            self._recount_all(np.flatnonzero(self.group_of >= 0))
+            self._recount_all(free, readings)
         self.shape_of = np.full(len(cluster.classes), -1, dtype=np.int64)
         self.shape_of[present] = [self._shapes[key] for key in keys]
 
-    def _recount_all(self, rows: IntArray) -> None:
+    def _recount_all(self, free: IntArray, readings: IntArray) -> None:
         """Count machines in their groups from nothing."""
+        rows = np.flatnonzero(self.group_of >= 0)
         groups = self.group_of[rows].copy()
         for array in (self.members, self.open_members, self.slots, self.tiers, self.rungs):
             array[...] = 0
         self.group_of[:] = -1
-        self._count(rows, groups, self._cluster.free, self._cluster.readings)
+        self._count(rows, groups, free, readings)
 
     def _count(self, rows: IntArray, groups: IntArray, free: IntArray, readings: IntArray) -> None:
         """Take machines out of the counts of their groups, and count them in these."""
@@ -286,22 +257,18 @@ class Compaction:
             rows,
             groups,
             kernels.MachineLoad(free, readings),
-            self._cluster.limits,
+            self._limits,
             kernels.ShapeTable(self._shape_demand, self._shape_effect),
             kernels.WidthTable(self.unit, self.largest, max(1, self.usual_milli // self.unit)),
             kernels.SeenMachines(self.group_of, self.seen_fit, self._seen_units),
             kernels.GroupCounts(self.members, self.open_members, self.slots, self.tiers, self.rungs),
         )
 
-    def _choose_widths(self, present: IntArray) -> None:
+    def _choose_widths(self, present: IntArray, free: IntArray, readings: IntArray) -> None:
         """Tiers for the widths that wait; where they differ from the last round's, tiers are counted anew."""
         cluster = self._cluster
         wide = {w for c in present.tolist() if (w := cluster.classes[c].width_milli) > 0}
-        # Where each width divides the next, tiers of further widths change nothing, so none is given up while each has
-        # its own.
-        both = _widest_first(wide | set(self.widths))
-        keep = len(both) <= MAX_TIERS and _chain(both) and not self._canonical
-        widths = both if keep else _widest_first(wide)
+        widths = tuple(sorted(wide, reverse=True))
         largest_free = int(cluster.allocatable[:, CPU].max(initial=0))
         # Whole units count: what is left of the largest machine beyond them is in no table.
         large_enough = self.largest.shape[1] - 1 >= largest_free // self.unit
@@ -314,13 +281,13 @@ class Compaction:
         self.tier_widths = tier_widths(self.widths)
         self.largest = largest_sums(self.widths, self.tier_widths, self.unit, largest_free // self.unit)
         self.tiers = np.zeros((self.groups, len(self.tier_widths)), dtype=np.int64)
-        self._recount_all(np.flatnonzero(self.group_of >= 0))
+        self._recount_all(free, readings)
 
     def _groups_for(self, rows: IntArray, readings: IntArray) -> IntArray:
         """Group of each machine, new ones made; -1 for machines that are gone."""
         cluster = self._cluster
         columns = np.empty((len(rows), 2 + len(self._buckets)), dtype=np.int64)
-        columns[:, 0] = np.where(cluster.alive[rows], cluster.kind[rows], -1)
+        columns[:, 0] = np.where(cluster.machines.alive[rows], cluster.machines.kind[rows], -1)
         columns[:, 1:-1] = readings[rows] // np.maximum(1, self._buckets)
         columns[:, -1] = self.signature[rows]
         answer = self.group_of[rows]
@@ -390,15 +357,6 @@ def _codes(columns: list[IntArray]) -> IntArray:
         if int(code.max(initial=0)) > 1 << 40:
             code = np.unique(code, return_inverse=True)[1].astype(np.int64)
     return code
-
-
-def _widest_first(widths: set[int]) -> tuple[int, ...]:
-    return tuple(sorted(widths, reverse=True))
-
-
-def _chain(widths: tuple[int, ...]) -> bool:
-    """Whether each of the widths, widest first, is a multiple of the next."""
-    return all(wide % narrow == 0 for wide, narrow in pairwise(widths))
 
 
 def tier_widths(widths: tuple[int, ...]) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from flowsched.cluster.machine_arrays import FIXED
 from flowsched.network.network import Network
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.compaction import Compaction, tier_of
 from flowsched.scale.migration import emptied_of
 from flowsched.scale.network import cost_scale, crowding_per_unit
@@ -84,7 +84,7 @@ class FullNetwork:
 
 
 def solve_full_network(
-    cluster: BulkCluster,
+    cluster: ClusterRows,
     solver: Solver,
     running: IntArray,
     waits: IntArray,
@@ -99,10 +99,10 @@ def solve_full_network(
     ``ValueError`` as :func:`build_full_network` does, and ``RuntimeError`` if the solver refuses the network, ``called`` so.
     """
     emptied = emptied_of(cluster, running)
-    waiting = survey(cluster, waits[np.argsort(cluster.sequence[waits], kind="stable")], now_s, due_age_s)
-    classes, machine = cluster.task_class[running], cluster.machine[running]
+    waiting = survey(cluster, cluster.tasks.in_order(waits), now_s, due_age_s)
+    classes, machine = cluster.tasks.task_class[running], cluster.tasks.machine[running]
     compaction = Compaction(emptied)
-    compaction.catch_up(np.flatnonzero(cluster.alive), np.union1d(classes, waiting.classes))
+    compaction.catch_up(np.flatnonzero(cluster.machines.alive), np.union1d(classes, waiting.classes))
     residents = gather(classes, compaction.group_of[machine], *prices, compaction.groups)
     network = build_full_network(emptied, compaction, residents, waiting, mean_readings(compaction, cluster.readings))
     solution = solver.solve(network.network)
@@ -145,7 +145,7 @@ def gather(
 
 
 def build_full_network(
-    cluster: BulkCluster, compaction: Compaction, residents: Residents, waiting: Waiting, readings: FloatArray
+    cluster: ClusterRows, compaction: Compaction, residents: Residents, waiting: Waiting, readings: FloatArray
 ) -> FullNetwork:
     """The network of residents and waiting tasks at the compaction's state; ``readings``: the mean by group.
 
@@ -274,7 +274,7 @@ def mean_readings(compaction: Compaction, readings: IntArray) -> FloatArray:
 
 
 def _ladder(
-    cluster: BulkCluster,
+    cluster: ClusterRows,
     compaction: Compaction,
     classes: IntArray,
     tasks: IntArray,

@@ -20,7 +20,7 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.task_rows import PENDING, RUNNING
 from flowsched.pricing.linear import kernels
 from flowsched.scale import bound_kernels, move_kernels
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.full_network import Quotas, solve_full_network
 from flowsched.scale.migration import (
     Moves,
@@ -43,7 +43,7 @@ _TURNS = 4
 class _Movable:
     """All that a proposal depends on."""
 
-    cluster: BulkCluster
+    cluster: ClusterRows
     now_s: float
     due_age_s: float
     open: BoolArray
@@ -55,7 +55,7 @@ class _Movable:
     @classmethod
     def of(
         cls,
-        cluster: BulkCluster,
+        cluster: ClusterRows,
         settings: Settings,
         now_s: float,
         moved_s: FloatArray,
@@ -63,16 +63,18 @@ class _Movable:
         fixed: IntArray,
     ) -> _Movable:
         """That of a cluster."""
-        tasks = np.setdiff1d(np.flatnonzero(cluster.state == RUNNING), fixed, assume_unique=True)
+        tasks = np.setdiff1d(np.flatnonzero(cluster.tasks.state == RUNNING), fixed, assume_unique=True)
         price = least_gains(cluster, tasks, now_s, settings, moved_s[tasks])
         tasks, price = tasks[np.isfinite(price)], price[np.isfinite(price)]
-        order = np.lexsort((cluster.sequence[tasks], price, cluster.machine[tasks], cluster.task_class[tasks]))
+        order = np.lexsort(
+            (cluster.tasks.sequence[tasks], price, cluster.tasks.machine[tasks], cluster.tasks.task_class[tasks])
+        )
         open_ = open_machines(cluster, barred)
         return cls(cluster, now_s, settings.due_age_s, open_, tasks[order], price[order])
 
 
 def propose(
-    cluster: BulkCluster,
+    cluster: ClusterRows,
     solver: Solver,
     settings: Settings,
     now_s: float,
@@ -110,8 +112,8 @@ def propose(
 def _flow(movable: _Movable, solver: Solver) -> tuple[Quotas, IntArray]:
     """How many tasks of each class the optimal flow moves out of and into each group; group of each machine."""
     cluster, tasks = movable.cluster, movable.tasks
-    pending = np.flatnonzero(cluster.state == PENDING)
-    machine, classes = cluster.machine[tasks], cluster.task_class[tasks]
+    pending = np.flatnonzero(cluster.tasks.state == PENDING)
+    machine, classes = cluster.tasks.machine[tasks], cluster.tasks.task_class[tasks]
     stay = kernels.reprice(classes, machine, cluster.model(), cluster.readings)
     prices = (stay, movable.least_gain, np.full(len(tasks), np.inf))
     return solve_full_network(
@@ -128,11 +130,11 @@ class _MoveState:
         cluster = movable.cluster
         self._model = cluster.model()
         self.free, self.readings = cluster.free.copy(), cluster.readings.copy()
-        self._class, self._machine = cluster.task_class[movable.tasks], cluster.machine[movable.tasks]
+        self._class, self._machine = cluster.tasks.task_class[movable.tasks], cluster.tasks.machine[movable.tasks]
         self._gone = np.zeros(len(movable.tasks), dtype=np.bool_)
         self._load = kernels.MachineLoad(self.free, self.readings)
         self._tasks = move_kernels.MovableTasks(self._class, self._machine, movable.least_gain, self._gone)
-        most = min(most, 2 * len(cluster.state))
+        most = min(most, 2 * len(cluster.tasks.state))
         self._who = np.empty(most, dtype=np.int64)
         self._target = np.empty(most, dtype=np.int64)
         self._gain = np.empty(most)
@@ -192,15 +194,15 @@ class _MoveState:
     def make_room(self) -> None:
         """Let tasks in that wait and fit nowhere, higher priorities and wider ones first."""
         movable, cluster = self._movable, self._movable.cluster
-        pending = alone(cluster, np.flatnonzero(cluster.state == PENDING))
+        pending = alone(cluster, np.flatnonzero(cluster.tasks.state == PENDING))
         if not len(pending):
             return
         cost = waiting_cost(cluster, pending, movable.now_s, movable.due_age_s)
-        order = np.lexsort((cluster.sequence[pending], -cost))
+        order = np.lexsort((cluster.tasks.sequence[pending], -cost))
         pending, cost = pending[order], cost[order]
         room = RoomSearch(self._model, self.free, self.readings, movable.open, self._class, self._machine, self._gone)
-        for c in in_turn(cluster, np.unique(cluster.task_class[pending])):
-            mine = cluster.task_class[pending] == c
+        for c in in_turn(cluster, np.unique(cluster.tasks.task_class[pending])):
+            mine = cluster.tasks.task_class[pending] == c
             start = self.count
             steps = room.let_in(c, cost[mine], self._weights(), movable.least_gain, len(self._who) - start)
             self.count += len(steps.who)

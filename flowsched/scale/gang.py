@@ -16,8 +16,8 @@ from flowsched.cluster.task_rows import RUNNING
 from flowsched.relations.gang import Gang, gang_priority
 from flowsched.relations.gang_search import MOST_MEMBERS, GangSearch, steps_among
 from flowsched.relations.relation import TaskGroup
-from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.candidate_index import CandidateIndex
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.gang_places import StartingPlaces
 from flowsched.scale.round_state import BulkRoundState
 from flowsched.scale.waiting import Waiting
@@ -43,9 +43,10 @@ class QueuedGang(Gang[IntArray]):
 class GangIndex:
     """Finds the groups of a round; which classes belong to which is remembered."""
 
-    def __init__(self, cluster: BulkCluster) -> None:
+    def __init__(self, cluster: ClusterRows) -> None:
         """Nothing is known yet."""
         self._cluster = cluster
+        self._structure = -1
         self._number: dict[str, int] = {}
         self._group_of: IntArray = np.zeros(0, dtype=np.int64)
 
@@ -58,14 +59,16 @@ class GangIndex:
         if not cluster.groups:
             return ()
         self._catch_up()
-        number_of = self._group_of[cluster.task_class[pending]]
+        number_of = self._group_of[cluster.tasks.task_class[pending]]
         where = np.flatnonzero(number_of >= 0)
         if not len(where):
             return ()
-        per_class = np.bincount(cluster.task_class[cluster.state == RUNNING], minlength=len(cluster.classes))
+        per_class = np.bincount(
+            cluster.tasks.task_class[cluster.tasks.state == RUNNING], minlength=len(cluster.classes)
+        )
         numbers, first = np.unique(number_of[where], return_index=True)
         names = list(self._number)
-        priority = cluster.table().priority
+        priority = cluster.classes.table().priority
         found = []
         for number in numbers[np.argsort(first)].tolist():
             classes = np.flatnonzero(self._group_of == number)
@@ -73,15 +76,16 @@ class GangIndex:
             running = int(per_class[classes].sum()) + cluster.members_elsewhere.get(names[number], 0)
             if group.minimum - running > 1:
                 members = pending[where[number_of[where] == number]]
-                served = gang_priority(priority[cluster.task_class[members]].tolist())
+                served = gang_priority(priority[cluster.tasks.task_class[members]].tolist())
                 found.append(QueuedGang(group, running, members, classes, served))
         return tuple(found)
 
     def _catch_up(self) -> None:
-        known, classes = len(self._group_of), self._cluster.classes
-        if known < len(classes):
-            more = [self._number.setdefault(c.group, len(self._number)) if c.group else -1 for c in classes[known:]]
-            self._group_of = np.concatenate([self._group_of, np.array(more, dtype=np.int64)])
+        classes = self._cluster.classes
+        if self._structure != classes.structure:
+            self._structure, self._number = classes.structure, {}
+            numbers = [self._number.setdefault(c.group, len(self._number)) if c.group else -1 for c in classes]
+            self._group_of = np.array(numbers, dtype=np.int64)
 
 
 def all_or_none(
@@ -143,14 +147,14 @@ def _search(gang: QueuedGang, state: BulkRoundState, waiting: Waiting) -> bool:
     """Place as many of a group as are needed, none of them dearer than leaving it; False, and nothing has changed, where no
     such places are found.
     """
-    classes = state.cluster.task_class[gang.members]
+    classes = state.cluster.tasks.task_class[gang.members]
     alike = (classes == classes[0]).all() and not state.relations.concerns(int(classes[0]))
     # As many as fit have been placed of one class that no relation concerns.
     if alike or len(classes) > MOST_MEMBERS:
         return False
     dearest = waiting.dearest[np.searchsorted(waiting.classes, classes)]
     places = StartingPlaces(state, classes, dearest)
-    return GangSearch(places, gang.needed, steps_among(state.cluster.rows), more=False).fit()
+    return GangSearch(places, gang.needed, steps_among(state.cluster.machines.rows), more=False).fit()
 
 
 def _give_up(gang: QueuedGang, state: BulkRoundState, start: int) -> bool:

@@ -12,7 +12,7 @@ from flowsched.pricing.linear import kernels
 from flowsched.relations.gang_search import GangPlaces
 from flowsched.relations.later_places import LaterPlaces, TimedPlace
 from flowsched.relations.relation import MACHINE, Relation
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.round_relations import RoundRelations
 from flowsched.scale.round_state import BulkRoundState
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray, ranks
@@ -34,11 +34,11 @@ class RoomToCome(Protocol):
 class _BoundRows:
     """What relations say to members of some classes, by machine row."""
 
-    def __init__(self, cluster: BulkCluster, relations: RoundRelations, members: int) -> None:
+    def __init__(self, cluster: ClusterRows, relations: RoundRelations, members: int) -> None:
         """``members``: how many there are."""
         self.counts = relations
         self.relations: Mapping[str, Relation] = {n: c.relation for n, c in relations.topology_counts.items()}
-        self._rows, self._most = cluster.rows, max(_LOOKED_AT, members)
+        self._rows, self._most = cluster.machines.rows, max(_LOOKED_AT, members)
 
     def joined(self, relation: Relation) -> int:
         """Tasks that join a relation in all domains."""
@@ -80,10 +80,12 @@ class StartingPlaces(GangPlaces[int]):
     def __init__(self, state: BulkRoundState, classes: IntArray, dearest: FloatArray) -> None:
         """``classes``: of each member; ``dearest``: the most that each may cost."""
         cluster = state.cluster
-        super().__init__([cluster.classes[c] for c in classes.tolist()], cluster.demands[classes], classes.tolist())
+        super().__init__(
+            [cluster.classes[c] for c in classes.tolist()], cluster.classes.demands[classes], classes.tolist()
+        )
         self._state, self._classes, self._dearest = state, classes.tolist(), dearest.tolist()
         self._bound = _BoundRows(cluster, state.relations, len(classes))
-        self._rows = np.flatnonzero(cluster.alive & ~state.barred)
+        self._rows = np.flatnonzero(cluster.machines.alive & ~state.barred)
 
     @property
     def relations(self) -> Mapping[str, Relation]:
@@ -135,7 +137,7 @@ class DrainingPlaces(LaterPlaces):
 
     def __init__(
         self,
-        cluster: BulkCluster,
+        cluster: ClusterRows,
         classes: IntArray,
         relations: RoundRelations,
         drain: RoomToCome,
@@ -145,9 +147,11 @@ class DrainingPlaces(LaterPlaces):
         """``classes``: of each member; ``fits``: by class, machines that may be held and have room some time; ``free``:
         [rows, resources] what machines have for good.
         """
-        super().__init__([cluster.classes[c] for c in classes.tolist()], cluster.demands[classes], classes.tolist())
+        super().__init__(
+            [cluster.classes[c] for c in classes.tolist()], cluster.classes.demands[classes], classes.tolist()
+        )
         self._rows, self._classes, self._drain, self._fits, self._free = (
-            cluster.rows,
+            cluster.machines.rows,
             classes.tolist(),
             drain,
             fits,

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from flowsched.cluster.decision import Certificate
-from flowsched.cluster.machine_arrays import FIXED, LoadedMachines
+from flowsched.cluster.machine_arrays import FIXED
 from flowsched.cluster.machine_rows import MachineRows
 from flowsched.cluster.task_class import TaskClass
 from flowsched.scale.bulk_outcome import BulkOutcome, BulkPlacement
 from flowsched.scale.bulk_prices import BulkPrices
 from flowsched.scale.bulk_round import decide
-from flowsched.scale.loaded_cluster import load_cluster
+from flowsched.scale.bulk_rows import bulk_rows
 from flowsched.scale.lone_kernels import lone_place
 from flowsched.scale.places import Places
 from flowsched.scale.round import RoundSettings
@@ -38,7 +38,7 @@ _ANYWHERE, _ALIKE = np.zeros(0, dtype=np.bool_), np.zeros(0)
 class LoneRecord:
     """The record of a lone task's round: that of the ordinary round on the same input, with what this one measured."""
 
-    machines: LoadedMachines
+    machines: MachineRows
     """As they were then."""
     task_class: TaskClass
     places: Places
@@ -63,7 +63,7 @@ class LoneRecord:
         return self._outcome(keep_record=False).certificate
 
     def _outcome(self, keep_record: bool) -> BulkOutcome:
-        cluster = load_cluster(self.machines, [self.task_class], [self.places], [[self.task]])
+        cluster = bulk_rows(self.machines, [self.task_class], [self.places], [[self.task]])
         return decide(cluster, self.settings, solver=make_solver(self.solver), keep_record=keep_record)
 
 
@@ -91,7 +91,7 @@ def decide_lone(
         return None
     timings = {"decide": (clock() - began) * 1e3}
     record = LoneRecord(
-        machines.loaded().as_they_are(), task_class, places, task, settings, solver.name, placement, timings
+        machines.copy(relations=False), task_class, places, task, settings, solver.name, placement, timings
     )
     return BulkOutcome((placement,), (), {}, record.parts if keep_record else None, timings, record.certify)
 

@@ -14,15 +14,14 @@ times as high for a task that moved less than ``QUIET_S`` ago. Tasks without a p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flowsched.cluster.machine_arrays import UNLIMITED
 from flowsched.cluster.settings import HYSTERESIS, QUIET_S, Settings
 from flowsched.pricing.linear import kernels
-from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.cluster_copy import copied
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 LOST_RUN_PRICE = 1.0
@@ -69,22 +68,24 @@ def no_moves() -> Moves:
     return Moves(none, none, none, np.zeros(0), np.zeros(0), none)
 
 
-def elapsed(cluster: BulkCluster, tasks: IntArray, now_s: float) -> tuple[FloatArray, FloatArray]:
+def elapsed(cluster: ClusterRows, tasks: IntArray, now_s: float) -> tuple[FloatArray, FloatArray]:
     """Parts of the predicted runs of running tasks that are over, and that are left, 0 to 1; 0 and 1 for the endless.
 
     Where a run's end is not known all of it counts as left, and its age as done.
     """
-    lasting = cluster.lasting_s()[cluster.task_class[tasks], cluster.kind[cluster.machine[tasks]]]
+    lasting = cluster.classes.lasting_s()[
+        cluster.tasks.task_class[tasks], cluster.machines.kind[cluster.tasks.machine[tasks]]
+    ]
     length = np.where(np.isfinite(lasting) & (lasting > 0.0), lasting, 1.0)
-    finite, ending = np.isfinite(lasting), np.isfinite(cluster.end_s[tasks])
-    left = np.clip(np.round(np.where(ending, cluster.end_s[tasks], now_s) - now_s, 6) / length, 0.0, 1.0)
-    age = np.clip(cluster.age_s(tasks, now_s) / length, 0.0, 1.0)
+    finite, ending = np.isfinite(lasting), np.isfinite(cluster.tasks.end_s[tasks])
+    left = np.clip(np.round(np.where(ending, cluster.tasks.end_s[tasks], now_s) - now_s, 6) / length, 0.0, 1.0)
+    age = np.clip(cluster.tasks.age_s(tasks, now_s) / length, 0.0, 1.0)
     done = np.where(finite, np.where(ending, 1.0 - left, age), 0.0)
     return done, np.where(finite & ending, left, 1.0)
 
 
 def least_gains(
-    cluster: BulkCluster, tasks: IntArray, now_s: float, settings: Settings, moved_s: FloatArray
+    cluster: ClusterRows, tasks: IntArray, now_s: float, settings: Settings, moved_s: FloatArray
 ) -> FloatArray:
     """What moving each of these running tasks must bring; infinite for those that do not move. ``moved_s``: when each was
     moved last; minus infinity: never.
@@ -97,45 +98,45 @@ def least_gains(
         price = price + LOST_RUN_PRICE * done
     worth: FloatArray = np.where(left > 0.0, price / np.where(left > 0.0, left, 1.0), np.inf)
     movable = [c.movable and not (c.holds or c.joins) and np.isfinite(c.run_s) for c in cluster.classes]
-    return np.where(np.array(movable, dtype=np.bool_)[cluster.task_class[tasks]], worth, np.inf)
+    return np.where(np.array(movable, dtype=np.bool_)[cluster.tasks.task_class[tasks]], worth, np.inf)
 
 
-def _standing_still(cluster: BulkCluster, tasks: IntArray, pause_s: float) -> FloatArray:
+def _standing_still(cluster: ClusterRows, tasks: IntArray, pause_s: float) -> FloatArray:
     """What a pause costs each running task, in the unit of the policy's costs."""
-    classes, machine = cluster.task_class[tasks], cluster.machine[tasks]
+    classes, machine = cluster.tasks.task_class[tasks], cluster.tasks.machine[tasks]
     here = kernels.reprice(classes, machine, cluster.model(), cluster.readings)
-    lasting = cluster.lasting_s()[classes, cluster.kind[machine]]
+    lasting = cluster.classes.lasting_s()[classes, cluster.machines.kind[machine]]
     share = np.where(np.isfinite(lasting) & (lasting > 0.0), pause_s / np.where(lasting > 0.0, lasting, 1.0), 0.0)
     cost: FloatArray = np.maximum(0.0, here) * share
     return cost
 
 
-def carry_out(moves: Moves, cluster: BulkCluster, end_s: FloatArray | None = None) -> None:
+def carry_out(moves: Moves, cluster: ClusterRows, end_s: FloatArray | None = None) -> None:
     """Book steps on the cluster they are possible on; ``end_s``: when each task is predicted to end from then on."""
     runs = ~moves.starts
     cluster.move(moves.tasks[runs], moves.target[runs], None if end_s is None else end_s[runs])
     cluster.bind(moves.tasks[~runs], moves.target[~runs], None if end_s is None else end_s[~runs])
 
 
-def waiting_cost(cluster: BulkCluster, tasks: IntArray, now_s: float, due_age_s: float) -> FloatArray:
+def waiting_cost(cluster: ClusterRows, tasks: IntArray, now_s: float, due_age_s: float) -> FloatArray:
     """What leaving each of these tasks for later costs, by its age."""
-    table, classes = cluster.table(), cluster.task_class[tasks]
-    age = np.clip(cluster.age_s(tasks, now_s) / max(due_age_s, 1e-9), 0.0, 1.0)
+    table, classes = cluster.classes.table(), cluster.tasks.task_class[tasks]
+    age = np.clip(cluster.tasks.age_s(tasks, now_s) / max(due_age_s, 1e-9), 0.0, 1.0)
     cost: FloatArray = table.waiting[classes] + table.growth[classes] * age
     return cost
 
 
-def emptied_of(cluster: BulkCluster, tasks: IntArray) -> BulkCluster:
+def emptied_of(cluster: ClusterRows, tasks: IntArray) -> ClusterRows:
     """A copy in which there is as much room as if these running tasks were gone, at readings as they are."""
-    emptied = copied(cluster)
-    machine, classes = cluster.machine[tasks], cluster.task_class[tasks]
-    np.add.at(emptied.free, machine, cluster.demands[classes])
+    emptied = cluster.machines.copy()
+    machine, classes = cluster.tasks.machine[tasks], cluster.tasks.task_class[tasks]
+    np.add.at(emptied.free, machine, cluster.classes.demands[classes])
     freed = np.zeros_like(emptied.limits)
-    np.add.at(freed, machine, cluster.effects[classes])
-    emptied.limits = np.where(cluster.limits < UNLIMITED, cluster.limits + freed, UNLIMITED)
-    return emptied
+    np.add.at(freed, machine, cluster.classes.effects[classes])
+    emptied.limits = np.where(emptied.limits < UNLIMITED, emptied.limits + freed, UNLIMITED)
+    return replace(cluster, machines=emptied)
 
 
-def open_machines(cluster: BulkCluster, barred: BoolArray | None) -> BoolArray:
+def open_machines(cluster: ClusterRows, barred: BoolArray | None) -> BoolArray:
     """Machine rows that may take a task."""
-    return cluster.alive.copy() if barred is None else cluster.alive & ~barred
+    return cluster.machines.alive.copy() if barred is None else cluster.machines.alive & ~barred

@@ -15,7 +15,7 @@ import numpy as np
 
 from flowsched.cluster.machine_arrays import FIXED
 from flowsched.network.network import Network
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.compaction import RUNGS, Compaction, tier_of
 from flowsched.scale.restricted import RestrictedClasses
 from flowsched.scale.waiting import Waiting
@@ -109,7 +109,7 @@ class ScaleNetwork:
 
 
 def build_network(
-    cluster: BulkCluster,
+    cluster: ClusterRows,
     compaction: Compaction,
     waiting: Waiting,
     restricted: RestrictedClasses | None = None,
@@ -303,7 +303,7 @@ def cost_scale(largest: float, total: int, nodes: int) -> float:
 
 
 def crowding_per_unit(
-    cluster: BulkCluster,
+    cluster: ClusterRows,
     compaction: Compaction,
     classes: IntArray,
     tasks: IntArray | FloatArray,
@@ -312,14 +312,14 @@ def crowding_per_unit(
 ) -> FloatArray:
     """By group: what a unit of flow costs more for each that is there, on average over so many ``tasks`` of each class."""
     flow = max(1.0, float((tasks * units).sum()))
-    coefficients = cluster.table().coefficients[classes]
-    effects = cluster.effects[classes] / FIXED
+    coefficients = cluster.classes.table().coefficients[classes]
+    effects = cluster.classes.effects[classes] / FIXED
     pair = (tasks @ coefficients) * (tasks @ effects) / (flow * flow)
-    return cluster.factors[compaction.kind[groups]] @ pair if pair.size else np.zeros(len(groups))
+    return cluster.classes.factors[compaction.kind[groups]] @ pair if pair.size else np.zeros(len(groups))
 
 
 def _ladder(
-    cluster: BulkCluster,
+    cluster: ClusterRows,
     compaction: Compaction,
     classes: IntArray,
     counts: IntArray,

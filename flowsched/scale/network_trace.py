@@ -10,10 +10,10 @@ import numpy as np
 from flowsched.cluster.task_class import MachineKind, TaskClass
 from flowsched.cluster.task_rows import PENDING, RUNNING
 from flowsched.pricing.linear.policy import Feature
-from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.bulk_prices import BulkPrices
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.changed_round import ChangedRound
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.placed_costs import PlacedCosts
 from flowsched.scale.places import Places
 from flowsched.scale.price_table import PriceTable
@@ -46,20 +46,20 @@ class Roll:
     """By class."""
 
     @classmethod
-    def of(cls, cluster: BulkCluster, rows: IntArray) -> Roll:
+    def of(cls, cluster: ClusterRows, rows: IntArray) -> Roll:
         """That of a cluster, for the tasks in ``rows``."""
         return cls(
-            tuple(cluster.names),
-            {row: cluster.task_name(row) for row in rows.tolist()},
-            dict(zip(rows.tolist(), cluster.created_s[rows].tolist(), strict=True)),
+            tuple(cluster.machines.names),
+            {row: cluster.tasks.name(row) for row in rows.tolist()},
+            dict(zip(rows.tolist(), cluster.tasks.created_s[rows].tolist(), strict=True)),
             tuple(cluster.classes),
-            tuple(cluster.kinds),
-            cluster.features,
-            tuple(cluster.resources),
-            cluster.table(),
+            tuple(cluster.machines.kinds),
+            cluster.classes.features,
+            tuple(cluster.classes.resources),
+            cluster.classes.table(),
             cluster.allocatable.copy(),
-            cluster.kind.copy(),
-            cluster.effects,
+            cluster.machines.kind.copy(),
+            cluster.classes.effects,
         )
 
 
@@ -135,23 +135,25 @@ class NetworkTrace:
         pending = np.concatenate([outcome.tasks, outcome.waits])
         present: Present | None = None
         rows = pending
-        late = len(pending) and float(cluster.age_s(pending, head.now_s).max()) > head.settings.due_age_s
+        late = len(pending) and float(cluster.tasks.age_s(pending, head.now_s).max()) > head.settings.due_age_s
         if named and ((head.settings.reservations and late) or cluster.groups or head.changed is not None):
-            running = np.flatnonzero(cluster.state == RUNNING)
-            present = Present(running, cluster.machine[running], cluster.task_class[running], cluster.end_s[running])
+            running = np.flatnonzero(cluster.tasks.state == RUNNING)
+            present = Present(
+                running, cluster.tasks.machine[running], cluster.tasks.task_class[running], cluster.tasks.end_s[running]
+            )
             rows = np.concatenate([pending, running])
-        by_flow = isinstance(cluster.policy, BulkPrices)
+        by_flow = isinstance(cluster.classes.policy, BulkPrices)
         return cls(
             Roll.of(cluster, rows),
             outcome,
             outcome.levels or (_level_without_tasks(rounds),),
             costs,
             by_flow,
-            dict(zip(outcome.waits.tolist(), cluster.task_class[outcome.waits].tolist(), strict=True)),
+            dict(zip(outcome.waits.tolist(), cluster.tasks.task_class[outcome.waits].tolist(), strict=True)),
             reasons,
             dict(cluster.groups),
             dict(cluster.members_elsewhere) if named or by_flow else cluster.running_members(),
-            tuple(cluster.places.places),
+            tuple(cluster.classes.places.places),
             present,
             before,
             counts_of(outcome),
@@ -173,15 +175,15 @@ def _level_without_tasks(rounds: Rounds) -> Level:
     """The level of a round in which no task takes part."""
     cluster = rounds.cluster
     waiting = survey(cluster, _NONE, 0.0, rounds.settings.due_age_s)
-    present = np.unique(cluster.task_class[cluster.state == PENDING])
+    present = np.unique(cluster.tasks.task_class[cluster.tasks.state == PENDING])
     state = BulkRoundState(cluster, None, present, rounds.spreads(present))
     evidence = Evidence.of(cluster, rounds.compaction, waiting, state.free, state.readings, state.barred, state.model)
     relations = state.relations.save()
     return Level(waiting, None, None, evidence, 0.0, signature=rounds.compaction.signature, topology_counts=relations)
 
 
-def _order(cluster: BulkCluster, pending: IntArray) -> tuple[str, ...]:
+def _order(cluster: ClusterRows, pending: IntArray) -> tuple[str, ...]:
     """The tasks in the order in which they came; none where their times and names have it too."""
-    rows = pending[np.argsort(cluster.sequence[pending], kind="stable")].tolist()
-    came = list(zip(cluster.created_s[rows].tolist(), map(cluster.task_name, rows), strict=True))
+    rows = cluster.tasks.in_order(pending).tolist()
+    came = list(zip(cluster.tasks.created_s[rows].tolist(), map(cluster.tasks.name, rows), strict=True))
     return () if came == sorted(came) else tuple([name for _, name in came])

@@ -25,8 +25,8 @@ import numpy as np
 from flowsched.cluster.task_rows import RUNNING
 from flowsched.relations.gang_search import GangSearch, steps_among
 from flowsched.relations.later_places import earliest_set
-from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.certificate import Evidence
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.gang import QueuedGang
 from flowsched.scale.gang_places import DrainingPlaces, StartingPlaces
@@ -70,7 +70,7 @@ class _Owed:
 class OverdueTasks:
     """What is owed to overdue tasks, kept from round to round: by queue, which is a priority, or all tasks as one."""
 
-    def __init__(self, cluster: BulkCluster, compaction: Compaction, due_age_s: float, drain: bool = False) -> None:
+    def __init__(self, cluster: ClusterRows, compaction: Compaction, due_age_s: float, drain: bool = False) -> None:
         """Nothing is owed yet. ``drain``: whether a machine is kept free of new tasks where no end is known."""
         self._cluster = cluster
         self._compaction = compaction
@@ -97,7 +97,8 @@ class OverdueTasks:
         self._changed = changed
         self._unbounded = []
         self._lasting = None
-        self._before, self.reservations = self.reservations, ()
+        self._before = tuple(now for r in self.reservations if (now := r.now(self._cluster)) is not None)
+        self.reservations = ()
 
     def settle(self, queue: Queue, state: BulkRoundState, now_s: float) -> Started | None:
         """Start the first overdue task of a queue, or hold a machine for it; those that started.
@@ -105,11 +106,11 @@ class OverdueTasks:
         Queues are settled in the order of their rank: what one holds binds those after it.
         """
         cluster, pending = self._cluster, queue.tasks
-        late = pending[cluster.age_s(pending, now_s) > self._due_age_s]
+        late = pending[cluster.tasks.age_s(pending, now_s) > self._due_age_s]
         if not len(late):
             return None
-        late = late[np.lexsort((cluster.sequence[late], cluster.created_s[late]))]
-        held = tuple(r for r in self._before if r.stands(cluster) and (pending == r.task).any()) if self._before else ()
+        late = cluster.tasks.in_order(late)
+        held = tuple(r for r in self._before if (pending == r.task).any())
         for owed in self._in_turn(late, held, queue.gangs):
             members = set(owed.members.tolist())
             mine = held if len(held) == owed.needed and all(r.task in members for r in held) else ()
@@ -125,7 +126,7 @@ class OverdueTasks:
                 start_s = max(r.start_s for r in found)
                 state.hold(rows, np.full(len(rows), start_s - now_s if np.isfinite(start_s) else -np.inf))
                 for r in found:
-                    state.relations.keep_away(int(cluster.task_class[r.task]), r.machine)
+                    state.relations.keep_away(int(cluster.tasks.task_class[r.task]), r.machine)
                 return None
         return None
 
@@ -133,7 +134,7 @@ class OverdueTasks:
 
     def _in_turn(self, late: IntArray, held: Sequence[MachineReservation], gangs: Sequence[QueuedGang]) -> list[_Owed]:
         """Who is served first, one of each class or group: the holder of a reservation, then as they came."""
-        task_class = self._cluster.task_class[late]
+        task_class = self._cluster.tasks.task_class[late]
         _, first = np.unique(task_class, return_index=True)
         group = {c: gang for gang in gangs for c in gang.classes.tolist()}
         holders = {r.task for r in held}
@@ -148,7 +149,7 @@ class OverdueTasks:
         if holders:
             holding = [o for o in order if isinstance(o.key, str) and holders <= set(o.members.tolist())]
             if not holding and len(held) == 1:
-                holding = [_Owed(np.array([held[0].task]), 1, int(self._cluster.task_class[held[0].task]))]
+                holding = [_Owed(np.array([held[0].task]), 1, int(self._cluster.tasks.task_class[held[0].task]))]
             order = holding + order
         return order
 
@@ -158,17 +159,17 @@ class OverdueTasks:
         """Place those who are owed, at whatever cost; None, and nothing has changed, if there is no room."""
         cluster = self._cluster
         start = state.count
-        classes = cluster.task_class[owed.members]
+        classes = cluster.tasks.task_class[owed.members]
         free, readings = state.free.copy(), state.readings.copy()
         if not self._place(owed, mine, state):
             return None
         placed = state.task_class[start:]
         # Where tasks lean on others, those that were placed first stand without the rest.
         tasks = _as_they_came(owed.members, classes, placed[: owed.needed] if state.relations else placed, owed.needed)
-        extra = _beyond(state.task_class[start:], cluster.task_class[tasks])
+        extra = _beyond(state.task_class[start:], cluster.tasks.task_class[tasks])
         if extra.any():
             state.take_back(start, extra)
-        waiting = survey(cluster, tasks[np.argsort(cluster.sequence[tasks])], now_s, self._due_age_s)
+        waiting = survey(cluster, cluster.tasks.in_order(tasks), now_s, self._due_age_s)
         waiting = replace(
             waiting, cost=np.full(len(waiting.cost), np.inf), dearest=np.full(len(waiting.dearest), np.inf)
         )
@@ -179,9 +180,9 @@ class OverdueTasks:
     def _place(self, owed: _Owed, mine: Sequence[MachineReservation], state: BulkRoundState) -> bool:
         """Place as many as are needed, or more; False, and nothing has changed, where too few find a place."""
         cluster, start = self._cluster, state.count
-        classes = cluster.task_class[owed.members]
+        classes = cluster.tasks.task_class[owed.members]
         wanted = np.bincount(classes, minlength=len(cluster.classes))
-        held = np.isin(np.arange(cluster.rows), [r.machine for r in mine])
+        held = np.isin(np.arange(cluster.machines.rows), [r.machine for r in mine])
         for within in (None, held) if owed.needed > 1 and mine else (None,):
             placed = state.force(wanted, within)
             if placed >= owed.needed:
@@ -193,11 +194,11 @@ class OverdueTasks:
         if owed.needed == 1 or alike:
             return False
         first = self._widest_first(owed)
-        places = StartingPlaces(state, cluster.task_class[first], np.full(len(first), np.inf))
-        return GangSearch(places, owed.needed, steps_among(cluster.rows), more=False).fit()
+        places = StartingPlaces(state, cluster.tasks.task_class[first], np.full(len(first), np.inf))
+        return GangSearch(places, owed.needed, steps_among(cluster.machines.rows), more=False).fit()
 
     def _widest_first(self, owed: _Owed) -> IntArray:
-        widths = [-self._cluster.classes[c].width_milli for c in self._cluster.task_class[owed.members].tolist()]
+        widths = [-self._cluster.classes[c].width_milli for c in self._cluster.tasks.task_class[owed.members].tolist()]
         widest: IntArray = owed.members[np.argsort(widths, kind="stable")]
         return widest
 
@@ -205,12 +206,12 @@ class OverdueTasks:
         """Whether all that a reservation waits for is there, and only relations keep its tasks from starting."""
         cluster = self._cluster
         rows = np.array([r.machine for r in mine], dtype=np.int64)
-        classes = cluster.task_class[[r.task for r in mine]]
-        if not any(cluster.roles[c] for c in classes.tolist()):
+        classes = cluster.tasks.task_class[[r.task for r in mine]]
+        if not any(cluster.classes.roles[c] for c in classes.tolist()):
             return False
         free, readings = state.free.copy(), state.readings.copy()
-        np.subtract.at(free, rows, cluster.demands[classes])
-        np.add.at(readings, rows, cluster.effects[classes])
+        np.subtract.at(free, rows, cluster.classes.demands[classes])
+        np.add.at(readings, rows, cluster.classes.effects[classes])
         return bool((free[rows] >= 0).all() and (readings[rows] <= cluster.limits[rows]).all())
 
     def _kept(self, held: tuple[MachineReservation, ...], state: BulkRoundState) -> tuple[MachineReservation, ...]:
@@ -221,13 +222,13 @@ class OverdueTasks:
             return ()
         for row in np.intersect1d(rows, self._changed).tolist():
             draining = [r for r in held if r.machine == row and np.isinf(r.start_s)]
-            if draining and self._for_good.large(int(cluster.task_class[draining[0].task]))[row]:
+            if draining and self._for_good.large(int(cluster.tasks.task_class[draining[0].task]))[row]:
                 continue
-            if not self._for_good.take(row, cluster.task_class[[r.task for r in held if r.machine == row]]):
+            if not self._for_good.take(row, cluster.tasks.task_class[[r.task for r in held if r.machine == row]]):
                 return ()
-        classes = cluster.task_class[[r.task for r in held]]
+        classes = cluster.tasks.task_class[[r.task for r in held]]
         draining_only = any(np.isinf(r.start_s) for r in held)
-        if draining_only or not any(cluster.roles[c] for c in np.unique(classes).tolist()):
+        if draining_only or not any(cluster.classes.roles[c] for c in np.unique(classes).tolist()):
             return held
         admitted = any(self._relations(classes, state, d).admit(classes, np.array(rows)) for d in (True, False))
         return held if admitted else ()
@@ -239,8 +240,8 @@ class OverdueTasks:
         stays = np.ones(len(placed), dtype=np.bool_)
         relations = RoundRelations(cluster, np.union1d(classes, placed))
         if relations and drained:
-            relations.take_out(np.flatnonzero((cluster.state == RUNNING) & np.isfinite(cluster.end_s)))
-            stays = np.isinf(cluster.lasting_s()[placed, cluster.kind[machine]])
+            relations.take_out(np.flatnonzero((cluster.tasks.state == RUNNING) & np.isfinite(cluster.tasks.end_s)))
+            stays = np.isinf(cluster.classes.lasting_s()[placed, cluster.machines.kind[machine]])
         for c in np.unique(placed[stays]).tolist():
             relations.note(c, machine[stays & (placed == c)])
         return relations
@@ -262,18 +263,18 @@ class OverdueTasks:
         stand if there are such places.
         """
         cluster = self._cluster
-        classes = np.unique(cluster.task_class[owed.members]).tolist()
+        classes = np.unique(cluster.tasks.task_class[owed.members]).tolist()
         fits = {c: self._for_good.fits(c) & ~state.barred for c in classes}
         for c in classes:
             fits[c][state.held] = False
         if sum(self._for_good.most(c, fits[c]) for c in classes) >= owed.needed:
             members = self._widest_first(owed)
-            of = cluster.task_class[members]
+            of = cluster.tasks.task_class[members]
             drain = Drain(state, np.flatnonzero(np.logical_or.reduce([*fits.values()])), now_s)
             for drained in (False, True) if refused else (True, False):
                 relations = self._relations(np.array(classes), state, drained)
                 places = DrainingPlaces(cluster, of, relations, drain, fits, self._for_good.free)
-                found = earliest_set(places, owed.needed, steps_among(cluster.rows))
+                found = earliest_set(places, owed.needed, steps_among(cluster.machines.rows))
                 if found is not None:
                     start_s, chosen = found
                     return tuple(MachineReservation.of(cluster, int(members[i]), row, start_s) for i, row in chosen)
@@ -287,13 +288,13 @@ class OverdueTasks:
     def _drained(self, task: int, state: BulkRoundState) -> tuple[MachineReservation, ...]:
         """The machine that a task fits on once it is empty, and that misses least of what it needs now."""
         cluster = self._cluster
-        task_class = int(cluster.task_class[task])
+        task_class = int(cluster.tasks.task_class[task])
         able = self._for_good.large(task_class) & ~state.barred
         able[state.held] = False
         rows = np.flatnonzero(able)
         if not len(rows):
             return ()
-        demand = cluster.demands[task_class]
+        demand = cluster.classes.demands[task_class]
         asked = np.flatnonzero(demand)
         missing = (np.maximum(0, demand[asked] - state.free[rows][:, asked]) / demand[asked]).sum(axis=1)
         row = int(rows[np.argmin(missing)])
@@ -303,12 +304,12 @@ class OverdueTasks:
         for c in classes:
             if not self._for_good.large(c).any():
                 name = self._cluster.classes[c].name
-                if (self._cluster.alive & open_to(self._cluster, c)).any():
+                if (self._cluster.machines.alive & open_to(self._cluster, c)).any():
                     return f"no machine that it may use is large enough for {name}"
                 return f"{name} may use no machine that is there: its selector or the policy forbids them all"
         if owed.needed > 1:
             return f"no machines have room for {owed.needed} tasks of {owed.key} together once all that have an end are gone"
-        if any(self._cluster.roles[c] for c in classes):
+        if any(self._cluster.classes.roles[c] for c in classes):
             return "on every machine that is large enough, tasks without an end leave too little room or relations refuse it"
         return "on every machine that is large enough, tasks without an end leave too little room"
 

@@ -27,7 +27,7 @@ class PlacedCosts:
     @classmethod
     def in_turn(cls, outcome: RoundOutcome, closing: Closing) -> PlacedCosts:
         """What each task paid, if they came one after the other."""
-        classes = closing.cluster.task_class[outcome.tasks]
+        classes = closing.cluster.tasks.task_class[outcome.tasks]
         terms = closing.in_turn(classes, outcome.machines)
         terms = {name: values for name, values in terms.items() if name != PLACE or values.any()}
         cost = np.sum([np.zeros(len(classes)), *terms.values()], axis=0)
@@ -44,7 +44,7 @@ def runners_up(closing: Closing, classes: IntArray, machines: IntArray) -> tuple
         found = kernels.two_cheapest(present[some], closed, closing.model, closing.free, closing.readings)
         nearest[some], price[some] = found
 
-    gone, relations = ~closing.cluster.alive, closing.relations
+    gone, relations = ~closing.cluster.machines.alive, closing.relations
     related = np.array([relations.concerns(c) for c in present.tolist()], dtype=np.bool_)
     find(np.flatnonzero(~related), gone)
     for i in np.flatnonzero(related).tolist():

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.support.arrays import BoolArray, FloatArray, IntArray
+from flowsched.cluster.machine_arrays import longer
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray, moved
 
 RUN_TIME, PREFERENCE = "run_time", "preference"
 """Terms of a cost in records."""
@@ -34,6 +35,10 @@ class Places:
     def changed(self, change: Callable[[Any], Any]) -> Places:
         """With its arrays changed: for other machines, or the same in another order."""
         return Places(*(None if values is None else change(values) for values in vars(self).values()))
+
+    def only(self, rows: BoolArray) -> Places:
+        """Closed but for some of the rows."""
+        return self.changed(lambda values: np.where(rows[: len(values)], values, _CLOSED[values.dtype.kind]))
 
     @property
     def key(self) -> tuple[bytes | None, ...]:
@@ -62,6 +67,8 @@ class Places:
 
 
 ANYWHERE = Places()
+_CLOSED = {"b": False, "f": np.inf}
+"""By kind of array, what closes a machine that places do not reach."""
 
 
 @dataclass
@@ -86,9 +93,25 @@ class PlacesTable:
         self._number.setdefault(places.key, len(self.places))
         self.places.append(places)
 
+    def move(self, before: IntArray) -> None:
+        """Machines are in other rows now. ``before``: by row, the one where its machine was; -1 for rows without one."""
+
+        def change(values: Any) -> Any:
+            return moved(values, np.where(before < len(values), before, -1), _CLOSED[values.dtype.kind])
+
+        self.places = [each.changed(change) for each in self.places]
+        self._number = {each.key: number for number, each in reversed([*enumerate(self.places)])}
+        self._extra = None
+
     def resemble(self, row: int, like: int) -> None:
-        """The machine in a row, the first that they do not reach, is to all places as another one is."""
-        self.places = [each.changed(lambda values: np.append(values[:row], values[like])) for each in self.places]
+        """The machine in a row is to all places as another one is."""
+
+        def change(values: Any) -> Any:
+            found = longer(values, max(0, row + 1 - len(values)), _CLOSED[values.dtype.kind])
+            found[row] = values[like]
+            return found
+
+        self.places = [each.changed(change) for each in self.places]
         self._number = {each.key: number for number, each in enumerate(self.places)}
         self._extra = None
 

@@ -26,8 +26,7 @@ import numpy as np
 
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.task_rows import RUNNING
-from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.cluster_copy import copied
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.full_network import solve_full_network
 from flowsched.scale.migration import LOST_RUN_PRICE, elapsed, open_machines, waiting_cost
 from flowsched.scale.room import Quota, RoomSearch, Steps, alone, in_turn
@@ -63,7 +62,7 @@ class Preemptions:
 class PreemptionPlanner:
     """Plans preemptions on one cluster."""
 
-    cluster: BulkCluster
+    cluster: ClusterRows
     solver: Solver
     settings: Settings
     times: IntArray
@@ -79,18 +78,18 @@ class PreemptionPlanner:
         """
         found: list[Preemptions] = []
         if len(waits):
-            work: BulkCluster | None = None
+            work: ClusterRows | None = None
             waits = alone(self.cluster, waits)
-            priority = self.cluster.table().priority
-            running = np.flatnonzero(self.cluster.state == RUNNING)
-            lowest = int(priority[self.cluster.task_class[running]].min(initial=1 << 62))
+            priority = self.cluster.classes.table().priority
+            running = np.flatnonzero(self.cluster.tasks.state == RUNNING)
+            lowest = int(priority[self.cluster.tasks.task_class[running]].min(initial=1 << 62))
             left = self.most_victims
-            for level in sorted(set(priority[self.cluster.task_class[waits]].tolist()), reverse=True):
+            for level in sorted(set(priority[self.cluster.tasks.task_class[waits]].tolist()), reverse=True):
                 if level <= lowest or left <= 0:
                     break
-                work = work or copied(self.cluster)
-                mine = waits[priority[work.task_class[waits]] == level]
-                lower = np.unique(priority[self.cluster.task_class[running]])
+                work = work or self.cluster.copy()
+                mine = waits[priority[work.tasks.task_class[waits]] == level]
+                lower = np.unique(priority[self.cluster.tasks.task_class[running]])
                 for highest in lower[lower < level].tolist():
                     if not len(mine) or left <= 0:
                         break
@@ -102,7 +101,7 @@ class PreemptionPlanner:
                     found.append(one)
         return together(found)
 
-    def prices(self, tasks: IntArray, cluster: BulkCluster, now_s: float) -> FloatArray:
+    def prices(self, tasks: IntArray, cluster: ClusterRows, now_s: float) -> FloatArray:
         """What the going of each running task costs; infinite for those that are no victims."""
         settings = self.settings
         times = self.times[tasks]
@@ -113,35 +112,38 @@ class PreemptionPlanner:
         )  # it says that any place is better than none, not who waits best
         lost = 0.0 if settings.keeps_work else LOST_RUN_PRICE
         price = VICTIM_PRICE * 2.0 ** np.minimum(times, 60) + lost * done + again
-        classes = cluster.task_class[tasks]
+        classes = cluster.tasks.task_class[tasks]
         stays = np.array([not c.movable or c.bound for c in cluster.classes], dtype=np.bool_)
-        ends = np.isfinite(cluster.table().run_s)
+        ends = np.isfinite(cluster.classes.table().run_s)
         spared = stays[classes] | (ends[classes] & (times >= settings.preemption_limit))
         prices: FloatArray = np.where(spared, np.inf, price)
         return prices
 
     def _level(
-        self, cluster: BulkCluster, waits: IntArray, highest: int, now_s: float, open_: BoolArray, most: int
+        self, cluster: ClusterRows, waits: IntArray, highest: int, now_s: float, open_: BoolArray, most: int
     ) -> Preemptions:
         """Victims of priority ``highest`` or lower for tasks of one higher priority."""
-        running = np.flatnonzero(cluster.state == RUNNING)
-        running = running[cluster.table().priority[cluster.task_class[running]] <= highest]
-        running = running[np.argsort(cluster.sequence[running], kind="stable")]
+        running = np.flatnonzero(cluster.tasks.state == RUNNING)
+        running = running[cluster.classes.table().priority[cluster.tasks.task_class[running]] <= highest]
+        running = cluster.tasks.in_order(running)
         price = self.prices(running, cluster, now_s)
         running, price = running[np.isfinite(price)], price[np.isfinite(price)]
         if not len(running):
             return together([])
-        order = np.lexsort((cluster.sequence[waits], -waiting_cost(cluster, waits, now_s, self.settings.due_age_s)))
+        order = np.lexsort(
+            (cluster.tasks.sequence[waits], -waiting_cost(cluster, waits, now_s, self.settings.due_age_s))
+        )
         waits = waits[order]
         enter, group_of = self._flow(cluster, waits, running, price, now_s)
         model = cluster.model()
-        machine, gone = cluster.machine[running], np.zeros(len(running), dtype=np.bool_)
+        machine, gone = cluster.tasks.machine[running], np.zeros(len(running), dtype=np.bool_)
         room = RoomSearch(
-            model, cluster.free.copy(), cluster.readings.copy(), open_, cluster.task_class[running], machine, gone
+            model, cluster.free.copy(), cluster.readings.copy(), open_, cluster.tasks.task_class[running], machine, gone
         )
         found: list[Preemptions] = []
         queue = {
-            c: waits[cluster.task_class[waits] == c] for c in in_turn(cluster, np.unique(cluster.task_class[waits]))
+            c: waits[cluster.tasks.task_class[waits] == c]
+            for c in in_turn(cluster, np.unique(cluster.tasks.task_class[waits]))
         }
         for follow in (True, False):
             for c, tasks in queue.items():
@@ -160,7 +162,7 @@ class PreemptionPlanner:
         return together(found)
 
     def _flow(
-        self, cluster: BulkCluster, waits: IntArray, running: IntArray, price: FloatArray, now_s: float
+        self, cluster: ClusterRows, waits: IntArray, running: IntArray, price: FloatArray, now_s: float
     ) -> tuple[IntArray, IntArray]:
         """How many tasks of each class come to each group, in the optimal flow; group of each machine."""
         prices = (np.zeros(len(running)), np.full(len(running), np.inf), price)
@@ -170,7 +172,7 @@ class PreemptionPlanner:
         return quotas.enter, group_of
 
 
-def carry_out(preemptions: Preemptions, cluster: BulkCluster, end_s: FloatArray | None = None) -> None:
+def carry_out(preemptions: Preemptions, cluster: ClusterRows, end_s: FloatArray | None = None) -> None:
     """Book it: victims wait again, as old as they were, and the others start. ``end_s``: when these are predicted to end."""
     cluster.unbind(preemptions.victims)
     cluster.bind(preemptions.tasks, preemptions.machines, end_s)

@@ -12,8 +12,8 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.task_class import TaskClass
 from flowsched.relations.relation import Relation, RelationKind
 from flowsched.scale.bulk_round import decide
+from flowsched.scale.bulk_rows import bulk_rows
 from flowsched.scale.bulk_settings import bulk_settings
-from flowsched.scale.loaded_cluster import load_cluster
 from flowsched.scale.lone_task import decide_lone
 from flowsched.scale.places import Places
 from flowsched.solvers import make_solver
@@ -41,7 +41,7 @@ def prepare() -> None:
     for classes in ([one, other], [one, apart], [one, even], [gang], [gang, mate], [counted, other]):
         tasks = [[f"{c.name}-{i}" for i in range(many[c])] for c in classes]
         places = [where.get(c, anywhere) for c in classes]
-        cluster = load_cluster(machines.loaded(), classes, places, tasks)
+        cluster = bulk_rows(machines, classes, places, tasks)
         cluster.declare_group("gang", 3)
         outcome = decide(cluster, solver=solver, keep_record=True)
         assert outcome.record is not None, "the round was asked for its record"

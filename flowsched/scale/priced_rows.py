@@ -19,8 +19,8 @@ from flowsched.cluster.state_changes import StateChanges, StateMark
 from flowsched.cluster.task_class import MachineSpec, TaskClass
 from flowsched.pricing.linear.policy import CostModel
 from flowsched.relations.relation import TaskGroup
-from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.choice import user_name
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.compaction import Upkeep
 from flowsched.scale.snapshot_adapter import ClassContext, SnapshotAdapter, class_key
 from flowsched.support.arrays import IntArray
@@ -63,7 +63,7 @@ class PricedRows:
         self.upkeep = Upkeep()
         """Events that :meth:`catch_up` has applied, and why it laid out rows anew."""
 
-    def catch_up(self, state: ClusterState, now_s: float) -> BulkCluster:
+    def catch_up(self, state: ClusterState, now_s: float) -> ClusterRows:
         """The rows of a state; another object than before where they are laid out anew. Raises :class:`EventError` for what
         cannot be priced.
         """
@@ -80,7 +80,7 @@ class PricedRows:
         self._mark = mark
         return self.cluster
 
-    def lay_out(self, snapshot: Snapshot) -> BulkCluster:
+    def lay_out(self, snapshot: Snapshot) -> ClusterRows:
         """New rows, those of a snapshot: machines in the order of their names, classes in that of what they are, and waiting
         tasks as they came.
         """
@@ -88,7 +88,7 @@ class PricedRows:
         hosts = self._given_hosts or HostFactory(snapshot.catalogue)
         self._adapter = SnapshotAdapter(self._context, self._policy, hosts, self._weight, self._margin)
         self._known = {}
-        cluster = self.cluster = BulkCluster(self._policy)
+        cluster = self.cluster = ClusterRows.of(self._policy)
         services = by_machine(snapshot.services)
         machines = sorted(snapshot.machines, key=attrgetter("name"))
         cluster.add_machines([self._spec(m, services[m.name]) for m in machines])
@@ -97,9 +97,9 @@ class PricedRows:
             cluster.declare_relation(relation)
         for count in snapshot.relation_counts:
             row = np.array([cluster.row(count.machine)])
-            cluster.relation_store.count_all(count.relation, row, count.members, count.holders)
+            cluster.machines.relation_store.count_all(count.relation, row, count.members, count.holders)
         for places in self._context.places:
-            cluster.places.append(places)
+            cluster.classes.places.append(places)
         self._declare(snapshot.task_groups)
         self._last_arrival = (-inf, 0, "", "")
         self._submit_waiting(sorted(snapshot.pending, key=_ARRIVAL))
@@ -133,7 +133,7 @@ class PricedRows:
             self._machines.update(here.machine.name for here in come)
         if any(not there for _, there in changes.running.values()):
             self._declare(state.task_groups.values())
-        late = waits and waits[0].arrival < self._last_arrival
+        late = self._comes_between(waits)
         self._submit_waiting(waits)
         self._submit_running([r for r in runs if r.task.name not in begun])
         self._bind(self._rows(r.task.name for r in starts), starts)
@@ -144,24 +144,16 @@ class PricedRows:
             tasks_started=len(runs),
             tasks_left=sum(name not in known for name in leaves),
         )
-        return "arrival_order" if late else self._disorder(bool(gone or come), bool(waits))
+        return "arrival_order" if late else ""
 
-    def _disorder(self, machines: bool, waits: bool) -> str:
-        """What would have another place in rows that are laid out now; empty if nothing has."""
-        cluster = self.cluster
-        if machines:
-            rows = np.flatnonzero(cluster.alive)
-            names = [cluster.machine_name(row) for row in rows.tolist()]
-            if names != sorted(names):
-                return "machine_order"
-            there, first = np.unique(cluster.kind[rows], return_index=True)
-            if not (np.diff(first) > 0).all() or len(there) < len(cluster.kinds):
-                return "kind_order"
-        if waits:
-            present = np.unique(cluster.task_class[cluster.waiting()]).tolist()
-            if sorted(present, key=lambda c: class_key(cluster.classes[c])) != present:
-                return "class_order"
-        return ""
+    def _comes_between(self, waits: Sequence[Task]) -> bool:
+        """Whether one of the tasks, in the order of their arrival, may come before one that waits since the same moment: those
+        are served in the order in which they were told.
+        """
+        if not waits or waits[0].arrival > self._last_arrival:
+            return False
+        tasks = self.cluster.tasks
+        return bool(np.isin([task.submit_s for task in waits], tasks.created_s[tasks.waiting()]).any())
 
     # Machines, groups and tasks that come
 
@@ -179,8 +171,12 @@ class PricedRows:
         if not tasks:
             return
         classes = [self._class(t, t.widths_milli[0]) for t in tasks]
+        cluster = self.cluster
+        known = len(cluster.classes)
         for task_class in sorted(set(classes), key=class_key):
-            self.cluster.intern(task_class)
+            cluster.intern(task_class)
+        if known and len(cluster.classes) > known:
+            cluster.order_classes(sorted(range(len(cluster.classes)), key=lambda c: class_key(cluster.classes[c])))
         self._submit(tasks, classes)
         self._known.update((task.name, task) for task in tasks)
         self._last_arrival = max(self._last_arrival, tasks[-1].arrival)
@@ -210,7 +206,7 @@ class PricedRows:
         machines = np.array([cluster.row(r.machine) for r in running], dtype=np.int64)
         start_s = np.array([r.start_s for r in running], dtype=np.float64)
         left = 1.0 - np.array([r.task.done for r in running], dtype=np.float64)
-        lasting_s = cluster.lasting_s()[cluster.task_class[rows], cluster.kind[machines]]
+        lasting_s = cluster.classes.lasting_s()[cluster.tasks.task_class[rows], cluster.machines.kind[machines]]
         end_s = np.full(len(running), inf)
         ends = np.isfinite(lasting_s)
         end_s[ends] = start_s[ends] + lasting_s[ends] * left[ends]
@@ -218,4 +214,4 @@ class PricedRows:
         self._known.update(dict.fromkeys((r.task.name for r in running), None))
 
     def _rows(self, tasks: Iterable[str]) -> IntArray:
-        return np.array([self.cluster.task_row(name) for name in tasks], dtype=np.int64)
+        return np.array([self.cluster.tasks.row(name) for name in tasks], dtype=np.int64)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.gang import QueuedGang
 from flowsched.support.arrays import IntArray
 
@@ -30,9 +30,9 @@ class Queue:
         return Queue(self.priority, self.tasks[~np.isin(self.tasks, started)], gangs)
 
 
-def by_priority(cluster: BulkCluster, pending: IntArray, gangs: Sequence[QueuedGang]) -> list[Queue]:
+def by_priority(cluster: ClusterRows, pending: IntArray, gangs: Sequence[QueuedGang]) -> list[Queue]:
     """The queues, highest priority first. Members of a group are together; those of one that lacks members are in none."""
-    priority = cluster.table().priority[cluster.task_class[pending]]
+    priority = cluster.classes.table().priority[cluster.tasks.task_class[pending]]
     if gangs:
         priority = priority.copy()
         for gang in gangs:
@@ -52,8 +52,8 @@ def by_priority(cluster: BulkCluster, pending: IntArray, gangs: Sequence[QueuedG
     ]
 
 
-def merged(cluster: BulkCluster, queues: Sequence[Queue]) -> Queue:
+def merged(cluster: ClusterRows, queues: Sequence[Queue]) -> Queue:
     """All of them as one, for what does not go by priority."""
     tasks = np.concatenate([np.zeros(0, dtype=np.int64), *(q.tasks for q in queues)])
-    tasks = tasks[np.argsort(cluster.sequence[tasks], kind="stable")]
+    tasks = cluster.tasks.in_order(tasks)
     return Queue(0, tasks, tuple(g for q in queues for g in q.gangs))

@@ -11,7 +11,7 @@ from flowsched.cluster.machine_arrays import FIXED, UNLIMITED
 from flowsched.cluster.snapshot import MILLI
 from flowsched.cluster.task_rows import PENDING
 from flowsched.pricing.linear import kernels
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.round import RoundOutcome
 from flowsched.scale.round_relations import RoundRelations
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -41,20 +41,20 @@ class Cause(StrEnum):
 class Closing:
     """Free resources and readings with all that runs and all that the round placed."""
 
-    cluster: BulkCluster
+    cluster: ClusterRows
     free: IntArray
     readings: IntArray
     model: kernels.Model
     relations: RoundRelations
 
     @classmethod
-    def of(cls, cluster: BulkCluster, tasks: IntArray, machines: IntArray) -> Closing:
+    def of(cls, cluster: ClusterRows, tasks: IntArray, machines: IntArray) -> Closing:
         """The cluster's state with placements in it."""
         free, readings = cluster.free.copy(), cluster.readings.copy()
-        classes = cluster.task_class[tasks]
-        np.subtract.at(free, machines, cluster.demands[classes])
-        np.add.at(readings, machines, cluster.effects[classes])
-        pending = cluster.task_class[cluster.state == PENDING]
+        classes = cluster.tasks.task_class[tasks]
+        np.subtract.at(free, machines, cluster.classes.demands[classes])
+        np.add.at(readings, machines, cluster.classes.effects[classes])
+        pending = cluster.tasks.task_class[cluster.tasks.state == PENDING]
         relations = RoundRelations(cluster, np.unique(pending))
         if relations:
             for c in np.unique(classes).tolist():
@@ -64,7 +64,7 @@ class Closing:
     def in_turn(self, classes: IntArray, machines: IntArray) -> dict[str, FloatArray]:
         """What tasks of the round paid, by term, if they came one after the other in this order."""
         order = np.argsort(machines, kind="stable")
-        added = self.cluster.effects[classes][order]
+        added = self.cluster.classes.effects[classes][order]
         ahead = np.concatenate([np.zeros((1, added.shape[1]), dtype=np.int64), np.cumsum(added, axis=0)[:-1]])[
             : len(order)
         ]
@@ -75,20 +75,20 @@ class Closing:
 
     def terms(self, classes: IntArray, machines: IntArray) -> dict[str, FloatArray]:
         """What tasks pay beside all others where they are, by term: what the place costs, and each feature."""
-        return self._terms(classes, machines, self.readings[machines] - self.cluster.effects[classes])
+        return self._terms(classes, machines, self.readings[machines] - self.cluster.classes.effects[classes])
 
     def _terms(self, classes: IntArray, machines: IntArray, readings: IntArray) -> dict[str, FloatArray]:
         cluster = self.cluster
-        table = cluster.table()
-        kinds = cluster.kind[machines]
-        felt = readings / FIXED * cluster.factors[kinds]
+        table = cluster.classes.table()
+        kinds = cluster.machines.kind[machines]
+        felt = readings / FIXED * cluster.classes.factors[kinds]
         paid = table.coefficients[classes] * felt
         terms: dict[str, FloatArray] = {PLACE: table.base[classes, kinds]}
         for c in np.unique(classes).tolist():
             mine = np.flatnonzero(classes == c)
-            for name, values in cluster.places.places[cluster.classes[c].places].terms(machines[mine]).items():
+            for name, values in cluster.classes.places.places[cluster.classes[c].places].terms(machines[mine]).items():
                 terms.setdefault(name, np.zeros(len(classes)))[mine] += values
-        for f, feature in enumerate(cluster.features):
+        for f, feature in enumerate(cluster.classes.features):
             name = feature.term or feature.name
             terms[name] = terms.get(name, 0.0) + paid[:, f]
         return terms
@@ -96,9 +96,9 @@ class Closing:
     def prices(self, task_class: int) -> FloatArray:
         """What one task of a class more would cost on every machine; infinite where it must not run."""
         cluster = self.cluster
-        prices = np.empty(cluster.rows)
+        prices = np.empty(cluster.machines.rows)
         kernels.class_prices(task_class, self.model, self.readings, prices)
-        return np.where(cluster.alive, prices, np.inf)
+        return np.where(cluster.machines.alive, prices, np.inf)
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Reason:
     text: str
 
 
-def why_all(now_s: float, cluster: BulkCluster, outcome: RoundOutcome, closing: Closing) -> dict[int, Reason]:
+def why_all(now_s: float, cluster: ClusterRows, outcome: RoundOutcome, closing: Closing) -> dict[int, Reason]:
     """Why each task waits, by its row."""
     cost = leaving(cluster, outcome)
     held = np.unique([r.machine for r in outcome.reservations]).astype(np.int64)
@@ -139,16 +139,16 @@ def why_all(now_s: float, cluster: BulkCluster, outcome: RoundOutcome, closing: 
     reasons: dict[int, Reason] = {}
     # The dearest of a class comes first, so what is said of waiting is true of the others too.
     for row in sorted(outcome.waits.tolist(), key=lambda row: -float(cost[row])):
-        c = int(cluster.task_class[row])
+        c = int(cluster.tasks.task_class[row])
         if c not in usual and row not in special:
             usual[c] = why_waiting(closing, c, float(cost[row]), held)
         reasons[row] = special.get(row) or usual[c]
     return reasons
 
 
-def leaving(cluster: BulkCluster, outcome: RoundOutcome) -> FloatArray:
+def leaving(cluster: ClusterRows, outcome: RoundOutcome) -> FloatArray:
     """What leaving each waiting task costs, by task row; as the round's cost counts it."""
-    cost = np.zeros(len(cluster.state))
+    cost = np.zeros(len(cluster.tasks.state))
     for level in outcome.levels:
         cost[level.waiting.tasks] = np.minimum(level.waiting.cost, level.evidence.most)
     return cost
@@ -163,8 +163,8 @@ def why_waiting(closing: Closing, task_class: int, waiting_cost: float, held: In
     allowed = np.isfinite(prices)
     count = int(allowed.sum())
     if not count:
-        return Reason(Cause.NOT_ALLOWED, f"none of the {_machines(cluster.machine_count)} may take it")
-    demand = cluster.demands[task_class]
+        return Reason(Cause.NOT_ALLOWED, f"none of the {_machines(cluster.machines.machine_count)} may take it")
+    demand = cluster.classes.demands[task_class]
     enough = (demand == 0) | (closing.free >= demand)
     room = allowed & enough.all(axis=1)
     if not room.any():
@@ -176,7 +176,7 @@ def why_waiting(closing: Closing, task_class: int, waiting_cost: float, held: In
     if not room.any():
         said = ", ".join(f"{name} refuses {int(refused.sum())}" for name, refused in refusals if refused.any())
         return Reason(Cause.RELATION, f"of {_machines(count_with_room)} with room {said}")
-    effect = cluster.effects[task_class]
+    effect = cluster.classes.effects[task_class]
     bears = (effect == 0) | (cluster.limits >= UNLIMITED) | (closing.readings + effect <= cluster.limits)
     open_ = room & bears.all(axis=1)
     if not open_.any():
@@ -184,7 +184,7 @@ def why_waiting(closing: Closing, task_class: int, waiting_cost: float, held: In
     kept = open_.copy()
     open_[held] = False
     if not open_.any():
-        names = [cluster.machine_name(row) for row in np.flatnonzero(kept).tolist()]
+        names = [cluster.machines.name(row) for row in np.flatnonzero(kept).tolist()]
         who = (
             f"{names[0]}, the only machine with room for it, is"
             if len(names) == 1
@@ -193,10 +193,10 @@ def why_waiting(closing: Closing, task_class: int, waiting_cost: float, held: In
         return Reason("held", f"{who} kept for a task that has waited longer")
     best = int(np.argmin(np.where(open_, prices, np.inf)))
     limit, what = waiting_cost, "waiting costs"
-    most = float(cluster.table().max_cost[task_class])
+    most = float(cluster.classes.table().max_cost[task_class])
     if most < waiting_cost:
         limit, what = most, "it may cost"
-    text = f"{what} {limit:.4g}, the cheapest machine with room, {cluster.machine_name(best)}, {prices[best]:.4g}"
+    text = f"{what} {limit:.4g}, the cheapest machine with room, {cluster.machines.name(best)}, {prices[best]:.4g}"
     if prices[best] <= limit:
         text += "; others had it when this one was looked at"
     return Reason(Cause.COST, text)
@@ -205,7 +205,7 @@ def why_waiting(closing: Closing, task_class: int, waiting_cost: float, held: In
 def _no_room(closing: Closing, task_class: int, allowed: BoolArray, enough: BoolArray) -> Reason:
     """Which resource is short, and how much of it there is."""
     cluster = closing.cluster
-    demand = cluster.demands[task_class]
+    demand = cluster.classes.demands[task_class]
     large = (demand == 0) | (cluster.allocatable >= demand)
     if not (allowed & large.all(axis=1)).any():
         short = [k for k in np.flatnonzero(demand).tolist() if not large[allowed, k].any()]
@@ -227,11 +227,11 @@ def _no_room(closing: Closing, task_class: int, allowed: BoolArray, enough: Bool
     return Reason(Cause.CAPACITY, f"no room: it asks for {asks}, and {of_them}")
 
 
-def _amounts(cluster: BulkCluster, values: IntArray, columns: list[int]) -> str:
-    return " and ".join(_amount(cluster, cluster.resources[k], int(values[k])) for k in columns)
+def _amounts(cluster: ClusterRows, values: IntArray, columns: list[int]) -> str:
+    return " and ".join(_amount(cluster, cluster.classes.resources[k], int(values[k])) for k in columns)
 
 
-def _amount(cluster: BulkCluster, resource: str, value: int) -> str:
+def _amount(cluster: ClusterRows, resource: str, value: int) -> str:
     if resource == "cpu":
         return f"{value / MILLI:g} core{'' if value == MILLI else 's'}"
     if resource == "memory":

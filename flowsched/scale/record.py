@@ -28,8 +28,8 @@ from flowsched.records.record import (
 )
 from flowsched.relations.relation import TaskGroup
 from flowsched.relations.topology_counts import TopologyCounts
-from flowsched.scale.bulk_cluster import CPU
 from flowsched.scale.certificate import Evidence
+from flowsched.scale.cluster_rows import CPU
 from flowsched.scale.compaction import buckets_of, middles_of
 from flowsched.scale.network import ScaleNetwork
 from flowsched.scale.network_trace import NetworkTrace, Present, Roll

@@ -8,20 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.cluster.machine_arrays import FIXED, UNLIMITED, LoadedMachines
+from flowsched.cluster.machine_arrays import FIXED
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS
-from flowsched.cluster.task_class import MachineKind, TaskClass
+from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.pricing.linear.policy import FORBIDDEN, ClassPrices, CostModel, Feature
 from flowsched.records.record import of_decision, of_first
 from flowsched.relations.relation import MACHINE, roles_of
-from flowsched.relations.relation_store import RelationStore
 from flowsched.relations.topology_counts import read_topology_counts
-from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.bulk_prices import BulkPrices
 from flowsched.scale.bulk_round import decide
+from flowsched.scale.bulk_rows import MIB
 from flowsched.scale.changes import History, change_running
-from flowsched.scale.loaded_cluster import MIB
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.places import read_numbers, read_places
 from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import Rounds, RoundSettings
@@ -90,7 +89,7 @@ def _as_priced(task_class: TaskClass) -> TaskClass:
 
 
 def decided(
-    cluster: BulkCluster, settings: RoundSettings, solver: Solver, parts: Sequence[Part]
+    cluster: ClusterRows, settings: RoundSettings, solver: Solver, parts: Sequence[Part]
 ) -> list[dict[str, Any]]:
     """The levels of a decision on a cluster, which may have been changed since it was read from ``parts``."""
     given = parts[0]["given"]
@@ -113,13 +112,13 @@ def change_again(parts: Sequence[Part], solver: Solver) -> dict[str, list[dict[s
     given = parts[0]["given"]
     settings = read_round_settings(given["settings"])
     cluster = read_linear_cluster(parts)
-    rounds = Rounds(cluster, solver, settings, canonical=True)
+    rounds = Rounds(cluster, solver, settings)
     rounds.resume(_before(cluster, given))
     outcome = rounds.decide(float(given["now_s"]))
     plain = given["changes"]
     known = {name: value for name, value in plain["settings"].items() if name in CHANGE_SETTINGS}
     history = History(
-        np.array([cluster.task_row(name) for name in plain["task"]], dtype=np.int64),
+        np.array([cluster.tasks.row(name) for name in plain["task"]], dtype=np.int64),
         np.asarray(plain["preemptions"], dtype=np.int64),
         np.where(np.isfinite(moved_s := read_numbers(plain["moved_s"])), moved_s, -np.inf),
         np.asarray(plain["stays"], dtype=np.bool_),
@@ -135,23 +134,23 @@ def change_again(parts: Sequence[Part], solver: Solver) -> dict[str, list[dict[s
         Settings(due_age_s=settings.due_age_s, **known),
         float(given["now_s"]),
     )
-    moves, machine = changes.moves, changes.cluster.machine
+    moves, machine = changes.moves, changes.cluster.tasks.machine
     return {
         "preemptions": [
             {
-                "task": cluster.task_name(task),
-                "machine": cluster.machine_name(row),
-                "room_for": cluster.task_name(by),
+                "task": cluster.tasks.name(task),
+                "machine": cluster.machines.name(row),
+                "room_for": cluster.tasks.name(by),
                 "cost": price,
             }
             for task, row, by, price in rows_of(changes.victims, changes.machines, changes.room_for, changes.price)
         ],
         "moves": [
-            {"task": cluster.task_name(task), "machine": cluster.machine_name(row), "gain": gain, "price": price}
+            {"task": cluster.tasks.name(task), "machine": cluster.machines.name(row), "gain": gain, "price": price}
             for task, row, gain, price in rows_of(moves.tasks, moves.target, moves.gain, moves.least_gain)
         ],
         "let_in": [
-            {"task": cluster.task_name(task), "machine": cluster.machine_name(int(machine[task]))}
+            {"task": cluster.tasks.name(task), "machine": cluster.machines.name(int(machine[task]))}
             for task in np.sort(changes.let_in).tolist()
         ],
     }
@@ -167,12 +166,12 @@ def told_changes(part: Part) -> dict[str, list[dict[str, Any]]]:
     return {name: [{key: entry[key] for key in of} for entry in part[name]] for name, of in keys.items()}
 
 
-def _before(cluster: BulkCluster, given: Part) -> tuple[MachineReservation, ...]:
+def _before(cluster: ClusterRows, given: Part) -> tuple[MachineReservation, ...]:
     """What was held when a round began."""
     return tuple(
         MachineReservation.of(
             cluster,
-            cluster.task_row(r["task"]),
+            cluster.tasks.row(r["task"]),
             cluster.row(r["machine"]),
             float("inf") if r["start_s"] is None else float(r["start_s"]),
         )
@@ -198,7 +197,7 @@ def read_round_settings(plain: Mapping[str, Any]) -> RoundSettings:
     return RoundSettings(**used)
 
 
-def read_linear_cluster(parts: Sequence[Part], ask: Callable[[], CostModel] | None = None) -> BulkCluster:
+def read_linear_cluster(parts: Sequence[Part], ask: Callable[[], CostModel] | None = None) -> ClusterRows:
     """The cluster that a decision began with, from its levels. ``ask`` makes its cost model, for classes that the record
     lacks.
 
@@ -210,26 +209,28 @@ def read_linear_cluster(parts: Sequence[Part], ask: Callable[[], CostModel] | No
         raise ValueError(f"sums are in units of 1/{first['fixed']}")
     running = given.get("running")
     waiting = [(read_class(c["class"]), c) for c in recorded_classes(parts)]
-    cluster = BulkCluster(_read_policy(parts, ask), first["fleet"]["resources"])
+    cluster = ClusterRows.of(
+        _read_policy(parts, ask), first["fleet"]["resources"], memory_unit=1 if "cost_model" in given else MIB
+    )
     for group in given["task_groups"]:
         cluster.declare_group(group["name"], group["minimum"])
-    cluster.members_elsewhere = dict(given["members_elsewhere"])
+    cluster.members_elsewhere.update(given["members_elsewhere"])
     classes = [] if running is None else [read_class(c) for c in running["classes"]]
-    loaded = read_machines(first)
+    _read_machines(cluster, first)
+    loaded = cluster.machines
     if running is not None:
-        at = {name: i for i, name in enumerate(loaded.names)}
-        loaded.free = loaded.allocatable
+        # Where the record does not name the running tasks, the room that they take belongs to no task.
+        loaded.free = loaded.allocatable.copy()
         effects = np.array([c["effects"] for c in running["classes"]], dtype=np.int64)
-        effects = effects.reshape(len(classes), len(cluster.features))
-        places = np.array([at[m] for m in running["machine"]], dtype=np.int64)
+        effects = effects.reshape(len(classes), len(cluster.classes.features))
+        there = loaded.rows_of(running["machine"])
         number = np.asarray(running["class"], dtype=np.int64)
-        np.subtract.at(loaded.readings, places, effects[number])
+        for readings in (loaded.readings, loaded.own_readings):
+            np.subtract.at(readings, there, effects[number])
         for c, task_class in enumerate(classes):
-            loaded.relation_store.book(roles_of(task_class.holds, task_class.joins), places[number == c], -1)
-    # Where the record does not name the running tasks, the room that they take belongs to no task.
-    cluster.load_machines(loaded)
+            loaded.relation_store.book(roles_of(task_class.holds, task_class.joins), there[number == c], -1)
     for plain in first["places"][1:]:
-        cluster.places.append(read_places(plain))
+        cluster.classes.places.append(read_places(plain))
     for task_class, _ in waiting:
         cluster.intern(task_class)
     pending = [
@@ -238,8 +239,6 @@ def read_linear_cluster(parts: Sequence[Part], ask: Callable[[], CostModel] | No
     if "cost_model" in given:
         came = {name: place for place, name in enumerate(given.get("order", ()))}
         pending.sort(key=lambda entry: (came.get(entry[1], 0), entry[:2]))
-    else:
-        cluster.memory_unit = MIB
     _submit(cluster, [p[1] for p in pending], [p[2] for p in pending], [p[0] for p in pending])
     if running is not None:
         of_task = [classes[c] for c in np.asarray(running["class"]).tolist()]
@@ -296,42 +295,43 @@ def read_class(plain: Part) -> TaskClass:
 
 
 def _submit(
-    cluster: BulkCluster, names: Sequence[str], classes: Sequence[TaskClass], created_s: Sequence[float]
+    cluster: ClusterRows, names: Sequence[str], classes: Sequence[TaskClass], created_s: Sequence[float]
 ) -> IntArray:
     numbers = np.array([cluster.intern(c) for c in classes], dtype=np.int64)
     return cluster.submit(numbers, np.array(created_s, dtype=np.float64), list(names))
 
 
-def read_machines(part: Part) -> LoadedMachines:
-    """The machines of a level, in arrays of their own."""
-    fleet = part["fleet"]
-    count, features, resources = len(part["machines"]), len(part["features"]), list(fleet["resources"])
-    limits = np.array([read_numbers(row) for row in fleet["limits"]]).reshape(count, features)
-    limited = limits < UNLIMITED
-    return LoadedMachines(
-        list(part["machines"]),
-        resources,
-        np.array(fleet["allocatable"], dtype=np.int64).reshape(count, len(resources)),
-        np.array(fleet["free"], dtype=np.int64).reshape(count, len(resources)),
-        [read_kind(kind) for kind in part["kinds"]],
-        np.array(fleet["kind"], dtype=np.int64),
-        np.array(fleet["readings"], dtype=np.int64).reshape(count, features),
-        np.where(limited, np.where(limited, limits, 0.0).astype(np.int64), UNLIMITED),
-        _read_relations(part["relations"], count),
-        np.arange(count),
-    )
-
-
-def _read_relations(plain: Sequence[Part], machines: int) -> RelationStore:
-    """Relations with what is counted on each machine. The numbers of domains become the values of labels."""
-    store = RelationStore()
-    store.grow(machines)
-    relations = [read_topology_counts(each) for each in plain]
+def _read_machines(cluster: ClusterRows, part: Part) -> None:
+    """The machines of a level join, with what is taken of them, and the relations that it has. The numbers of domains become
+    the values of labels.
+    """
+    fleet, names = part["fleet"], list(part["machines"])
+    count, features, resources = len(names), [f["name"] for f in part["features"]], list(fleet["resources"])
+    kinds = [read_kind(kind) for kind in part["kinds"]]
+    relations = [read_topology_counts(each) for each in part["relations"]]
     domains = {counts.relation.key: counts.domain.tolist() for counts in relations}
     domains.pop(MACHINE, None)
-    for row in range(machines):
-        store.put_machine(row, {key: str(of[row]) for key, of in domains.items() if of[row] >= 0})
+    amounts = np.array(fleet["allocatable"], dtype=np.int64).reshape(count, len(resources))
+    readings = np.array(fleet["readings"], dtype=np.int64).reshape(count, len(features)) / FIXED
+    limits = np.array([read_numbers(row) for row in fleet["limits"]]).reshape(count, len(features)) / FIXED
+    machines = cluster.machines
+    machines.add_machines(
+        [
+            MachineSpec(
+                name,
+                kinds[kind],
+                dict(zip(resources, amounts[i].tolist(), strict=True)),
+                dict(zip(features, readings[i].tolist(), strict=True)),
+                dict(zip(features, limits[i].tolist(), strict=True)),
+                {key: str(of[i]) for key, of in domains.items() if of[i] >= 0},
+            )
+            for i, (name, kind) in enumerate(zip(names, np.asarray(fleet["kind"]).tolist(), strict=True))
+        ]
+    )
+    machines.settle()
+    cluster.classes.price_on(machines.kinds)
+    rows = machines.rows_of(names)
+    machines.free[rows] = np.array(fleet["free"], dtype=np.int64).reshape(count, len(resources))
     for counts in relations:
-        store.declare(counts.relation)
-        store.count_all(counts.relation.name, np.arange(machines), counts.members, counts.holders)
-    return store
+        machines.relation_store.declare(counts.relation)
+        machines.relation_store.count_all(counts.relation.name, rows, counts.members, counts.holders)

@@ -7,13 +7,13 @@ moves later; once it has passed nothing joins at all. Tasks without a predicted 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flowsched.cluster.task_rows import RUNNING
 from flowsched.pricing.linear import kernels
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.drain_kernels import by_end, drained_at
 from flowsched.scale.round_state import BulkRoundState
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -35,17 +35,16 @@ class MachineReservation:
     machine_name: str
 
     @classmethod
-    def of(cls, cluster: BulkCluster, task: int, machine: int, start_s: float) -> MachineReservation:
+    def of(cls, cluster: ClusterRows, task: int, machine: int, start_s: float) -> MachineReservation:
         """That of a task and a machine by row."""
-        return cls(task, machine, start_s, int(cluster.sequence[task]), cluster.machine_name(machine))
+        return cls(task, machine, start_s, int(cluster.tasks.sequence[task]), cluster.machines.name(machine))
 
-    def stands(self, cluster: BulkCluster) -> bool:
-        """Whether both are still there: the task waits, the machine is the same."""
-        return (
-            self.task_sequence == int(cluster.sequence[self.task])
-            and cluster.names[self.machine] == self.machine_name
-            and bool(cluster.alive[self.machine])
-        )
+    def now(self, cluster: ClusterRows) -> MachineReservation | None:
+        """The same with the row that its machine has by now; None once the task or the machine is gone."""
+        row = cluster.machines.row(self.machine_name)
+        if row is None or self.task_sequence != int(cluster.tasks.sequence[self.task]):
+            return None
+        return replace(self, machine=row)
 
 
 class Drain:
@@ -54,15 +53,15 @@ class Drain:
     def __init__(self, state: BulkRoundState, rows: IntArray, now_s: float) -> None:
         """``rows``: the machines to look at. What the round has placed so far runs, too."""
         cluster = state.cluster
-        looked_at = np.zeros(cluster.rows, dtype=np.bool_)
+        looked_at = np.zeros(cluster.machines.rows, dtype=np.bool_)
         looked_at[rows] = True
-        running = np.flatnonzero(cluster.state == RUNNING)
-        running = running[looked_at[cluster.machine[running]]]
-        machine = np.concatenate([cluster.machine[running], state.machine])
-        self._class = np.concatenate([cluster.task_class[running], state.task_class])
-        placed_end = now_s + cluster.lasting_s()[state.task_class, cluster.kind[state.machine]]
-        self._end = np.concatenate([cluster.end_s[running], placed_end])
-        self._first, self._order = by_end(machine, self._end, cluster.rows)
+        running = np.flatnonzero(cluster.tasks.state == RUNNING)
+        running = running[looked_at[cluster.tasks.machine[running]]]
+        machine = np.concatenate([cluster.tasks.machine[running], state.machine])
+        self._class = np.concatenate([cluster.tasks.task_class[running], state.task_class])
+        placed_end = now_s + cluster.classes.lasting_s()[state.task_class, cluster.machines.kind[state.machine]]
+        self._end = np.concatenate([cluster.tasks.end_s[running], placed_end])
+        self._first, self._order = by_end(machine, self._end, cluster.machines.rows)
         self._cluster = cluster
         self._now_s = now_s
         self._free = state.free.copy()
@@ -85,42 +84,36 @@ class Drain:
 
     def reserve(self, task_class: int, row: int, sign: int = 1) -> None:
         """Count room on a machine as taken, for what is asked after this, or as free again with ``sign`` -1."""
-        self._free[row] -= sign * self._cluster.demands[task_class]
-        self._readings[row] += sign * self._cluster.effects[task_class]
+        self._free[row] -= sign * self._cluster.classes.demands[task_class]
+        self._readings[row] += sign * self._cluster.classes.effects[task_class]
 
 
 class Lasting:
     """What machines have left for good: beside tasks without an end, once all others are gone."""
 
-    def __init__(self, cluster: BulkCluster) -> None:
+    def __init__(self, cluster: ClusterRows) -> None:
         """As the cluster stands: O(tasks), and no more than a look at most of them."""
         self._cluster = cluster
-        endless = np.flatnonzero((cluster.state == RUNNING) & np.isinf(cluster.end_s))
+        endless = np.flatnonzero((cluster.tasks.state == RUNNING) & np.isinf(cluster.tasks.end_s))
         self.free = cluster.allocatable.copy()
         """[machines, resources]"""
         self._readings = cluster.own_readings.copy()
-        nowhere = (
-            np.zeros(cluster.rows, dtype=np.bool_),
-            np.zeros(cluster.rows, dtype=np.int64),
-            np.zeros(1, np.int64),
-        )
         kernels.book(
             endless,
-            cluster.machine,
-            cluster.task_class,
-            cluster.demands,
-            cluster.effects,
+            cluster.tasks.machine,
+            cluster.tasks.task_class,
+            cluster.classes.demands,
+            cluster.classes.effects,
             1,
             self.free,
             self._readings,
-            *nowhere,
         )
 
     def large(self, task_class: int) -> BoolArray:
         """Machines that a task of a class may use and that are large enough when nothing else is there."""
         cluster = self._cluster
-        demand = cluster.demands[task_class]
-        large: BoolArray = cluster.alive & open_to(cluster, task_class)
+        demand = cluster.classes.demands[task_class]
+        large: BoolArray = cluster.machines.alive & open_to(cluster, task_class)
         for r in np.flatnonzero(demand).tolist():
             large &= cluster.allocatable[:, r] >= demand[r]
         return large
@@ -128,7 +121,7 @@ class Lasting:
     def fits(self, task_class: int) -> BoolArray:
         """Machines that have room for a task of a class some time."""
         cluster = self._cluster
-        demand, effect = cluster.demands[task_class], cluster.effects[task_class]
+        demand, effect = cluster.classes.demands[task_class], cluster.classes.effects[task_class]
         fits = self.large(task_class)
         for r in np.flatnonzero(demand).tolist():
             fits &= self.free[:, r] >= demand[r]
@@ -141,14 +134,14 @@ class Lasting:
         cluster = self._cluster
         if not all(open_to(cluster, c)[row] for c in np.unique(classes).tolist()):
             return False
-        wanted, added = cluster.demands[classes].sum(axis=0), cluster.effects[classes].sum(axis=0)
+        wanted, added = cluster.classes.demands[classes].sum(axis=0), cluster.classes.effects[classes].sum(axis=0)
         room = (wanted == 0) | (wanted <= self.free[row])
         below = (added == 0) | (self._readings[row] + added <= cluster.limits[row])
         return bool(room.all() and below.all())
 
     def most(self, task_class: int, rows: BoolArray) -> int:
         """How many tasks of a class these machines take at most, all together."""
-        return int(slots(self.free[rows], self._cluster.demands[[task_class]])[0].sum())
+        return int(slots(self.free[rows], self._cluster.classes.demands[[task_class]])[0].sum())
 
 
 def slots(free: IntArray, demands: IntArray) -> IntArray:
@@ -163,8 +156,8 @@ def slots(free: IntArray, demands: IntArray) -> IntArray:
     return found
 
 
-def open_to(cluster: BulkCluster, task_class: int) -> BoolArray:
+def open_to(cluster: ClusterRows, task_class: int) -> BoolArray:
     """Machines that a class may use by its selector, its mask and the policy, whatever is there."""
-    open_: BoolArray = np.isfinite(cluster.table().base[task_class, cluster.kind])
+    open_: BoolArray = np.isfinite(cluster.classes.table().base[task_class, cluster.machines.kind])
     place = cluster.classes[task_class].places
-    return open_ & np.isfinite(cluster.places.places[place].extra(cluster.rows)) if place else open_
+    return open_ & np.isfinite(cluster.classes.places.places[place].extra(cluster.machines.rows)) if place else open_

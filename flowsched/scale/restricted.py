@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from flowsched.cluster.machine_arrays import FIXED
 from flowsched.cluster.task_rows import PENDING
 from flowsched.pricing.linear import kernels
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.round_relations import RoundRelations
 from flowsched.scale.waiting import Waiting
@@ -58,7 +58,7 @@ class RestrictedClasses:
 
 
 def restrict(
-    cluster: BulkCluster,
+    cluster: ClusterRows,
     compaction: Compaction,
     waiting: Waiting,
     relations: RoundRelations,
@@ -75,7 +75,7 @@ def restrict(
     there = group_of >= 0
     slots = np.zeros((len(position), groups), dtype=np.int64)
     extra = np.zeros((len(position), groups))
-    price = np.empty(cluster.rows)
+    price = np.empty(cluster.machines.rows)
     domains: list[Domains | None] = []
     first = np.full(groups, -1, dtype=np.int64)
     rows = np.flatnonzero(there)[::-1]
@@ -106,7 +106,7 @@ def restrict(
     return RestrictedClasses(position, slots, extra, tuple(domains))
 
 
-def signatures(cluster: BulkCluster, present: IntArray, relations: RoundRelations, model: kernels.Model) -> IntArray:
+def signatures(cluster: ClusterRows, present: IntArray, relations: RoundRelations, model: kernels.Model) -> IntArray:
     """A number for each machine; machines of different numbers are in different groups. 0 for all where nothing restricts.
 
     One number has the same masks, wishes within a bucket, and domains of the relations in play; and, where relations limit
@@ -118,56 +118,56 @@ def signatures(cluster: BulkCluster, present: IntArray, relations: RoundRelation
     domains = [counts.domain for counts in relations.labels()]
     limited = relations.limits_machines()
     if not len(used) and not domains and not limited:
-        return np.zeros(cluster.rows, dtype=np.int64)
+        return np.zeros(cluster.machines.rows, dtype=np.int64)
     limit = max(_LEAST_SIGNATURES, MOST_ARCS // max(1, len(present)))
-    fixed = np.zeros(cluster.rows, dtype=np.uint64)
+    fixed = np.zeros(cluster.machines.rows, dtype=np.uint64)
     for salt, domain in enumerate(domains):
         fixed += mixed(domain, 1 + salt)
-    shape = mixed(_room_steps(cluster, present), 0) if limited else np.zeros(cluster.rows, dtype=np.uint64)
-    cost = np.minimum(model.extra[used], _FAR) if len(used) else np.zeros((0, cluster.rows))
+    shape = mixed(_room_steps(cluster, present), 0) if limited else np.zeros(cluster.machines.rows, dtype=np.uint64)
+    cost = np.minimum(model.extra[used], _FAR) if len(used) else np.zeros((0, cluster.machines.rows))
     salts = 1000 + np.arange(len(used))[:, None]
     bucket = PRICE_BUCKET
     for attempt in range(_ATTEMPTS):
         code = fixed + shape if attempt < _EXACT_SHAPE else fixed.copy()
         code += mixed(np.floor(cost / bucket).astype(np.int64), salts).sum(axis=0)
-        _, numbers = np.unique(code[cluster.alive], return_inverse=True)
+        _, numbers = np.unique(code[cluster.machines.alive], return_inverse=True)
         if int(numbers.max(initial=0)) < limit:
-            signature = np.zeros(cluster.rows, dtype=np.int64)
-            signature[cluster.alive] = numbers.reshape(-1)
+            signature = np.zeros(cluster.machines.rows, dtype=np.int64)
+            signature[cluster.machines.alive] = numbers.reshape(-1)
             return signature
         bucket *= 2.0 if attempt < _ATTEMPTS // 2 else 16.0
-    return np.zeros(cluster.rows, dtype=np.int64)
+    return np.zeros(cluster.machines.rows, dtype=np.int64)
 
 
-def coarsen(cluster: BulkCluster) -> None:
+def coarsen(cluster: ClusterRows) -> None:
     """Give features buckets: prices differ little within a group, and classes times groups stay below ``MOST_ARCS``.
 
     For a cluster of one round: what is in the buckets of another is not changed.
     """
-    present = np.unique(cluster.task_class[cluster.state == PENDING])
+    present = np.unique(cluster.tasks.task_class[cluster.tasks.state == PENDING])
     limit = max(_LEAST_SIGNATURES, MOST_ARCS // max(1, len(present)))
     signature = signatures(cluster, present, RoundRelations(cluster, present), cluster.model())
-    told = np.array([not feature.of_round for feature in cluster.features], dtype=np.bool_)
-    most = np.where(told, cluster.table().coefficients[present].max(axis=0, initial=0.0), 0.0)
-    there = np.flatnonzero(cluster.alive)
+    told = np.array([not feature.of_round for feature in cluster.classes.features], dtype=np.bool_)
+    most = np.where(told, cluster.classes.table().coefficients[present].max(axis=0, initial=0.0), 0.0)
+    there = np.flatnonzero(cluster.machines.alive)
     price = PRICE_BUCKET
     for _ in range(2 * _ATTEMPTS):
         width = np.where(most > 0.0, price / np.maximum(most, 1e-300), _ANY)
         buckets = np.maximum(1, np.rint(np.minimum(width, _ANY) * FIXED)).astype(np.int64)
-        columns = [cluster.kind[there], signature[there], *(cluster.readings[there] // buckets)[:, told].T]
+        columns = [cluster.machines.kind[there], signature[there], *(cluster.readings[there] // buckets)[:, told].T]
         code = sum((mixed(column, salt) for salt, column in enumerate(columns)), np.zeros(len(there), dtype=np.uint64))
         if len(np.unique(code)) <= limit:
             break
         price *= 2.0
-    cluster.features = tuple(
+    cluster.classes.features = tuple(
         feature if feature.of_round else replace(feature, bucket=int(bucket) / FIXED)
-        for feature, bucket in zip(cluster.features, buckets.tolist(), strict=True)
+        for feature, bucket in zip(cluster.classes.features, buckets.tolist(), strict=True)
     )
 
 
-def _room_steps(cluster: BulkCluster, present: IntArray) -> IntArray:
+def _room_steps(cluster: ClusterRows, present: IntArray) -> IntArray:
     """How many average tasks a machine has room for, in steps of a tenth."""
-    need = cluster.demands[present].mean(axis=0)
+    need = cluster.classes.demands[present].mean(axis=0)
     asked = need > 0.0
     room = np.maximum(cluster.free[:, asked], 0) / need[asked]
     steps: IntArray = np.rint(np.log1p(room.min(axis=1, initial=1e9)) * 10.0).astype(np.int64)

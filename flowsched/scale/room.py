@@ -8,7 +8,7 @@ import numpy as np
 
 from flowsched.pricing.linear.kernels import MachineLoad, Model
 from flowsched.scale import room_kernels
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 _NONE: IntArray = np.zeros(0, dtype=np.int64)
@@ -102,18 +102,18 @@ class RoomSearch:
         return Steps(who, target, gain, plan)
 
 
-def in_turn(cluster: BulkCluster, classes: IntArray) -> list[int]:
+def in_turn(cluster: ClusterRows, classes: IntArray) -> list[int]:
     """Classes in the order in which they are let in: higher priorities first, then those that ask for more."""
-    asked = cluster.demands[classes]
-    order = np.lexsort((classes, -asked.sum(axis=1), -asked[:, 0], -cluster.table().priority[classes]))
+    asked = cluster.classes.demands[classes]
+    order = np.lexsort((classes, -asked.sum(axis=1), -asked[:, 0], -cluster.classes.table().priority[classes]))
     found: list[int] = classes[order].tolist()
     return found
 
 
-def alone(cluster: BulkCluster, tasks: IntArray) -> IntArray:
+def alone(cluster: ClusterRows, tasks: IntArray) -> IntArray:
     """Those of the tasks that depend on no other: of a group one neither starts nor goes without the others, and what
     relations count is placed by rounds only.
     """
     single = np.array([not c.bound for c in cluster.classes], dtype=np.bool_)
-    found: IntArray = tasks[single[cluster.task_class[tasks]]]
+    found: IntArray = tasks[single[cluster.tasks.task_class[tasks]]]
     return found

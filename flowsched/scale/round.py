@@ -13,9 +13,9 @@ import numpy as np
 from flowsched.cluster.decision import Certificate
 from flowsched.cluster.settings import AUTO, PACK, SPREAD
 from flowsched.relations.topology_counts import TopologyCounts
-from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.candidate_index import CandidateIndex
 from flowsched.scale.certificate import BOUND_STEPS, Evidence, certify
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.gang import GangIndex, QueuedGang, all_or_none
 from flowsched.scale.network import ScaleNetwork, build_network
@@ -169,20 +169,20 @@ class Rounds:
 
     def __init__(
         self,
-        cluster: BulkCluster,
+        cluster: ClusterRows,
         solver: Solver,
         settings: RoundSettings | None = None,
         *,
         clock: Callable[[], float] = time.perf_counter,
-        canonical: bool = False,
     ) -> None:
-        """``clock`` only times stages. ``canonical``: rounds depend on the cluster's state, not on how it came to be."""
+        """``clock`` only times stages."""
         self.cluster = cluster
-        self.compaction = Compaction(cluster, canonical=canonical)
+        self.compaction = Compaction(cluster)
         self.settings = settings or RoundSettings()
         self._solver = solver
         self._clock = clock
         self._again: IntArray = np.zeros(0, dtype=np.int64)
+        self._read = 0
         self._overdue = OverdueTasks(cluster, self.compaction, self.settings.due_age_s, self.settings.drain)
         self._gangs = GangIndex(cluster)
 
@@ -201,8 +201,8 @@ class Rounds:
         timer = StageTimer(self._clock)
         timer.start("compact")
         cluster = self.cluster
-        pending, changed = cluster.waiting(), cluster.changed_rows()
-        task_class = cluster.task_class[pending]
+        pending, (changed, read) = cluster.tasks.waiting(), cluster.machines.changed_since(self._read)
+        task_class = cluster.tasks.task_class[pending]
         present = np.unique(task_class)
         self.compaction.upkeep.clear()
         state = BulkRoundState(cluster, barred, present, self.spreads(present))
@@ -217,15 +217,15 @@ class Rounds:
             levels = self._levels(by_priority(cluster, pending, gangs), state, timer, counts, now_s)
         except Exception:
             # As if it had not been: what changed is news to the next round, and what was held stays so.
-            cluster.touch(changed)
             self._overdue.resume(reserved)
             raise
         finally:
             self._again = np.flatnonzero(state.seen)
+        self._read = read
         timer.start("decide")
         tasks, machines, believed, cost = state.result()
         waits = np.setdiff1d(pending, tasks, assume_unique=True)
-        waits = waits[np.argsort(cluster.sequence[waits], kind="stable")]
+        waits = cluster.tasks.in_order(waits)
         timer.start(None)
         return RoundOutcome(
             tasks,

@@ -14,7 +14,7 @@ from flowsched.relations.relation import RelationKind
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.relations.topology_filter import TopologyFilter
 from flowsched.scale import relation_kernels as kernels
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.support.arrays import BoolArray, IntArray
 
 _CODE = {
@@ -32,16 +32,16 @@ _KEEPING_AWAY = (RelationKind.LIMIT, RelationKind.APART)
 class RoundRelations:
     """Topology counts of a round and the classes that they concern."""
 
-    def __init__(self, cluster: BulkCluster, classes: IntArray) -> None:
+    def __init__(self, cluster: ClusterRows, classes: IntArray) -> None:
         """``classes``: those that wait. Counts are copied."""
         self._cluster = cluster
-        known = {r.name: r for r in cluster.relation_store.relations()}
-        present = classes.tolist() if known else []
-        self._roles = {c: roles for c in present if (roles := [r for r in cluster.roles[c] if r[0] in known])}
+        store, of = cluster.machines.relation_store, cluster.classes.roles
+        present = classes.tolist() if len(store) else []
+        named = dict.fromkeys(name for c in present for name, _, _ in of[c])
+        known = {name: relation for name in named if (relation := store.relation(name)) is not None}
+        self._roles = {c: roles for c in present if (roles := [role for role in of[c] if role[0] in known])}
         names = dict.fromkeys(name for roles in self._roles.values() for name, _, _ in roles)
-        self.topology_counts: dict[str, TopologyCounts] = {
-            name: cluster.relation_store.topology_counts(name) for name in names
-        }
+        self.topology_counts: dict[str, TopologyCounts] = {name: store.topology_counts(name) for name in names}
         held = dict.fromkeys(name for roles in self._roles.values() for name, holds, _ in roles if holds)
         self._wanted = {name for name in held if known[name].kind is RelationKind.TOGETHER}
         self._leaned_on = {name for name in held if known[name].kind in _LEANING}
@@ -108,13 +108,13 @@ class RoundRelations:
         gate_of = model.gate_of.copy()
         for c, row in self.gated.items():
             gate_of[c] = row
-        gates = np.full((1 + len(self.gated), self._cluster.rows), UNLIMITED, dtype=np.int64)
+        gates = np.full((1 + len(self.gated), self._cluster.machines.rows), UNLIMITED, dtype=np.int64)
         return model._replace(gate_of=gate_of, gates=gates)
 
     def set_gates(self, model: Model) -> None:
         """Bring all gates up to date, none too low, whatever else this round places: for networks and bounds."""
         for c, row in self.gated.items():
-            room = np.full(self._cluster.rows, UNLIMITED, dtype=np.int64)
+            room = np.full(self._cluster.machines.rows, UNLIMITED, dtype=np.int64)
             for gate in self._gates(c):
                 if gate.widens and gate.topology.relation.name in self._joined:
                     continue
@@ -128,7 +128,7 @@ class RoundRelations:
         """Bring the gate of a class up to date exactly; for classes that :meth:`counts`."""
         row = self.gated.get(task_class)
         if row is not None:
-            room = np.full(self._cluster.rows, UNLIMITED, dtype=np.int64)
+            room = np.full(self._cluster.machines.rows, UNLIMITED, dtype=np.int64)
             for gate in self._gates(task_class):
                 np.minimum(room, gate.room(UNLIMITED), out=room)
             model.gates[row] = np.where(self._kept_from(task_class), 0, room)
@@ -154,11 +154,11 @@ class RoundRelations:
     def take_out(self, tasks: IntArray) -> None:
         """Leave running tasks out of the counts, as if they had ended; task rows."""
         cluster = self._cluster
-        classes = cluster.task_class[tasks]
+        classes = cluster.tasks.task_class[tasks]
         for c in np.unique(classes).tolist():
-            for name, holds, joins in cluster.roles[c]:
+            for name, holds, joins in cluster.classes.roles[c]:
                 if name in self.topology_counts:
-                    self.topology_counts[name].add(cluster.machine[tasks[classes == c]], holds, joins, -1)
+                    self.topology_counts[name].add(cluster.tasks.machine[tasks[classes == c]], holds, joins, -1)
 
     def steady(self, task_class: int) -> BoolArray:
         """Machines that no relation closes to a class whatever its own tasks do."""
@@ -176,7 +176,7 @@ class RoundRelations:
         def padded(values: IntArray | BoolArray) -> IntArray:
             return np.concatenate([values, np.zeros(width - len(values))]).astype(np.int64)
 
-        shape = (len(gates), self._cluster.rows)
+        shape = (len(gates), self._cluster.machines.rows)
         relations = [gate.topology.relation for gate in gates]
         compared = [gate.compared for gate in gates]
         return kernels.Moving(
@@ -227,7 +227,7 @@ class RoundRelations:
 
     def _kept_from(self, task_class: int) -> BoolArray:
         """Machines that take no task of a class, for the sake of those that other machines there are held for."""
-        kept = np.zeros(self._cluster.rows, dtype=np.bool_)
+        kept = np.zeros(self._cluster.machines.rows, dtype=np.bool_)
         for name in self._spreads(task_class) if self._kept else ():
             if name in self._kept:
                 kept |= self._kept[name]
@@ -246,11 +246,11 @@ class RoundRelations:
         if c not in self._eligible:
             cluster = self._cluster
             task_class = cluster.classes[c]
-            eligible = cluster.places.places[task_class.places].eligible
+            eligible = cluster.classes.places.places[task_class.places].eligible
             if eligible is None and task_class.selector:
-                fitting = np.array([kind.has(task_class.selector) for kind in cluster.kinds], dtype=np.bool_)
-                eligible = fitting[cluster.kind] & cluster.alive
-            if eligible is not None and len(eligible) < cluster.rows:
-                eligible = np.concatenate([eligible, np.zeros(cluster.rows - len(eligible), dtype=np.bool_)])
+                fitting = np.array([kind.has(task_class.selector) for kind in cluster.machines.kinds], dtype=np.bool_)
+                eligible = fitting[cluster.machines.kind] & cluster.machines.alive
+            if eligible is not None and len(eligible) < cluster.machines.rows:
+                eligible = np.concatenate([eligible, np.zeros(cluster.machines.rows - len(eligible), dtype=np.bool_)])
             self._eligible[c] = eligible
         return self._eligible[c]

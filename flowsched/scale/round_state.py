@@ -9,9 +9,9 @@ import numpy as np
 from flowsched.pricing.linear import kernels
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale import packing_kernels, relation_kernels, trade_kernels
-from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.candidate_index import CandidateIndex
 from flowsched.scale.certificate import Evidence
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.round_relations import RoundRelations
 from flowsched.scale.waiting import Waiting
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -37,17 +37,17 @@ class SavedRoundState:
 class BulkRoundState:
     """The state that a round works on: copies of what it changes, and the placements so far."""
 
-    def __init__(self, cluster: BulkCluster, barred: BoolArray | None, present: IntArray, spread: bool = True) -> None:
+    def __init__(self, cluster: ClusterRows, barred: BoolArray | None, present: IntArray, spread: bool = True) -> None:
         """Copy what changes. ``barred``: machine rows that take no task; ``present``: classes that wait; ``spread``: whether
         ties take the emptiest machine.
         """
         self.cluster = cluster
         self.free = cluster.free.copy()
         self.readings = cluster.readings.copy()
-        self.barred = np.zeros(cluster.rows, dtype=np.bool_) if barred is None else barred
-        self.seen = np.zeros(cluster.rows, dtype=np.bool_)
+        self.barred = np.zeros(cluster.machines.rows, dtype=np.bool_) if barred is None else barred
+        self.seen = np.zeros(cluster.machines.rows, dtype=np.bool_)
         """Machines that the compaction saw as they are here."""
-        self._new = np.zeros(cluster.rows, dtype=np.bool_)
+        self._new = np.zeros(cluster.machines.rows, dtype=np.bool_)
         self.count = 0
         self.machine: IntArray = np.zeros(0, dtype=np.int64)
         self.task_class: IntArray = np.zeros(0, dtype=np.int64)
@@ -61,7 +61,9 @@ class BulkRoundState:
         later = np.zeros(len(widths), dtype=np.bool_)
         if self.relations:
             later[:] = [self.relations.comes_later(c) for c in range(len(widths))]
-        self.order: IntArray = np.lexsort((np.arange(len(widths)), -cluster.demands.sum(axis=1), -widths, later))
+        self.order: IntArray = np.lexsort(
+            (np.arange(len(widths)), -cluster.classes.demands.sum(axis=1), -widths, later)
+        )
         """Classes in the order in which they choose."""
 
     def rank(self, spread: bool) -> None:
@@ -116,8 +118,8 @@ class BulkRoundState:
         ``within``: machines that may be chosen.
         """
         order = self.order[wanted[self.order] > 0]
-        least = self.cluster.demands[wanted > 0].min(axis=0)
-        room = self.cluster.alive & ~self.barred
+        least = self.cluster.classes.demands[wanted > 0].min(axis=0)
+        room = self.cluster.machines.alive & ~self.barred
         if within is not None:
             room &= within
         for r in np.flatnonzero(least).tolist():
@@ -154,8 +156,8 @@ class BulkRoundState:
     def hold(self, rows: IntArray, until_s: FloatArray) -> None:
         """Reserve machines: from here on only those join who are predicted to be gone within so many seconds."""
         cluster = self.cluster
-        kind = cluster.kind[rows]
-        base = np.where(cluster.lasting_s()[:, kind] <= until_s + _SLACK_S, self.model.base[:, kind], np.inf)
+        kind = cluster.machines.kind[rows]
+        base = np.where(cluster.classes.lasting_s()[:, kind] <= until_s + _SLACK_S, self.model.base[:, kind], np.inf)
         kinds = self.model.kind.copy()
         kinds[rows] = self.model.base.shape[1] + np.arange(len(rows))
         self.model = self.model._replace(
@@ -242,7 +244,7 @@ class BulkRoundState:
         looked at.
         """
         model = self.model
-        of_round = np.array([feature.of_round for feature in self.cluster.features], dtype=np.bool_)
+        of_round = np.array([feature.of_round for feature in self.cluster.classes.features], dtype=np.bool_)
         spread = (model.coefficients * model.effects)[:, of_round].sum(axis=1) * model.scale
         movable = self._movable_by_class(start)
         classes = movable.classes

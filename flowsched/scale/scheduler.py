@@ -20,10 +20,10 @@ from flowsched.cluster.task_rows import RUNNING
 from flowsched.errors import EventError
 from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.pricing.linear.policy import CostModel
-from flowsched.scale.bulk_cluster import BulkCluster
 from flowsched.scale.changed_round import ChangedRound, changed_round, started_of
 from flowsched.scale.changes import History, change_running
 from flowsched.scale.choice import GuardedCostModel, user_name
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.network_trace import NetworkTrace, RoundHead
 from flowsched.scale.placed_costs import PlacedCosts
 from flowsched.scale.priced_rows import PricedRows
@@ -97,9 +97,9 @@ class NetworkScheduler:
         with self._told():
             cluster = self._rows.catch_up(state, now_s)
         if self._rounds is None or self._rounds.cluster is not cluster:
-            self._rounds = Rounds(cluster, self._solver, self._settings, clock=self._clock, canonical=True)
+            self._rounds = Rounds(cluster, self._solver, self._settings, clock=self._clock)
         before = tuple(
-            MachineReservation.of(cluster, cluster.task_row(r.task), cluster.row(r.machine), r.start_s)
+            MachineReservation.of(cluster, cluster.tasks.row(r.task), cluster.row(r.machine), r.start_s)
             for r in sorted(state.reservations, key=attrgetter("task", "machine"))
         )
         self._rounds.resume(before)
@@ -112,7 +112,7 @@ class NetworkScheduler:
         reasons = why_all(now_s, cluster, outcome, closing)
         left = _postponements(now_s, cluster, outcome, reasons)
         held = tuple(
-            Reservation(cluster.task_name(r.task), r.machine_name, _width(cluster, r.task), r.start_s)
+            Reservation(cluster.tasks.name(r.task), r.machine_name, _width(cluster, r.task), r.start_s)
             for r in outcome.reservations
         )
         changed: ChangedRound | None = None
@@ -148,24 +148,24 @@ class NetworkScheduler:
             moves=None if not self._changes.migration_moves else () if changed is None else changed.moves,
         )
 
-    def _may_change(self, cluster: BulkCluster, outcome: RoundOutcome) -> bool:
+    def _may_change(self, cluster: ClusterRows, outcome: RoundOutcome) -> bool:
         """Whether anything might move, or a task waits beside one of lower priority."""
         if self._changes.migration_moves:
             return True
-        priority = cluster.table().priority
-        there = np.concatenate([np.flatnonzero(cluster.state == RUNNING), outcome.tasks])
-        highest = priority[cluster.task_class[outcome.waits]].max(initial=-(1 << 62))
-        return bool(highest > priority[cluster.task_class[there]].min(initial=1 << 62))
+        priority = cluster.classes.table().priority
+        there = np.concatenate([np.flatnonzero(cluster.tasks.state == RUNNING), outcome.tasks])
+        highest = priority[cluster.tasks.task_class[outcome.waits]].max(initial=-(1 << 62))
+        return bool(highest > priority[cluster.tasks.task_class[there]].min(initial=1 << 62))
 
-    def _change(self, state: ClusterState, now_s: float, cluster: BulkCluster, outcome: RoundOutcome) -> ChangedRound:
+    def _change(self, state: ClusterState, now_s: float, cluster: ClusterRows, outcome: RoundOutcome) -> ChangedRound:
         """What becomes of the round, on rows that are laid out anew: those that are kept depend on the rounds before."""
         snapshot = state.snapshot(now_s)
         fresh = self._make_rows().lay_out(snapshot)
 
         def rows(tasks: IntArray) -> IntArray:
-            return np.array([fresh.task_row(cluster.task_name(row)) for row in tasks.tolist()], dtype=np.int64)
+            return np.array([fresh.tasks.row(cluster.tasks.name(row)) for row in tasks.tolist()], dtype=np.int64)
 
-        machines = [fresh.row(cluster.machine_name(row)) for row in outcome.machines.tolist()]
+        machines = [fresh.row(cluster.machines.name(row)) for row in outcome.machines.tolist()]
         reserved = np.array([r.task for r in outcome.reservations], dtype=np.int64)
         held = [
             MachineReservation.of(fresh, task, fresh.row(r.machine_name), r.start_s)
@@ -184,7 +184,7 @@ class NetworkScheduler:
             now_s,
         )
         starting, closing, cost = started_of(changes, fresh)
-        at = changes.cluster.machine[starting]
+        at = changes.cluster.tasks.machine[starting]
         bound = _placements(state, fresh, starting, at, cost, closing)
         return changed_round(snapshot, fresh, changes, bound, self._changes)
 
@@ -206,9 +206,9 @@ class NetworkScheduler:
 
 
 def _placements(
-    state: ClusterState, cluster: BulkCluster, rows: IntArray, machines: IntArray, costs: FloatArray, closing: Closing
+    state: ClusterState, cluster: ClusterRows, rows: IntArray, machines: IntArray, costs: FloatArray, closing: Closing
 ) -> tuple[Placement, ...]:
-    classes = cluster.task_class[rows]
+    classes = cluster.tasks.task_class[rows]
     terms = closing.terms(classes, machines)
     columns = {name: values.tolist() for name, values in terms.items() if values.any()}
     cores: dict[str, tuple[int, ...]] = {}
@@ -216,7 +216,7 @@ def _placements(
     for i, (row, at, c, cost) in enumerate(
         zip(rows.tolist(), machines.tolist(), classes.tolist(), costs.tolist(), strict=True)
     ):
-        task, machine = state.waiting(cluster.task_name(row)), cluster.machine_name(at)
+        task, machine = state.waiting(cluster.tasks.name(row)), cluster.machines.name(at)
         assert task is not None, "a round starts what waits"
         if machine not in cores:
             here = state.on(machine)
@@ -227,7 +227,7 @@ def _placements(
     return tuple(found)
 
 
-def named_certificate(cluster: BulkCluster, outcome: RoundOutcome) -> Certificate | None:
+def named_certificate(cluster: ClusterRows, outcome: RoundOutcome) -> Certificate | None:
     """The certificate with classes called by their first task: their numbers depend on what was there before."""
     if outcome.certificate is None:
         return None
@@ -235,23 +235,23 @@ def named_certificate(cluster: BulkCluster, outcome: RoundOutcome) -> Certificat
     for level, found in zip(outcome.levels, outcome.certificates, strict=True):
         waiting = level.waiting
         for c, first in zip(waiting.classes.tolist(), waiting.tasks[waiting.first[:-1]].tolist(), strict=True):
-            prices[cluster.task_name(first)] = found.prices[f"class-{c}"]
+            prices[cluster.tasks.name(first)] = found.prices[f"class-{c}"]
     return replace(outcome.certificate, prices=prices)
 
 
-def _width(cluster: BulkCluster, task: int) -> int:
-    return cluster.classes[int(cluster.task_class[task])].width_milli
+def _width(cluster: ClusterRows, task: int) -> int:
+    return cluster.classes[int(cluster.tasks.task_class[task])].width_milli
 
 
 def _postponements(
-    now_s: float, cluster: BulkCluster, outcome: RoundOutcome, reasons: Mapping[int, Reason]
+    now_s: float, cluster: ClusterRows, outcome: RoundOutcome, reasons: Mapping[int, Reason]
 ) -> tuple[Postponement, ...]:
     cost = leaving(cluster, outcome)
     return tuple(
         Postponement(
-            cluster.task_name(row),
+            cluster.tasks.name(row),
             reasons[row].text,
-            now_s - float(cluster.created_s[row]),
+            now_s - float(cluster.tasks.created_s[row]),
             float(cost[row]),
             {"waiting": float(cost[row])},
         )
@@ -262,7 +262,7 @@ def _postponements(
 @cache
 def prepare() -> None:
     """Load the compiled code of rounds, or compile it (up to a minute, once), before the first round."""
-    cluster = BulkCluster(FlowCostModel())
+    cluster = ClusterRows.of(FlowCostModel())
     cluster.add_machines([MachineSpec("m", MachineKind("type"), {"cpu": 2, "memory": 2})])
     one = cluster.intern(TaskClass("c", 1, sensitivity=1.0, pressure=1.0))
     cluster.submit(np.full(2, one), np.zeros(2))

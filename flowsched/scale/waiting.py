@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 AGE_STEPS = 16
@@ -37,13 +37,13 @@ class Waiting:
         return rank < np.repeat(placed, self.counts)
 
 
-def survey(cluster: BulkCluster, pending: IntArray, now_s: float, due_age_s: float) -> Waiting:
+def survey(cluster: ClusterRows, pending: IntArray, now_s: float, due_age_s: float) -> Waiting:
     """Sort the tasks ``pending``, which are in the order in which they came."""
-    task_class = cluster.task_class[pending]
+    task_class = cluster.tasks.task_class[pending]
     classes, position = np.unique(task_class, return_inverse=True)
-    table = cluster.table()
+    table = cluster.classes.table()
     waiting, growth = table.waiting[classes], table.growth[classes]
-    age = np.clip(cluster.age_s(pending, now_s) / max(due_age_s, 1e-9), 0.0, 1.0)
+    age = np.clip(cluster.tasks.age_s(pending, now_s) / max(due_age_s, 1e-9), 0.0, 1.0)
     cost = waiting[position] + growth[position] * age
     order = np.lexsort((np.arange(len(pending)), -cost, position))
     counts = np.bincount(position, minlength=len(classes))
@@ -66,7 +66,7 @@ def survey(cluster: BulkCluster, pending: IntArray, now_s: float, due_age_s: flo
     )
 
 
-def without(waiting: Waiting, cluster: BulkCluster, placed: IntArray, now_s: float, due_age_s: float) -> Waiting:
+def without(waiting: Waiting, cluster: ClusterRows, placed: IntArray, now_s: float, due_age_s: float) -> Waiting:
     """The same with the first ``placed[i]`` tasks of each class gone."""
     left = waiting.tasks[~waiting.first_of(placed)]
-    return survey(cluster, left[np.argsort(cluster.sequence[left], kind="stable")], now_s, due_age_s)
+    return survey(cluster, cluster.tasks.in_order(left), now_s, due_age_s)

@@ -12,7 +12,15 @@ BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
-__all__ = ["BoolArray", "FloatArray", "IntArray", "ranks", "rows_of"]
+__all__ = ["BoolArray", "FloatArray", "IntArray", "moved", "ranks", "rows_of"]
+
+
+def moved(values: NDArray[Any], before: IntArray, bare: float = 0) -> NDArray[Any]:
+    """Values in another order: at each place those of the place ``before``, ``bare`` where that is -1."""
+    found = np.full((len(before), *values.shape[1:]), bare, dtype=values.dtype)
+    there = before >= 0
+    found[there] = values[before[there]]
+    return found
 
 
 def ranks(values: IntArray) -> IntArray:

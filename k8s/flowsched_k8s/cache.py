@@ -17,6 +17,7 @@ from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.learnt_run_times import LearntRunTimes
 from flowsched.cluster.machine_rows import MachineRows
 from flowsched.cluster.snapshot import MILLI
+from flowsched.support.arrays import IntArray
 from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.configuration.cost_model import heeded
 from flowsched_k8s.gpus import GpuIndex
@@ -181,6 +182,16 @@ class Cache:
         old.type = self._type_of(node, room)
         self._put_machine(name)
         return "NodeUpdate" if static or grown else None
+
+    def settle(self) -> IntArray | None:
+        """Bring the rows of machines into the order of their names, before a round, with all that goes by them here; what
+        :meth:`MachineRows.settle` gives.
+        """
+        before = self.machines.settle()
+        if before is not None:
+            self.columns.move(before)
+            self.images.move(before)
+        return before
 
     def remove_node(self, name: str) -> str | None:
         """A node is gone."""

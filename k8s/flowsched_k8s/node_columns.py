@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.support.arrays import moved
 from flowsched_models.machine import MachineType
 
 
@@ -43,6 +44,11 @@ class NodeColumns:
             self.type_list.append(kind)
         self.types[row] = self._type_ids[kind]
         self.zones[row] = self._zone_numbers.setdefault(zone, len(self._zone_numbers))
+
+    def move(self, before: NDArray[np.int64]) -> None:
+        """Rows of machines are others now; ``before``: where each was, as :meth:`MachineRows.settle` gives it."""
+        self.versions = moved(self.versions, before, -1)
+        self.types, self.zones = moved(self.types, before), moved(self.zones, before)
 
     def drop(self, row: int) -> None:
         """The node in a row is gone."""

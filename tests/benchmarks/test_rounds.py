@@ -96,14 +96,14 @@ def test_the_mix_is_the_one_that_stands_in_the_docs() -> None:
 
 def use_of(course: Course) -> float:
     cluster = course.cluster
-    return 1.0 - float(cluster.free[:, 0].sum()) / float(cluster.allocatable[:, 0].sum())
+    return 1.0 - float(cluster.machines.free[:, 0].sum()) / float(cluster.machines.allocatable[:, 0].sum())
 
 
 def test_churn_takes_and_brings_as_many() -> None:
     course = Course(rounds.resized(PRESETS["google"], 300), 3)
     assert use_of(course) == pytest.approx(0.9, abs=0.002)
     events = course.draw()
-    running = course.cluster.task_count
+    running = course.cluster.tasks.count
     assert len(events.leave) == len(events.come) == round(0.01 * running)
     assert len(set(events.leave.tolist())) == len(events.leave)
 
@@ -114,7 +114,7 @@ def test_a_full_cluster_is_at_its_use_and_has_its_tasks_waiting_as_every_round_b
     found = []
 
     def look(k: int, now_s: float, course: Course, decider: Any, outcome: Any) -> None:
-        found.append((use_of(course), course.cluster.task_count - int((course.cluster.state == 2).sum())))
+        found.append((use_of(course), course.cluster.tasks.count - int((course.cluster.tasks.state == 2).sum())))
 
     run_rounds(preset, 5, 0, look)
     assert all(use == pytest.approx(0.98, abs=0.003) for use, _ in found)
@@ -147,19 +147,22 @@ def test_the_greedy_keeps_to_capacities_and_takes_the_cheapest_place() -> None:
     cluster = course.cluster
     tasks = cluster.submit(np.zeros(1, dtype=np.int64), np.zeros(1))
     waiting = survey(cluster, tasks, 0.0, 600.0)
-    table = cluster.table()
+    table = cluster.classes.table()
     costs = [
-        float(table.base[0, cluster.kind[m]])
-        + float(table.coefficients[0] @ (cluster.factors[cluster.kind[m]] * cluster.readings[m] / (1 << 24)))
-        for m in range(cluster.rows)
-        if cluster.alive[m] and (cluster.free[m] >= cluster.demands[0]).all()
+        float(table.base[0, cluster.machines.kind[m]])
+        + float(
+            table.coefficients[0]
+            @ (cluster.classes.factors[cluster.machines.kind[m]] * cluster.machines.readings[m] / (1 << 24))
+        )
+        for m in range(cluster.machines.rows)
+        if cluster.machines.alive[m] and (cluster.machines.free[m] >= cluster.classes.demands[0]).all()
     ]
     greedy = place_greedily(cluster, waiting)
     assert greedy.placed == 1 and greedy.cost == pytest.approx(min(costs))
     many = cluster.submit(np.zeros(10_000, dtype=np.int64), np.zeros(10_000))
     waiting = survey(cluster, many, 0.0, 600.0)
     greedy = place_greedily(cluster, waiting)
-    room = int((cluster.free[:, 0] // cluster.demands[0, 0]).sum())
+    room = int((cluster.machines.free[:, 0] // cluster.classes.demands[0, 0]).sum())
     assert 0 < greedy.placed <= room
     assert greedy.cost >= float(waiting.cost.sum()) - float(waiting.cost[: greedy.placed].sum())
 

@@ -15,8 +15,8 @@ from builders import any_of, some_of
 from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.task_class import TaskClass
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
-from flowsched.scale.bulk_cluster import BulkCluster
-from flowsched.scale.loaded_cluster import load_cluster
+from flowsched.scale.bulk_rows import bulk_rows
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.places import Places
 
 RESOURCES = ("cpu", "memory", "gpu")
@@ -85,7 +85,7 @@ class World:
             book(fleet, f"running-{i}", kind, machine)
         return fleet
 
-    def cluster(self, fleet: BookedTasks | None = None) -> BulkCluster:
+    def cluster(self, fleet: BookedTasks | None = None) -> ClusterRows:
         """What a bulk round decides on."""
         return offered(fleet or self.fleet(), self.kinds, self.groups, self.running_members)
 
@@ -112,15 +112,16 @@ def offered(
     kinds: Sequence[Kind],
     groups: Iterable[TaskGroup] = (),
     running_members: Mapping[str, int] | None = None,
-) -> BulkCluster:
+) -> ClusterRows:
     """A fleet's cluster, where the tasks of some kinds wait."""
+    fleet.machines.settle()
     classes = [task_class(kind) for kind in kinds]
     waiting = {kind.name: kind.waiting_cost for kind in kinds if kind.waiting_cost < float("inf")}
     machines, where, names = fleet.machines, [places(k, fleet) for k in kinds], [k.tasks for k in kinds]
-    cluster = load_cluster(machines.loaded(), classes, where, names, waiting)
+    cluster = bulk_rows(machines, classes, where, names, waiting)
     for group in groups:
         cluster.declare_group(group.name, group.minimum)
-    cluster.members_elsewhere = dict(running_members or {})
+    cluster.members_elsewhere.update(running_members or {})
     return cluster
 
 

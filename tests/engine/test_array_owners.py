@@ -10,21 +10,18 @@ from pathlib import Path
 from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.machine_rows import MachineRows
 from flowsched.relations.relation_store import RelationStore
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 
 HOUSE = Path(__file__).parents[2]
 OWNERS = {
     "flowsched/cluster/machine_rows.py": MachineRows,
     "flowsched/cluster/booked_tasks.py": BookedTasks,
-    "flowsched/scale/bulk_cluster.py": BulkCluster,
+    "flowsched/scale/cluster_rows.py": ClusterRows,
 }
 READERS = ("flowsched", "k8s/flowsched_k8s", "simulator/flowsched_simulator")
 COPIES = {
-    "flowsched/inspector/linear_change.py": {"cluster"},
-    "flowsched/scale/cluster_copy.py": {"other"},
-    "flowsched/scale/loaded_cluster.py": {"found"},
     "flowsched/scale/migration.py": {"emptied"},
-    "flowsched/scale/recorded.py": {"loaded"},
+    "flowsched/scale/recorded.py": {"loaded", "machines"},
     "k8s/flowsched_k8s/cache.py": {"entry", "old"},
 }
 """Names, by module, of machines that were made there and belong to no state yet, or of a node."""

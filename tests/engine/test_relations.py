@@ -315,7 +315,8 @@ def test_tasks_that_come_at_once_count_as_those_that_come_one_by_one(
             assert all(np.array_equal(*pair) for pair in zip(*asked, strict=True))
             assert single.members(relation.name) == many.members(relation.name)
     rows = np.array(order)
-    taken = many.over(rows, [relation.name for relation in relations])
+    taken = many.copy()
+    taken.move(rows)
     for relation in relations:
         one, other = taken.topology_counts(relation.name), single.topology_counts(relation.name, rows)
         assert all(np.array_equal(getattr(one, of), getattr(other, of)) for of in ("domain", "members", "holders"))

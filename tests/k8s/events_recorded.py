@@ -13,7 +13,7 @@ from flowsched.cluster.snapshot import Snapshot
 from flowsched.cluster.start_errors import NO_START_ERRORS
 from flowsched.cluster.task_class import TaskClass
 from flowsched.pricing.linear.policy import labels_of
-from flowsched.scale.loaded_cluster import load_cluster
+from flowsched.scale.bulk_rows import bulk_rows
 from flowsched.scale.places import ANYWHERE
 from flowsched_k8s.configuration.cost_model import plain_cost_model
 from flowsched_k8s.events.event_file import EventFile, EventReader
@@ -189,12 +189,14 @@ def numbered(domains: Sequence[int]) -> list[int]:
 def told_bulk(given: RoundInput, classes: Sequence[ClassInput]) -> dict[str, Any]:
     """The machines that a bulk round on these classes reads, were it the first part of the round."""
     asked = [TaskClass(c.name, 0, tuple(c.needs.items()), holds=c.holds, joins=c.joins) for c in classes]
-    found = load_cluster(given.machines.loaded(), asked, [ANYWHERE] * len(asked), [()] * len(asked))
-    arrays = {key: getattr(found, key).tolist() for key in ("allocatable", "free", "readings", "limits")}
+    found = bulk_rows(given.machines, asked, [ANYWHERE] * len(asked), [()] * len(asked))
+    machines = given.machines
+    rows = machines.order()
+    arrays = {key: getattr(found, key)[rows].tolist() for key in ("allocatable", "free", "readings", "limits")}
     relations = {}
-    for name in [r.name for r in found.relation_store.relations()]:
-        r = found.relation_store.topology_counts(name)
+    for name in dict.fromkeys(name for c in asked for name in (*c.holds, *c.joins)):
+        r = machines.relation_store.topology_counts(name, rows)
         relations[name] = r.relation, numbered(r.domain.tolist()), r.members.tolist(), r.holders.tolist()
-    kinds = [found.kinds[k] for k in found.kind.tolist()]
-    rest = found.names, found.resources, given.groups, dict(given.group_members)
+    kinds = [machines.kinds[k] for k in machines.kind[rows].tolist()]
+    rest = machines.ordered_names, found.classes.resources, given.groups, dict(given.group_members)
     return {**arrays, "kinds": kinds, "relations": relations, "rest": rest}

@@ -112,16 +112,6 @@ class GroupCounts(NamedTuple):
 
 
 @borrowing
-def mark(rows: IntArray, changed: BoolArray, changes: IntArray, count: IntArray) -> None:
-    """Put machines on the list of changes, once each."""
-    for row in rows:
-        if not changed[row]:
-            changed[row] = True
-            changes[count[0]] = row
-            count[0] += 1
-
-
-@borrowing
 def book(
     tasks: IntArray,
     machine: IntArray,
@@ -131,9 +121,6 @@ def book(
     sign: int,
     free: IntArray,
     readings: IntArray,
-    changed: BoolArray,
-    changes: IntArray,
-    count: IntArray,
 ) -> None:
     """Count running tasks on their machines, or take them off with ``sign`` -1."""
     for task in tasks:
@@ -143,10 +130,6 @@ def book(
             free[row, r] -= sign * demands[c, r]
         for f in range(effects.shape[1]):
             readings[row, f] += sign * effects[c, f]
-        if not changed[row]:
-            changed[row] = True
-            changes[count[0]] = row
-            count[0] += 1
 
 
 @borrowing

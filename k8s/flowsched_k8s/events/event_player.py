@@ -111,6 +111,7 @@ class PlayedCluster(live.RecordedState):
 
     def round_input(self, event: live.RoundBegun, t: float, everything: bool = False) -> RoundInput:
         """What a round decides on. ``everything``: what runs is there even if no measured task waits."""
+        self._booked.machines.settle()
         classes = tuple(self._class(taken) for taken in event.takes)
         cluster = Snapshot(t, self._catalogue, ())
         if everything or any(c.task is not None for c in classes):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from flowsched.support.arrays import FloatArray
+from flowsched.support.arrays import FloatArray, IntArray
 from flowsched_k8s.objects import Node, Pod
 
 IMAGE_WEIGHT = 0.25
@@ -47,6 +47,12 @@ class ImageIndex:
             del rows[row]
             if not rows:
                 del self._on[name]
+
+    def move(self, before: IntArray) -> None:
+        """Nodes are in other rows now. ``before``: by row, the one where its node was; -1 for rows without one."""
+        now = {old: row for row, old in enumerate(before.tolist()) if old >= 0}
+        self._of_row = {now[row]: images for row, images in self._of_row.items()}
+        self._on = {name: {now[row]: size for row, size in on.items()} for name, on in self._on.items()}
 
     def cost(self, images: Iterable[str], rows: int) -> FloatArray | None:
         """[rows] what a place costs more than on the node that has most of the images; None where all are the same."""

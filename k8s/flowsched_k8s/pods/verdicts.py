@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.support.arrays import moved
 from flowsched_k8s.pods.entries import NodeEntry
 from flowsched_k8s.pods.filters import StaticFilter
 
@@ -47,6 +48,14 @@ class VerdictCache:
         self._kept: OrderedDict[Hashable, Verdicts] = OrderedDict()
         self._last: tuple[StaticFilter, Verdicts] | None = None
         """What was asked last: pods of one template share their filter."""
+
+    def move(self, before: NDArray[np.int64]) -> None:
+        """Nodes are in other rows now. ``before``: by row, the one where its node was; -1 for rows without one."""
+        for key, old in self._kept.items():
+            reason, eligible, preference = (moved(a, before) for a in (old.reason, old.eligible, old.preference))
+            seen = moved(old.seen, before, -1)
+            self._kept[key] = replace(old, reason=reason, eligible=eligible, preference=preference, seen=seen)
+        self._last = None
 
     def unasked(self, static: StaticFilter, versions: NDArray[np.int64], latest: int) -> int:
         """How many nodes :meth:`ask` would have to look at."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from flowsched.cluster.task_class import TaskClass
 from flowsched.relations.gang_search import steps_among
 from flowsched.relations.later_places import EARLIER, earliest_set
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.bulk_rows import bulk_rows
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.gang_places import DrainingPlaces
-from flowsched.scale.loaded_cluster import load_cluster
 from flowsched.scale.places import Places
 from flowsched.scale.reservation import Lasting
 from flowsched.scale.round_relations import RoundRelations
@@ -194,7 +194,8 @@ class DrainedNodes:
             if settled:
                 going = (self._departures.going(node, priority, now, deletions) for node in nodes)
                 store = cache.booked.relations_without(sorted(uid for uids in going for uid in uids))
-            loaded = replace(machines.loaded(), allocatable=for_good, relation_store=store)
+            later = machines.copy(relations=False)
+            later.allocatable, later.relation_store = for_good, store
             classes, places = [], []
             for members, needs, able, want in zip(kinds.members, kinds.needs, kinds.able, wants, strict=True):
                 amounts = tuple(sorted((r, amount) for r, amount in _asked(needs) if r != "cpu"))
@@ -202,31 +203,31 @@ class DrainedNodes:
                 classes.append(TaskClass(name, cpu, amounts, holds=want.holds, joins=want.joins))
                 places.append(Places(able, self._inputs.verdicts(want).eligible[: machines.rows]))
             uids = [[entry.key.uid for entry in members] for members in kinds.members]
-            cluster = load_cluster(loaded, classes, places, uids)
+            cluster = bulk_rows(later, classes, places, uids)
             found = _earliest(cluster, [uid for some in uids for uid in some], unit.needed, self._domains(unit))
             if found is not None:
                 return found
         return None
 
     def _domains(self, unit: StartUnit) -> list[list[BoolArray | None]]:
-        """Rows, in the order of nodes' names, of each domain that a gang may be in, those of one label together; None for
+        """Rows of each domain that a gang may be in, those of one label together; None for
         all nodes.
         """
         assert isinstance(unit.key, GroupRef), "a unit of several pods is a gang"
         topology, machines = self._inputs.topology(unit.key), self._cache.machines
         if topology is None:
             return [[None]]
-        order, by_key = machines.order(), dict[str, list[BoolArray | None]]()
+        by_key: dict[str, list[BoolArray | None]] = {}
         for key, inside in GroupDomains(machines).possible(topology):
-            by_key.setdefault(key, []).append(inside[order])
+            by_key.setdefault(key, []).append(inside)
         return list(by_key.values())
 
 
 class _MissingRoom:
     """What machines miss now for one task more, where they will have room for it; in place of a time."""
 
-    def __init__(self, cluster: BulkCluster) -> None:
-        self._demands = cluster.demands
+    def __init__(self, cluster: ClusterRows) -> None:
+        self._demands = cluster.classes.demands
         self._free, self._for_good = cluster.free.copy(), cluster.allocatable.copy()
 
     def when(self, task_class: int, rows: IntArray) -> FloatArray:
@@ -245,11 +246,11 @@ class _MissingRoom:
 
 
 def _earliest(
-    cluster: BulkCluster, uids: Sequence[str], needed: int, domains: Sequence[Sequence[BoolArray | None]]
+    cluster: ClusterRows, uids: Sequence[str], needed: int, domains: Sequence[Sequence[BoolArray | None]]
 ) -> dict[str, str] | None:
     """The set of machines that misses least, of the first label of which a domain has one. ``uids`` by task row."""
     lasting = Lasting(cluster)
-    of = cluster.task_class[: len(uids)]
+    of = cluster.tasks.task_class[: len(uids)]
     widths = np.array([cluster.classes[c].width_milli for c in of.tolist()], np.int64)
     widest = np.argsort(-widths, kind="stable")
     fits = {c: lasting.fits(c) for c in np.unique(of).tolist()}
@@ -262,10 +263,10 @@ def _earliest(
             relations = RoundRelations(cluster, np.unique(of))
             places = DrainingPlaces(cluster, of[widest], relations, _MissingRoom(cluster), here, lasting.free)
             # Each try takes so long, while nothing else happens.
-            tries = EARLIER if needed * cluster.rows <= _MOST_PAIRS else 1
-            found = earliest_set(places, needed, steps_among(cluster.rows), tries)
+            tries = EARLIER if needed * cluster.machines.rows <= _MOST_PAIRS else 1
+            found = earliest_set(places, needed, steps_among(cluster.machines.rows), tries)
             if found is not None and (best is None or found[0] < best[0]):
-                chosen = {uids[int(widest[i])]: cluster.machine_name(row) for i, row in found[1]}
+                chosen = {uids[int(widest[i])]: cluster.machines.name(row) for i, row in found[1]}
                 best = found[0], chosen
         if best is not None:
             return best[1]

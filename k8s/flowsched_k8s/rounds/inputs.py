@@ -102,6 +102,9 @@ class InputBuilder:
         changes, and needs no copy.
         """
         cache = self._cache
+        before = cache.settle()
+        if before is not None:
+            self._verdicts.move(before)
         nominees = self.nominees()
         wanted = [cache.wants(entry) for entry in entries]
         keys: dict[Hashable, int] = {}

@@ -24,9 +24,9 @@ from flowsched.records.record import Recipe, of_first
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale.bulk_outcome import BulkOutcome
 from flowsched.scale.bulk_round import decide
+from flowsched.scale.bulk_rows import bulk_rows
 from flowsched.scale.bulk_settings import bulk_settings, model_settings
 from flowsched.scale.cluster_checks import MOST_MILLI
-from flowsched.scale.loaded_cluster import load_cluster
 from flowsched.scale.lone_task import decide_lone
 from flowsched.scale.places import Places
 from flowsched.scale.preparation import prepare
@@ -422,12 +422,12 @@ class _Round:
         if len(classes) == 1 and len(classes[0].uids) == 1:
             outcome = decide_lone(self.machines, task_classes[0], places[0], classes[0].uids[0], settings, **how)
         if outcome is None:
-            cluster = load_cluster(self.machines.loaded(), task_classes, places, [c.uids for c in classes])
+            cluster = bulk_rows(self.machines, task_classes, places, [c.uids for c in classes])
             groups = {c.group for c in classes if c.group is not None}
             for group in self.given.groups:
                 if group.name in groups:
                     cluster.declare_group(group.name, group.minimum)
-            cluster.members_elsewhere = dict(self.given.group_members)
+            cluster.members_elsewhere.update(self.given.group_members)
             outcome = decide(cluster, settings, **how)
         self.timings["linear"] += (self.clock() - began) * 1e3
         if outcome.record is not None:

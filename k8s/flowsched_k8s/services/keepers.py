@@ -55,7 +55,6 @@ class KeptRows:
     """The least priority among them."""
     _keepers: Keepers
     _names: Sequence[str | None]
-    _order: IntArray
 
     @classmethod
     def of(cls, keepers: Keepers, machines: MachineRows) -> KeptRows:
@@ -64,7 +63,7 @@ class KeptRows:
         for name, here in keepers.items():
             if (row := machines.row(name)) is not None:
                 count[row], least[row] = len(here), min(k.priority for k in here)
-        return cls(count, least, keepers, machines.names, machines.order())
+        return cls(count, least, keepers, machines.names)
 
     def yielding(self, claim: PrecedenceClaim) -> BoolArray:
         """[rows] whether a service is there that yields."""
@@ -74,7 +73,7 @@ class KeptRows:
     def named(self, rows: BoolArray) -> str:
         """The services on some rows, in words: the first by the names of nodes, and how many more. There has to be one."""
         mine = rows & (self.count > 0)
-        name = self._names[int(self._order[mine[self._order]][0])] or ""
+        name = self._names[int(np.flatnonzero(mine)[0])] or ""
         more = int(self.count[mine].sum()) - 1
         return f"service {self._keepers[name][0].title} on {name}" + (f" and {more} more" if more else "")
 

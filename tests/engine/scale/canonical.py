@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.compaction import RUNGS, Compaction
 from flowsched.scale.network import ScaleNetwork
 from flowsched.scale.waiting import Waiting
@@ -13,7 +13,7 @@ Key = tuple[Hashable, ...]
 
 
 def canonical_network(
-    cluster: BulkCluster, compaction: Compaction, waiting: Waiting, built: ScaleNetwork
+    cluster: ClusterRows, compaction: Compaction, waiting: Waiting, built: ScaleNetwork
 ) -> dict[str, list[tuple[object, ...]]]:
     """Sorted nodes as (key, supply) and arcs as (tail, head, capacity, unit cost), and the scale of costs.
 
@@ -37,7 +37,7 @@ def canonical_network(
     return {"nodes": sorted(nodes, key=repr), "arcs": sorted(arcs, key=repr), "scale": [(network.cost_scale,)]}
 
 
-def _node_keys(cluster: BulkCluster, compaction: Compaction, built: ScaleNetwork) -> list[Key]:
+def _node_keys(cluster: ClusterRows, compaction: Compaction, built: ScaleNetwork) -> list[Key]:
     """What every node stands for, by its number."""
     keys: list[Key] = [("sink",)]
     classes = [cluster.classes[c] for c in built.classes.tolist()]
@@ -46,7 +46,7 @@ def _node_keys(cluster: BulkCluster, compaction: Compaction, built: ScaleNetwork
     groups: list[Key] = []
     for g in built.groups.tolist():
         kind, *buckets = compaction.keys[g]
-        groups.append((cluster.kinds[kind], *buckets))
+        groups.append((cluster.machines.kinds[kind], *buckets))
     keys += [("tier", *group, width) for group in groups for width in built.tier_widths]
     keys += [("gate", *group) for group in groups]
     return keys

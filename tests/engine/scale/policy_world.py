@@ -9,7 +9,7 @@ import numpy as np
 from flowsched.cluster.machine_arrays import FIXED
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.pricing.linear.policy import CostModel
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.solvers import make_solver
 
@@ -35,7 +35,7 @@ class World:
     """A cluster with its rounds."""
 
     def __init__(self, policy: CostModel, machines: Sequence[MachineSpec], settings: RoundSettings | None = None):
-        self.cluster = BulkCluster(policy)
+        self.cluster = ClusterRows.of(policy)
         self.rows = self.cluster.add_machines(machines)
         self.rounds = Rounds(self.cluster, make_solver("ortools"), settings or RoundSettings(due_age_s=DUE_S))
 
@@ -58,23 +58,25 @@ class World:
 
     def on(self, machine: str) -> list[str]:
         """Names of the classes that run on a machine, one for each task."""
-        there = self.cluster.running_on(self.cluster.row(machine))
-        return sorted(self.cluster.classes[c].name for c in self.cluster.task_class[there].tolist())
+        there = self.cluster.tasks.running_on(self.cluster.row(machine))
+        return sorted(self.cluster.classes[c].name for c in self.cluster.tasks.task_class[there].tolist())
 
     def counts(self) -> np.ndarray:
         """Tasks by machine, in the order in which machines joined."""
-        running = self.cluster.machine[self.cluster.state == 2]
-        return np.bincount(running, minlength=self.cluster.rows)[self.rows]
+        running = self.cluster.tasks.machine[self.cluster.tasks.state == 2]
+        return np.bincount(running, minlength=self.cluster.machines.rows)[self.rows]
 
     def waiting(self) -> list[str]:
         """Names of the classes that wait, one for each task."""
-        return sorted(self.cluster.classes[c].name for c in self.cluster.task_class[self.cluster.state == 1].tolist())
+        return sorted(
+            self.cluster.classes[c].name for c in self.cluster.tasks.task_class[self.cluster.tasks.state == 1].tolist()
+        )
 
 
-def price_of(cluster: BulkCluster, number: int, row: int, readings: np.ndarray) -> float:
+def price_of(cluster: ClusterRows, number: int, row: int, readings: np.ndarray) -> float:
     """What a task of a class costs on a machine with some readings, from what the policy said and nothing else."""
-    policy, task_class = cluster.policy, cluster.classes[number]
-    kind = cluster.kinds[int(cluster.kind[row])]
+    policy, task_class = cluster.classes.policy, cluster.classes[number]
+    kind = cluster.machines.kinds[int(cluster.machines.kind[row])]
     prices = policy.price(task_class, [kind])
     if not kind.has(task_class.selector):
         return float("inf")

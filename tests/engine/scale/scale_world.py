@@ -22,7 +22,7 @@ from small_worlds import (
 )
 
 from flowsched.pricing.linear.policies.flow import FlowCostModel
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.network import ScaleNetwork, build_network
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
@@ -82,31 +82,31 @@ def _rest(fixed: dict[str, object], free: dict[str, object]) -> dict[str, object
 class Stand:
     """A state as a round's first network sees it."""
 
-    cluster: BulkCluster
+    cluster: ClusterRows
     compaction: Compaction
     waiting: Waiting
     built: ScaleNetwork
 
 
-def compacted(cluster: BulkCluster, now_s: float, compaction: Compaction | None = None) -> Stand:
+def compacted(cluster: ClusterRows, now_s: float, compaction: Compaction | None = None) -> Stand:
     """The network of all that waits, whatever its priority."""
     compaction = compaction or Compaction(cluster)
-    pending = cluster.waiting()
-    compaction.catch_up(cluster.changed_rows(), np.unique(cluster.task_class[pending]))
+    pending = cluster.tasks.waiting()
+    compaction.catch_up(np.flatnonzero(cluster.machines.alive), np.unique(cluster.tasks.task_class[pending]))
     waiting = survey(cluster, pending, now_s, DUE_AGE_S)
     return Stand(cluster, compaction, waiting, build_network(cluster, compaction, waiting))
 
 
 def decide(
     world: World, settings: RoundSettings | None = None, solver: str = "ortools"
-) -> tuple[BulkCluster, RoundOutcome]:
+) -> tuple[ClusterRows, RoundOutcome]:
     """One round in a world."""
     cluster = world.cluster()
     rounds = Rounds(cluster, make_solver(solver), settings or RoundSettings())
     return cluster, rounds.decide(world.now_s, world.barred_rows(cluster))
 
 
-def breaches(world: World, cluster: BulkCluster, outcome: RoundOutcome) -> list[str]:
+def breaches(world: World, cluster: ClusterRows, outcome: RoundOutcome) -> list[str]:
     """Whatever a round did that is not allowed."""
     wrong: list[str] = []
     if len(set(outcome.tasks.tolist())) < len(outcome.tasks):
@@ -119,7 +119,7 @@ def breaches(world: World, cluster: BulkCluster, outcome: RoundOutcome) -> list[
     come: Counter[tuple[int, int]] = Counter()
     number = {c: i for i, c in enumerate(world.classes)}
     for task, row in zip(outcome.tasks.tolist(), outcome.machines.tolist(), strict=True):
-        come[machine_of[cluster.machine_name(row)], number[cluster.classes[cluster.task_class[task]]]] += 1
+        come[machine_of[cluster.machines.name(row)], number[cluster.classes[cluster.tasks.task_class[task]]]] += 1
     for i, spec in enumerate(world.machines):
         mine = {c: n for (m, c), n in come.items() if m == i}
         if mine and world.barred[i]:

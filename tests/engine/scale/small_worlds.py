@@ -11,7 +11,7 @@ from flowsched.cluster.machine_arrays import HEADROOM, PRESSURE
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.pricing.linear.policy import CostModel
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 
 DIVIDING = (1000, 2000, 4000, 8000)
 ODD = (150, 700, 1930, 2500, 3100)
@@ -71,9 +71,9 @@ class World:
         draw = self.draw
         return FlowCostModel(draw.bucket, draw.bucket * 4.0, waiting=draw.waiting, growth=draw.growth)
 
-    def cluster(self, policy: CostModel | None = None) -> BulkCluster:
+    def cluster(self, policy: CostModel | None = None) -> ClusterRows:
         """Its state, fed in one go."""
-        cluster = BulkCluster(policy or self.policy(), ("cpu", "memory"))
+        cluster = ClusterRows.of(policy or self.policy(), ("cpu", "memory"))
         rows = cluster.add_machines(self.machines)
         numbers = np.array([cluster.intern(c) for c in self.classes], dtype=np.int64)
         there = np.array(self.running, dtype=np.int64).reshape(-1, 2)
@@ -83,9 +83,9 @@ class World:
         cluster.submit(numbers[which], np.array([t for _, t in self.waiting]))
         return cluster
 
-    def barred_rows(self, cluster: BulkCluster) -> np.ndarray:
+    def barred_rows(self, cluster: ClusterRows) -> np.ndarray:
         """``barred`` by machine row."""
-        mask = np.zeros(cluster.rows, dtype=np.bool_)
+        mask = np.zeros(cluster.machines.rows, dtype=np.bool_)
         mask[[cluster.row(spec.name) for spec, b in zip(self.machines, self.barred, strict=True) if b]] = True
         return mask
 

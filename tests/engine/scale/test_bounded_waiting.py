@@ -37,14 +37,16 @@ def staggered_feeder(victim: TaskClass = WIDE) -> Feed:
     def feed(world: World) -> None:
         cluster = world.cluster
         pending = [cluster.classes[c] for c in _pending(world)]
-        there = np.flatnonzero(cluster.state == RUNNING)
-        ends: dict[int, list[int]] = {row: [] for row in np.flatnonzero(cluster.alive).tolist()}
-        for m, left in zip(cluster.machine[there].tolist(), (cluster.end_s[there] - world.now_s).tolist(), strict=True):
+        there = np.flatnonzero(cluster.tasks.state == RUNNING)
+        ends: dict[int, list[int]] = {row: [] for row in np.flatnonzero(cluster.machines.alive).tolist()}
+        for m, left in zip(
+            cluster.tasks.machine[there].tolist(), (cluster.tasks.end_s[there] - world.now_s).tolist(), strict=True
+        ):
             ends[m].append(int(left))
         wanted = [0] * len(NARROW)
         for row, left in ends.items():
             missing = [run for run in range(len(NARROW), 0, -1) if run not in left]
-            for run in missing[: int(cluster.free[row, 0]) // 1000]:
+            for run in missing[: int(cluster.machines.free[row, 0]) // 1000]:
                 wanted[run - 1] += 1
         owed = sum(c.width_milli == 1000 for c in pending)
         if victim not in pending and all(len(set(left)) > 2 for left in ends.values()):
@@ -65,7 +67,7 @@ def narrow_feeder(extra: int, victim: TaskClass = WIDE) -> Feed:
         pending = [cluster.classes[c] for c in _pending(world)]
         if victim not in pending:
             world.submit(victim)
-        free = int(cluster.free[cluster.alive, 0].sum()) // 1000
+        free = int(cluster.machines.free[cluster.machines.alive, 0].sum()) // 1000
         world.submit(NARROW[-1], max(0, free + above(world, extra) - sum(c == NARROW[-1] for c in pending)))
 
     return feed
@@ -80,9 +82,9 @@ def wide_feeder(extra: int, victim: TaskClass = NARROW[-1]) -> Feed:
     def feed(world: World) -> None:
         cluster = world.cluster
         pending = [cluster.classes[c] for c in _pending(world)]
-        if victim not in pending and not (cluster.free[cluster.alive, 0] % (1000 * CORES)).any():
+        if victim not in pending and not (cluster.machines.free[cluster.machines.alive, 0] % (1000 * CORES)).any():
             world.submit(victim)
-        free = int((cluster.free[cluster.alive, 0] // 1000 // CORES).sum())
+        free = int((cluster.machines.free[cluster.machines.alive, 0] // 1000 // CORES).sum())
         world.submit(WIDE, max(0, free + above(world, extra) - sum(c == WIDE for c in pending)))
 
     return feed
@@ -94,7 +96,7 @@ def above(world: World, extra: int) -> int:
 
 def _pending(world: World) -> list[int]:
     cluster = world.cluster
-    return cluster.task_class[cluster._pending[: int(cluster._pending_count[0])]].tolist()
+    return cluster.tasks.task_class[cluster.tasks._pending[: int(cluster.tasks._pending_count[0])]].tolist()
 
 
 def full_of_narrow(world: World) -> None:
@@ -188,7 +190,7 @@ def test_the_bound_holds_where_machines_come_and_go_below_it():
     gone = set()
     for i in range(1, 450):
         world.step(feed)
-        if i % 40 == 0 and "guest" in world.cluster._row:
+        if i % 40 == 0 and world.cluster.machines.row("guest") is not None:
             back = world.cluster.remove_machines(["guest"])
             gone |= {world.number_of(int(r)) for r in back}
         elif i % 40 == 20:

@@ -181,5 +181,5 @@ def test_the_primal_is_what_placements_cost_as_they_come_and_waiting() -> None:
         world = varied(seed)
         cluster, outcome = decide(world)
         level = outcome.levels[0]
-        value = ExactLevel(level.evidence).value(cluster.task_class[outcome.tasks], outcome.machines)
+        value = ExactLevel(level.evidence).value(cluster.tasks.task_class[outcome.tasks], outcome.machines)
         assert value == pytest.approx(level.primal, abs=1e-6)

@@ -8,7 +8,7 @@ import pytest
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.errors import EventError
 from flowsched.pricing.linear.policies.flow import FlowCostModel
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.migration import waiting_cost
 from flowsched.scale.round import Rounds
 from flowsched.solvers import make_solver
@@ -52,20 +52,27 @@ def spec(cpu: int = 4000, reading: float = 0.0, limit: float = INF) -> MachineSp
     ],
 )
 def test_nothing_has_changed(event: object, says: str) -> None:
-    cluster = BulkCluster(FlowCostModel())
+    cluster = ClusterRows.of(FlowCostModel())
     rows = cluster.add_machines([MachineSpec("m", KIND, {"cpu": 4000})])
     number = cluster.intern(TaskClass("t", 1000, pressure=0.5))
     tasks = cluster.submit(np.full(3, number), np.zeros(3), ["a", "b", "c"])
     cluster.bind(tasks[2:], rows)
 
     def state() -> tuple[object, ...]:
-        arrays = cluster.alive, cluster.free, cluster.readings, cluster.limits, cluster.state, cluster.machine
+        arrays = (
+            cluster.machines.alive,
+            cluster.machines.free,
+            cluster.machines.readings,
+            cluster.machines.limits,
+            cluster.tasks.state,
+            cluster.tasks.machine,
+        )
         plain = (
-            cluster.rows,
-            cluster.task_count,
+            cluster.machines.rows,
+            cluster.tasks.count,
             len(cluster.classes),
-            tuple(cluster.resources),
-            len(cluster.waiting()),
+            tuple(cluster.classes.resources),
+            len(cluster.tasks.waiting()),
         )
         return (*(a.tobytes() for a in arrays), *plain)
 
@@ -76,7 +83,7 @@ def test_nothing_has_changed(event: object, says: str) -> None:
 
 
 def test_where_the_due_age_is_zero_all_that_have_waited_are_of_that_age() -> None:
-    cluster = BulkCluster(FlowCostModel(waiting=1.0, growth=2.0))
+    cluster = ClusterRows.of(FlowCostModel(waiting=1.0, growth=2.0))
     number = cluster.intern(TaskClass("t", 1000))
     tasks = cluster.submit(np.full(2, number), np.array([0.0, 5.0]))
     assert waiting_cost(cluster, tasks, 5.0, 0.0).tolist() == [3.0, 1.0]
@@ -97,11 +104,11 @@ def test_where_the_due_age_is_zero_all_that_have_waited_are_of_that_age() -> Non
 def test_a_class_of_the_wrong_form_is_told(fields: dict[str, object], says: str) -> None:
     values = {"name": "x", "width_milli": 1000, **fields}
     with pytest.raises(EventError, match=says):
-        BulkCluster(FlowCostModel()).intern(TaskClass(**values))  # type: ignore[arg-type]
+        ClusterRows.of(FlowCostModel()).intern(TaskClass(**values))  # type: ignore[arg-type]
 
 
 def test_tasks_and_machines_of_the_wrong_form_are_told() -> None:
-    cluster = BulkCluster(FlowCostModel())
+    cluster = ClusterRows.of(FlowCostModel())
     number = cluster.intern(TaskClass("x", 1000))
     assert len(cluster.submit([number], [0.0])) == 1  # type: ignore[arg-type]
     with pytest.raises(EventError, match=r"2 classes .* came with 1 times"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from scale_world import DUE_AGE_S, Draw, draw_world, flow_policy
 
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.network import build_network
 from flowsched.scale.round import Rounds
@@ -23,7 +22,7 @@ from flowsched.scale.waiting import survey
 from flowsched.solvers import make_solver
 
 NOW_S = 1000.0
-REASONS = {"widths", "larger_machines", "stale_groups", "stale_shapes", "limits", "resources"}
+REASONS = {"widths", "larger_machines", "shapes", "machine_order", "limits", "resources"}
 
 
 @dataclass
@@ -40,14 +39,14 @@ class Item:
 class Shadow:
     """The state beside the cluster, as plain objects; events go to both."""
 
-    cluster: BulkCluster
+    cluster: ClusterRows
     machines: dict[str, MachineSpec] = field(default_factory=dict)
     items: list[Item] = field(default_factory=list)
     born: int = 0
 
-    def fresh(self) -> BulkCluster:
+    def fresh(self) -> ClusterRows:
         """A cluster fed with the final state in one go."""
-        other = BulkCluster(self.cluster.policy, self.cluster.resources)
+        other = ClusterRows.of(self.cluster.classes.policy, self.cluster.classes.resources)
         specs = sorted(self.machines.values(), key=lambda s: s.name)
         other.add_machines(specs)
         for task_class in self.cluster.classes:
@@ -190,39 +189,32 @@ FREQUENT = (new_class, join, submit, start)
 HISTORIES = st.lists(st.tuples(st.sampled_from(EVENTS + FREQUENT), st.integers(0, 2**16)), max_size=25)
 
 
-def counted(cluster: BulkCluster, compaction: Compaction) -> dict[tuple[object, ...], object]:
+def counted(cluster: ClusterRows, compaction: Compaction) -> dict[tuple[object, ...], object]:
     """What groups with machines count, by what is in their keys, and what fits into them, by what was asked for."""
     shapes = [s for _, s in sorted(compaction._shapes.items())]
     slots = compaction.slots[shapes].T
     arrays = (compaction.members, compaction.open_members, compaction.tiers, compaction.rungs, slots)
     return {
-        (cluster.kinds[kind], *others): [array[g].tolist() for array in arrays]
+        (cluster.machines.kinds[kind], *others): [array[g].tolist() for array in arrays]
         for g, (kind, *others) in enumerate(compaction.keys)
         if compaction.members[g]
     }
 
 
-def both_ways(events: list[tuple[Callable[..., None], int]], bucket: float, canonical: bool) -> None:
-    shadow = Shadow(BulkCluster(flow_policy(bucket)))
-    kept = Compaction(shadow.cluster, canonical=canonical)
+def both_ways(events: list[tuple[Callable[..., None], int]], bucket: float) -> None:
+    shadow = Shadow(ClusterRows.of(flow_policy(bucket)))
+    kept = Compaction(shadow.cluster)
+    read = 0
     for event, seed in [(new_class, 1), (join, 2), *events]:
         event(shadow, random.Random(seed))
-        pending = shadow.cluster.waiting()
-        kept.catch_up(shadow.cluster.changed_rows(), np.unique(shadow.cluster.task_class[pending]))
+        pending = shadow.cluster.tasks.waiting()
+        changed, read = shadow.cluster.machines.changed_since(read)
+        kept.catch_up(changed, np.unique(shadow.cluster.tasks.task_class[pending]))
         kept.renumber()
         other = shadow.fresh()
-        anew = Compaction(other, canonical=canonical)
-        other_pending = other.waiting()
-        present = np.unique(other.task_class[other_pending])
-        if not canonical:
-            # Widths that no task waits with any more are kept while that changes no tier: they are part of the state.
-            # So are the shapes of classes that have waited.
-            width = np.array([c.width_milli for c in other.classes])
-            present = np.flatnonzero(np.isin(width, kept.widths))
-            known = [kept.shape_of[shadow.cluster.intern(c)] >= 0 for c in other.classes]
-            with_shapes = functools.partial(anew._add_shapes, np.flatnonzero(known))
-            anew._add_shapes = lambda _, add=with_shapes: add()  # type: ignore[method-assign]
-        anew.catch_up(other.changed_rows(), present)
+        anew = Compaction(other)
+        other_pending = other.tasks.waiting()
+        anew.catch_up(np.flatnonzero(other.machines.alive), np.unique(other.tasks.task_class[other_pending]))
         anew.renumber()
         if not len(pending):
             continue
@@ -241,19 +233,13 @@ def both_ways(events: list[tuple[Callable[..., None], int]], bucket: float, cano
 def test_a_rebuild_after_every_event_gives_the_identical_network(
     events: list[tuple[Callable[..., None], int]], bucket: float
 ) -> None:
-    both_ways(events, bucket, canonical=False)
-
-
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
-@given(HISTORIES, st.sampled_from((0.0, 0.125)))
-def test_so_it_does_where_the_state_alone_decides(events: list[tuple[Callable[..., None], int]], bucket: float) -> None:
-    both_ways(events, bucket, canonical=True)
+    both_ways(events, bucket)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(HISTORIES)
 def test_every_rebuild_has_a_reason_with_a_name(events: list[tuple[Callable[..., None], int]]) -> None:
-    shadow = Shadow(BulkCluster(flow_policy(0.125)))
+    shadow = Shadow(ClusterRows.of(flow_policy(0.125)))
     rounds = Rounds(shadow.cluster, make_solver("ortools"))
     for event, seed in [(new_class, 1), (join, 2), *events]:
         event(shadow, random.Random(seed))
@@ -264,8 +250,7 @@ def test_every_rebuild_has_a_reason_with_a_name(events: list[tuple[Callable[...,
         assert set(outcome.upkeep["applied"]) <= {"machines"}
 
 
-@pytest.mark.parametrize("canonical", [False, True])
-def test_tasks_without_cpu_alone_need_no_tiers(canonical: bool) -> None:
+def test_tasks_without_cpu_alone_need_no_tiers() -> None:
     def only_idle(shadow: Shadow, rng: random.Random) -> None:
         for item in shadow.items:
             shadow.cluster.leave(np.array([item.row]))
@@ -274,7 +259,7 @@ def test_tasks_without_cpu_alone_need_no_tiers(canonical: bool) -> None:
         shadow.items.append(Item(idle, 0.0))
         shadow.items[0].row = int(shadow.cluster.submit(np.array([shadow.cluster.intern(idle)]), np.zeros(1))[0])
 
-    both_ways([(submit, 1), (only_idle, 0), (submit, 3), (only_idle, 0)], 0.0, canonical)
+    both_ways([(submit, 1), (only_idle, 0), (submit, 3), (only_idle, 0)], 0.0)
 
 
 def test_a_round_without_events_applies_and_rebuilds_nothing() -> None:
@@ -310,7 +295,7 @@ def test_upkeep_grows_with_what_changed_and_not_with_what_is_there() -> None:
         ("widths", lambda cluster: cluster.submit(np.array([cluster.intern(TaskClass("odd", 333))]), np.zeros(1))),
     ],
 )
-def test_reasons(reason: str, change: Callable[[BulkCluster], object]) -> None:
+def test_reasons(reason: str, change: Callable[[ClusterRows], object]) -> None:
     world = draw_world(7, Draw(machines=5, tasks=5, classes=3, services=False, gpus=False))
     cluster = world.cluster()
     rounds = Rounds(cluster, make_solver("ortools"))

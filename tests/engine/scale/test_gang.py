@@ -19,12 +19,12 @@ MEMBER = of_width(2, 10.0, group="ring")
 def running(world: World, group: str) -> int:
     cluster = world.cluster
     members = [i for i, c in enumerate(cluster.classes) if c.group == group]
-    return int(np.isin(cluster.task_class[cluster.state == RUNNING], members).sum())
+    return int(np.isin(cluster.tasks.task_class[cluster.tasks.state == RUNNING], members).sum())
 
 
 def make_due(world: World, numbers: list[int]) -> None:
     for number in numbers:
-        world.cluster.created_s[world.row_of(number)] = -DUE_S - 1.0
+        world.cluster.tasks.created_s[world.row_of(number)] = -DUE_S - 1.0
 
 
 def test_a_minimum_must_be_at_least_one():
@@ -93,7 +93,7 @@ def test_running_members_count():
     world.submit(MEMBER, 3)
     world.round()
     world.run(of_width(2, 99.0), "m0", 50.0)
-    world.cluster.leave(world.cluster.running_on(world.cluster.row("m0"))[:1])
+    world.cluster.leave(world.cluster.tasks.running_on(world.cluster.row("m0"))[:1])
     assert running(world, "ring") == 2
     world.submit(MEMBER, 1)
     world.step()
@@ -185,7 +185,7 @@ def test_feeding_narrow_tasks_does_not_keep_a_group_out():
         members = world.submit(MEMBER, 5)
 
         def feed(w: World) -> None:
-            free = int(w.cluster.free[w.cluster.alive, 0].sum()) // 1000
+            free = int(w.cluster.machines.free[w.cluster.machines.alive, 0].sum()) // 1000
             w.submit(of_width(1, 4.0), max(0, free - (w.waiting() - 5)))
 
         for _ in range(120):

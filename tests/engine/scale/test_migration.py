@@ -23,7 +23,7 @@ from moving_world import (
 from flowsched.cluster.settings import QUIET_S, Settings
 from flowsched.cluster.task_rows import PENDING, RUNNING
 from flowsched.scale import full_network
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.full_network import build_full_network
 from flowsched.scale.migration import carry_out
 
@@ -32,7 +32,7 @@ NOISY = a_class("noisy")
 PRICED = replace(FREE_MOVES, migration_price=0.3)
 
 
-def crowded() -> tuple[BulkCluster, np.ndarray]:
+def crowded() -> tuple[ClusterRows, np.ndarray]:
     """Two tasks that disturb each other beside an empty machine: a move brings 0.5."""
     cluster = cluster_of([spec("a", 4), spec("b", 4)])
     return cluster, run(cluster, NOISY, "a", 2)
@@ -46,7 +46,7 @@ def test_a_task_moves_to_where_it_costs_less():
     assert moves.tasks[0] in tasks
     assert moves.gain[0] == pytest.approx(0.5, abs=1e-6)
     assert total_cost(cluster) == pytest.approx(before - 0.5, abs=1e-6)
-    assert sorted(cluster.machine[tasks].tolist()) == sorted([cluster.row("a"), cluster.row("b")])
+    assert sorted(cluster.tasks.machine[tasks].tolist()) == sorted([cluster.row("a"), cluster.row("b")])
 
 
 @pytest.mark.parametrize(("price", "moved"), [(0.49, 1), (0.51, 0), (np.inf, 0)])
@@ -115,7 +115,7 @@ def test_what_may_not_move_stays():
 
 def test_no_task_moves_to_a_barred_machine():
     cluster, _ = crowded()
-    barred = np.zeros(cluster.rows, dtype=np.bool_)
+    barred = np.zeros(cluster.machines.rows, dtype=np.bool_)
     barred[cluster.row("b")] = True
     assert not len(Mover(cluster).propose(0.0, barred))
     assert len(Mover(cluster).propose(0.0)) == 1
@@ -135,7 +135,7 @@ def test_a_task_whose_predicted_end_has_passed_stays():
     assert not len(Mover(cluster).turn(100.0))
 
 
-def fragmented(move_price: float = 0.0, waiting: float = 4.0) -> tuple[BulkCluster, np.ndarray]:
+def fragmented(move_price: float = 0.0, waiting: float = 4.0) -> tuple[ClusterRows, np.ndarray]:
     cluster = cluster_of([spec("a", 2), spec("b", 2)], waiting)
     for machine in "ab":
         run(cluster, a_class("calm", 1, 0.0, 0.0), machine)
@@ -149,7 +149,7 @@ def test_others_move_so_that_a_wide_task_gets_in():
     assert moves.starts.tolist() == [False, True]
     assert moves.plan[0] == moves.plan[1]
     assert moves.source[0] == moves.target[1], "the one makes room for the other"
-    assert cluster.state[wide[0]] == RUNNING
+    assert cluster.tasks.state[wide[0]] == RUNNING
     assert not overcommitted(cluster)
 
 
@@ -194,7 +194,7 @@ def test_the_cluster_does_not_change():
     before = {k: v.tobytes() for k, v in vars(cluster).items() if isinstance(v, np.ndarray)}
     assert len(Mover(cluster).propose())
     assert {k: v.tobytes() for k, v in vars(cluster).items() if isinstance(v, np.ndarray)} == before
-    assert cluster.waiting().tolist() == np.flatnonzero(cluster.state == PENDING).tolist()
+    assert cluster.tasks.waiting().tolist() == np.flatnonzero(cluster.tasks.state == PENDING).tolist()
 
 
 def test_the_network_grows_with_classes_times_groups(monkeypatch: pytest.MonkeyPatch):
@@ -236,4 +236,4 @@ def test_ends_are_booked_with_moves():
     cluster, _ = crowded()
     moves = Mover(cluster).propose()
     carry_out(moves, cluster, np.array([77.0]))
-    assert cluster.end_s[moves.tasks[0]] == 77.0
+    assert cluster.tasks.end_s[moves.tasks[0]] == 77.0

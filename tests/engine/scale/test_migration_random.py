@@ -13,7 +13,7 @@ from scale_world import Draw, World, draw_world, worlds
 
 from flowsched.cluster.settings import HYSTERESIS
 from flowsched.cluster.task_rows import RUNNING
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.migration import Moves, carry_out
 
 WORLDS = st.one_of(worlds(use=0.4), worlds(use=0.9, priorities=2), worlds(use=1.0))
@@ -21,23 +21,29 @@ PRICES = st.sampled_from((0.0, 0.02, 0.1, 0.3))
 OFTEN = settings(max_examples=60, deadline=None)
 
 
-def crowd(world: World) -> BulkCluster:
+def crowd(world: World) -> ClusterRows:
     """The world with several tasks for each that its draw has running, so that there is something to move."""
     cluster = world.cluster()
     rng = np.random.default_rng(len(world.running))
     numbers = [cluster.intern(c) for c in world.classes]
-    for row in np.flatnonzero(cluster.alive).tolist():
+    for row in np.flatnonzero(cluster.machines.alive).tolist():
         for _ in range(4):
             c = int(rng.choice(numbers))
-            demand = cluster.demands[c]
-            base = cluster.table().base[c, cluster.kind[row]]
-            room = (cluster.limits[row] - cluster.readings[row] >= cluster.effects[c]) | (cluster.effects[c] == 0)
-            if np.isfinite(base) and (cluster.free[row][demand > 0] >= demand[demand > 0]).all() and room.all():
+            demand = cluster.classes.demands[c]
+            base = cluster.classes.table().base[c, cluster.machines.kind[row]]
+            room = (cluster.machines.limits[row] - cluster.machines.readings[row] >= cluster.classes.effects[c]) | (
+                cluster.classes.effects[c] == 0
+            )
+            if (
+                np.isfinite(base)
+                and (cluster.machines.free[row][demand > 0] >= demand[demand > 0]).all()
+                and room.all()
+            ):
                 cluster.bind(cluster.submit(np.array([c]), np.zeros(1)), np.array([row]))
     return cluster
 
 
-def mover(cluster: BulkCluster, price: float) -> Mover:
+def mover(cluster: ClusterRows, price: float) -> Mover:
     return Mover(cluster, replace(FREE_MOVES, migration_price=price))
 
 
@@ -56,17 +62,17 @@ def where(wrong: list[str]) -> set[str]:
     return {text.partition(":")[0] for text in wrong}
 
 
-def waiting_of(cluster: BulkCluster, tasks: np.ndarray, now_s: float) -> float:
+def waiting_of(cluster: ClusterRows, tasks: np.ndarray, now_s: float) -> float:
     """What leaving tasks costs, from the policy's own numbers."""
     total = 0.0
     for task in tasks.tolist():
-        prices = cluster.prices[cluster.task_class[task]]
-        age = min(1.0, max(0.0, (now_s - cluster.created_s[task]) / 600.0))
+        prices = cluster.classes.prices[cluster.tasks.task_class[task]]
+        age = min(1.0, max(0.0, (now_s - cluster.tasks.created_s[task]) / 600.0))
         total += prices.waiting + prices.growth * age
     return total
 
 
-def check(moves: Moves, cluster: BulkCluster, now_s: float, barred: np.ndarray) -> None:
+def check(moves: Moves, cluster: ClusterRows, now_s: float, barred: np.ndarray) -> None:
     """Carry steps out and see whether what they say is true."""
     assert len(set(moves.tasks.tolist())) == len(moves)
     assert not barred[moves.target].any()
@@ -81,8 +87,8 @@ def check(moves: Moves, cluster: BulkCluster, now_s: float, barred: np.ndarray) 
     assert before - after == pytest.approx(moves.gain.sum(), abs=rounding(before))
     assert not overcommitted(cluster, moves.target.tolist())
     for task, row in zip(moves.tasks.tolist(), moves.target.tolist(), strict=True):
-        task_class = cluster.classes[cluster.task_class[task]]
-        assert cluster.kinds[cluster.kind[row]].has(task_class.selector)
+        task_class = cluster.classes[cluster.tasks.task_class[task]]
+        assert cluster.machines.kinds[cluster.machines.kind[row]].has(task_class.selector)
 
 
 @OFTEN
@@ -98,7 +104,7 @@ def test_moves_do_what_they_say(world: World, price: float):
 @given(WORLDS, PRICES)
 def test_rounds_end_and_what_is_paid_is_less_than_what_is_won(world: World, price: float):
     cluster = crowd(world)
-    cluster.leave(cluster.waiting())
+    cluster.leave(cluster.tasks.waiting())
     rounds = mover(cluster, price)
     start, paid, moved = total_cost(cluster), 0.0, 0
     for _ in range(40):
@@ -135,8 +141,8 @@ def test_tasks_that_moved_cost_more_to_move_again(world: World):
     rounds = mover(cluster, 0.05)
     first = rounds.turn(world.now_s)
     rng = np.random.default_rng(0)
-    for row in np.flatnonzero(cluster.alive).tolist():
-        cluster.read(cluster.machine_name(row), "headroom", float(rng.uniform(0.0, 3.0)))
+    for row in np.flatnonzero(cluster.machines.alive).tolist():
+        cluster.read(cluster.machines.name(row), "headroom", float(rng.uniform(0.0, 3.0)))
     second = rounds.propose(world.now_s + 50.0)
     again = np.isin(second.tasks, first.tasks[~first.starts])
     runs = ~second.starts
@@ -153,6 +159,6 @@ def test_running_tasks_are_those_that_move():
         moves = mover(cluster, 0.0).propose(world.now_s)
         moved += int((~moves.starts).sum())
         started += int(moves.starts.sum())
-        assert (cluster.state[moves.tasks[~moves.starts]] == RUNNING).all()
+        assert (cluster.tasks.state[moves.tasks[~moves.starts]] == RUNNING).all()
     assert moved > 20
     assert started > 5

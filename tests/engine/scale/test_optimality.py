@@ -10,7 +10,7 @@ from scale_world import Draw, World, decide, draw_world, varied, worlds
 
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.pricing.linear.policies.flow import FlowCostModel
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.exact import ExactLevel
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.small_round import bound_prices
@@ -32,7 +32,9 @@ def test_small_rounds_are_close_to_the_optimum_and_the_bound_is_never_above_it()
         cluster, outcome = decide(world)
         (level,) = outcome.levels
         prices = bound_prices(level.evidence, level.primal)
-        answer = ExactLevel(level.evidence).solve(cluster.task_class[outcome.tasks], outcome.machines, prices=prices)
+        answer = ExactLevel(level.evidence).solve(
+            cluster.tasks.task_class[outcome.tasks], outcome.machines, prices=prices
+        )
         assert answer.proven
         assert outcome.certificate is not None
         assert outcome.certificate.bound <= answer.value + 1e-5
@@ -80,8 +82,8 @@ def test_rounds_that_are_large_do_without() -> None:
     assert "exchange_nodes" in decide(world, RoundSettings(exchange_tasks=65))[1].counts
 
 
-def round_of(machines: list[MachineSpec], tasks: list[TaskClass], waiting: float = 4.0) -> tuple[BulkCluster, Rounds]:
-    cluster = BulkCluster(FlowCostModel(waiting=waiting))
+def round_of(machines: list[MachineSpec], tasks: list[TaskClass], waiting: float = 4.0) -> tuple[ClusterRows, Rounds]:
+    cluster = ClusterRows.of(FlowCostModel(waiting=waiting))
     cluster.add_machines(machines)
     cluster.submit(np.array([cluster.intern(t) for t in tasks]), np.zeros(len(tasks)))
     return cluster, Rounds(cluster, make_solver("ortools"))
@@ -95,7 +97,7 @@ def task(name: str, width: int, memory: int = 0, **slow: float) -> TaskClass:
     return TaskClass(name, width, (("memory", memory),) if memory else (), slowness=tuple(slow.items()))
 
 
-def optimal(cluster: BulkCluster, outcome: RoundOutcome) -> bool:
+def optimal(cluster: ClusterRows, outcome: RoundOutcome) -> bool:
     (level,) = outcome.levels
     none = np.zeros(0, dtype=np.int64)
     answer = ExactLevel(level.evidence).solve(none, none)
@@ -151,7 +153,7 @@ def test_a_task_that_must_not_wait_is_never_left_for_a_cheaper_plan() -> None:
 def test_barred_machines_take_no_part_in_exchanges() -> None:
     machines, tasks = CASES["two narrow ones make room for a wide one"]
     cluster, rounds = round_of(machines, tasks)
-    barred = np.zeros(cluster.rows, dtype=np.bool_)
+    barred = np.zeros(cluster.machines.rows, dtype=np.bool_)
     barred[cluster.row("b")] = True
     outcome = rounds.decide(0.0, barred)
     assert cluster.row("b") not in outcome.machines.tolist()

@@ -30,7 +30,7 @@ def crowded(ends=((5, 50, 60, 70), (10, 20, 30, 40), (50, 51, 52, 53)), cores=4,
 def due(world: World, task_class=WIDE) -> int:
     """A task that came before the due age."""
     (number,) = world.submit(task_class)
-    world.cluster.created_s[world.row_of(number)] = -DUE_S - 1.0
+    world.cluster.tasks.created_s[world.row_of(number)] = -DUE_S - 1.0
     world.created[number] = -DUE_S - 1.0
     return number
 
@@ -81,7 +81,7 @@ def test_short_tasks_run_on_the_held_machine_and_do_not_delay_it():
         for task, machine in zip(outcome.tasks.tolist(), outcome.machines.tolist(), strict=True):
             if machine == held and world.number_of(task) != number:
                 joined[world.classes[world.number_of(task)]] += 1
-                assert world.cluster.end_s[task] <= 40.0
+                assert world.cluster.tasks.end_s[task] <= 40.0
     assert joined[short] > 5
     assert world.started[number] == 40.0
 
@@ -163,7 +163,7 @@ def test_a_task_that_is_withdrawn_holds_nothing():
 def test_barred_machines_are_not_held():
     world = crowded()
     due(world)
-    barred = np.zeros(world.cluster.rows, dtype=np.bool_)
+    barred = np.zeros(world.cluster.machines.rows, dtype=np.bool_)
     barred[world.cluster.row("m1")] = True
     assert [r.machine_name for r in world.round(barred).reservations] == ["m2"]
 
@@ -191,7 +191,7 @@ def test_tasks_without_an_end_are_never_counted_on():
     # Once a service has gone it starts like any other.
     world.now_s = 6.0
     world.end_tasks()
-    world.cluster.leave(world.cluster.running_on(world.cluster.row("m1"))[:1])
+    world.cluster.leave(world.cluster.tasks.running_on(world.cluster.row("m1"))[:1])
     for _ in range(40):
         world.step()
     assert np.isfinite(world.started[number])
@@ -255,7 +255,7 @@ def test_run_times_by_machine_type_count():
     rows = np.array([world.row_of(number)])
     assert world.cluster.predicted_end(rows, np.array([world.cluster.row("m0")]), 100.0).tolist() == [115.0]
     endless = world.cluster.intern(ENDLESS)
-    assert np.isinf(world.cluster.lasting_s()[endless]).all()
+    assert np.isinf(world.cluster.classes.lasting_s()[endless]).all()
     # Twelve seconds are too few for it here, though enough on the best type.
     world.run(of_width(3, 99.0), "m0", 12.0)
     due(world)
@@ -303,27 +303,27 @@ def test_whatever_happens_nothing_is_promised_twice(scene):
         for c in come:
             world.submit(classes[c])
         name = f"m{leaves.get(turn)}"
-        if turn in leaves and name in world.cluster._row:
+        if turn in leaves and world.cluster.machines.row(name) is not None:
             world.cluster.remove_machines([name])
         outcome = world.round()  # checks that nothing is overcommitted
         held = {r.machine: r for r in outcome.reservations}
         assert len(held) == len(outcome.reservations)
         for r in outcome.reservations:
-            assert world.now_s - world.cluster.created_s[r.task] > 4.0
+            assert world.now_s - world.cluster.tasks.created_s[r.task] > 4.0
             assert r.task in outcome.waits
             # Kept from round to round, start and all, while the task waits and the machine is there.
             if r.task_sequence in before and before[r.task_sequence].machine_name == r.machine_name:
                 assert r.start_s == before[r.task_sequence].start_s
         for task, machine in zip(outcome.tasks.tolist(), outcome.machines.tolist(), strict=True):
             r = held.get(machine)
-            assert world.cluster.kinds[world.cluster.kind[machine]].has(
-                world.cluster.classes[world.cluster.task_class[task]].selector
+            assert world.cluster.machines.kinds[world.cluster.machines.kind[machine]].has(
+                world.cluster.classes[world.cluster.tasks.task_class[task]].selector
             )
             if r is not None:
-                mine = world.cluster.classes[world.cluster.task_class[task]].priority
-                theirs = world.cluster.classes[world.cluster.task_class[r.task]].priority
+                mine = world.cluster.classes[world.cluster.tasks.task_class[task]].priority
+                theirs = world.cluster.classes[world.cluster.tasks.task_class[r.task]].priority
                 if crosses or mine <= theirs:
-                    assert world.cluster.end_s[task] <= max(r.start_s, world.now_s) + 1e-6
+                    assert world.cluster.tasks.end_s[task] <= max(r.start_s, world.now_s) + 1e-6
         for level in outcome.levels:
             assert certify(level.evidence, level.primal).bound <= level.primal + 1e-6
         before = {r.task_sequence: r for r in outcome.reservations}
@@ -343,7 +343,7 @@ def test_where_no_end_is_known_a_machine_drains_for_it():
     (kept,) = world.round().reservations
     assert kept.machine_name == "m1"
     assert np.isfinite(world.started[short]) != np.isfinite(world.started[late])
-    gone = np.flatnonzero(world.cluster.machine == world.cluster.row("m1"))
+    gone = np.flatnonzero(world.cluster.tasks.machine == world.cluster.row("m1"))
     world.cluster.leave(gone)
     world.round()
     assert np.isfinite(world.started[number])

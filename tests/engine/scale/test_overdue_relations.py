@@ -35,12 +35,12 @@ def bound(world: World, *relations: Relation) -> World:
 def members(world: World) -> int:
     cluster = world.cluster
     ring = [i for i, c in enumerate(cluster.classes) if c.group == "ring"]
-    return int(np.isin(cluster.task_class[cluster.state == RUNNING], ring).sum())
+    return int(np.isin(cluster.tasks.task_class[cluster.tasks.state == RUNNING], ring).sum())
 
 
 def make_due(world: World, numbers: list[int]) -> None:
     for number in numbers:
-        world.cluster.created_s[world.row_of(number)] = -DUE_S - 1.0
+        world.cluster.tasks.created_s[world.row_of(number)] = -DUE_S - 1.0
 
 
 def until(world: World, now_s: float) -> None:
@@ -74,7 +74,7 @@ def test_a_reservation_whose_machines_part_is_made_again():
         world.run(of_width(4, 99.0), f"m{m}", end)
     overdue_pair(world)
     assert {r.machine_name for r in world.round().reservations} == {"m0", "m1"}
-    world.cluster.relation_store.put_machine(world.cluster.row("m1"), {"sw": "elsewhere"})
+    world.cluster.machines.relation_store.put_machine(world.cluster.row("m1"), {"sw": "elsewhere"})
     assert {r.machine_name for r in world.step().reservations} == {"m2", "m3"}
     until(world, 31.0)
     world.round()

@@ -17,7 +17,7 @@ from flowsched.cluster.task_class import MachineKind, TaskClass
 from flowsched.errors import EventError
 from flowsched.pricing.linear.policies import COST_MODELS, make_cost_model
 from flowsched.pricing.linear.policy import FORBIDDEN, ClassPrices, CostModel
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 
 NAMES = tuple(COST_MODELS)
 RACKS = ("a", "b", "c")
@@ -119,35 +119,35 @@ def test_the_same_class_and_kinds_have_the_same_prices_whatever_was_asked_before
 def test_costs_of_a_round_are_those_of_a_recount_by_hand(name: str, cluster: tuple) -> None:
     world = loaded(name, cluster)
     cluster = world.cluster
-    before = cluster.readings.copy()
+    before = cluster.machines.readings.copy()
     outcome = world.rounds.decide(0.0)
 
     # Beside all others at the end of the round.
     after = before.copy()
     for task, row in zip(outcome.tasks.tolist(), outcome.machines.tolist(), strict=True):
-        after[row] += cluster.effects[cluster.task_class[task]]
+        after[row] += cluster.classes.effects[cluster.tasks.task_class[task]]
     wanted = [
-        price_of(cluster, int(c), int(row), after[row] - cluster.effects[c])
-        for c, row in zip(cluster.task_class[outcome.tasks], outcome.machines, strict=True)
+        price_of(cluster, int(c), int(row), after[row] - cluster.classes.effects[c])
+        for c, row in zip(cluster.tasks.task_class[outcome.tasks], outcome.machines, strict=True)
     ]
     assert outcome.cost == pytest.approx(wanted, rel=1e-6, abs=1e-6)
 
     # One after the other, and those that are left.
     total = 0.0
     for task, row in zip(outcome.tasks.tolist(), outcome.machines.tolist(), strict=True):
-        c = int(cluster.task_class[task])
+        c = int(cluster.tasks.task_class[task])
         total += price_of(cluster, c, row, before[row])
-        before[row] += cluster.effects[c]
+        before[row] += cluster.classes.effects[c]
     for level in outcome.levels:
         left = set(level.waiting.tasks.tolist()) - set(outcome.tasks.tolist())
         total += sum(min(waiting_cost(cluster, task), level.evidence.most) for task in left)
     assert sum(level.primal for level in outcome.levels) == pytest.approx(total, rel=1e-6, abs=1e-5)
 
 
-def waiting_cost(cluster: BulkCluster, task: int) -> float:
+def waiting_cost(cluster: ClusterRows, task: int) -> float:
     """What leaving a task costs at time 0."""
-    prices = cluster.policy.price(cluster.classes[int(cluster.task_class[task])], [])
-    age = min(1.0, max(0.0, -float(cluster.created_s[task]) / DUE_S))
+    prices = cluster.classes.policy.price(cluster.classes[int(cluster.tasks.task_class[task])], [])
+    age = min(1.0, max(0.0, -float(cluster.tasks.created_s[task]) / DUE_S))
     return prices.waiting + prices.growth * age
 
 
@@ -158,10 +158,10 @@ def test_nothing_is_overcommitted_or_dearer_than_waiting_and_no_selector_is_brok
     world = loaded(name, cluster)
     outcome = world.round()
     cluster = world.cluster
-    assert (cluster.free >= 0).all()
+    assert (cluster.machines.free >= 0).all()
     for task, row, believed in zip(outcome.tasks.tolist(), outcome.machines.tolist(), outcome.believed, strict=True):
-        task_class = cluster.classes[int(cluster.task_class[task])]
-        assert cluster.kinds[int(cluster.kind[row])].has(task_class.selector)
+        task_class = cluster.classes[int(cluster.tasks.task_class[task])]
+        assert cluster.machines.kinds[int(cluster.machines.kind[row])].has(task_class.selector)
         assert believed <= waiting_cost(cluster, task) + 1e-6
 
 
@@ -251,10 +251,10 @@ def test_a_price_that_is_none_is_refused_in_one_sentence(wrong: dict[str, float]
 
 
 def test_factors_for_features_that_there_are_not_are_refused_and_no_machine_joins() -> None:
-    cluster = BulkCluster(Broken((1.0, 2.0)))
+    cluster = ClusterRows.of(Broken((1.0, 2.0)))
     with pytest.raises(EventError, match=r"policy broken has factors \[1.0, 2.0\] for machines of type m; expected 0"):
         cluster.add_machines([a_machine("n0")])
-    assert cluster.machine_count == 0 and not cluster.kinds
+    assert cluster.machines.machine_count == 0 and not cluster.machines.kinds
 
 
 def test_a_machine_without_size_is_no_machine() -> None:

@@ -48,7 +48,7 @@ def test_trivial_leaves_no_task_beside_room_that_would_do(cores: list[int], task
         world.submit(a_class(f"c{i}", width), count)
     world.round()
     widths = {f"c{i}": round(1000 * width) for i, (width, _) in enumerate(tasks)}
-    largest = int(world.cluster.free[world.rows, 0].max())
+    largest = int(world.cluster.machines.free[world.rows, 0].max())
     assert all(widths[name] > largest for name in world.waiting())
 
 
@@ -151,8 +151,8 @@ def test_the_network_of_equal_machines_knows_the_true_convex_optimum(
     for i, count in enumerate(news):
         world.submit(a_class(f"c{i}", width, run_s=float(i)), count)
     cluster, compaction = world.cluster, world.rounds.compaction
-    pending = cluster.waiting()
-    compaction.catch_up(cluster.changed_rows(), np.unique(cluster.task_class[pending]))
+    pending = cluster.tasks.waiting()
+    compaction.catch_up(np.flatnonzero(cluster.machines.alive), np.unique(cluster.tasks.task_class[pending]))
     network = build_network(cluster, compaction, survey(cluster, pending, 0.0, DUE_S))
     solution = make_solver("ortools").solve(network.network)
     believed = solution.cost / network.network.cost_scale
@@ -212,7 +212,7 @@ def test_devils_and_rabbits_keep_apart_while_there_is_room_and_turtles_fill(widt
     assert world.waiting() == []
 
     # Free room is worth more than good neighbours: what is left comes to the task that leaves.
-    world.cluster.leave(world.cluster.running_on(world.cluster.row("n0"))[:1])
+    world.cluster.leave(world.cluster.tasks.running_on(world.cluster.row("n0"))[:1])
     world.submit(a_beast("rabbit", width))
     world.round()
     assert "rabbit" in world.on("n0")
@@ -225,7 +225,7 @@ def test_penalties_are_the_sum_over_pairs_in_whatever_order_they_come(beasts: li
     total = 0.0
     for beast in beasts:
         number = world.cluster.intern(a_beast(beast))
-        total += price_of(world.cluster, number, 0, world.cluster.readings[world.rows[0]])
+        total += price_of(world.cluster, number, 0, world.cluster.machines.readings[world.rows[0]])
         world.run(a_beast(beast), "n0")
     table = {a: dict(zip(CLASSES, row, strict=True)) for a, row in zip(CLASSES, PENALTIES, strict=True)}
     assert total == pytest.approx(sum((table[a][b] + table[b][a]) / 2 for a, b in combinations(beasts, 2)) / 8)
@@ -306,7 +306,7 @@ def test_a_task_goes_to_its_data_then_to_its_rack_then_anywhere() -> None:
     for turn in range(4):
         world.submit(reads("reader", 100.0, *HERE), created_s=-DUE_S)
         outcome = world.round(float(turn))
-        found.append((world.cluster.machine_name(int(outcome.machines[0])), float(outcome.cost[0])))
+        found.append((world.cluster.machines.name(int(outcome.machines[0])), float(outcome.cost[0])))
     # 20 MB from the rack; all 100 MB from the rack; all of it from another.
     assert [name for name, _ in found[:2]] == ["m0", "m1"]
     assert [cost for _, cost in found] == pytest.approx([20.0, 100.0, 200.0, 200.0])
@@ -414,7 +414,7 @@ def test_a_price_is_the_exact_change_of_the_total(order: list[int], bandwidth: f
 
     for n, i in enumerate(order):
         number = world.cluster.intern(FLOW_CLASSES[i])
-        price = price_of(world.cluster, number, 0, world.cluster.readings[world.rows[0]])
+        price = price_of(world.cluster, number, 0, world.cluster.machines.readings[world.rows[0]])
         assert price == pytest.approx(slow_down(order[: n + 1]) - slow_down(order[:n]), abs=1e-6)
         world.run(FLOW_CLASSES[i], "n0")
 

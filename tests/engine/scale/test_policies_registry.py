@@ -174,7 +174,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str,
 def example() -> str:
     """The policy that the documents show, without what they do with it."""
     block = re.search(
-        r"```python\n(.*?)\n\nfrom flowsched.scale.bulk_cluster", OWN.read_text(encoding="utf-8"), re.DOTALL
+        r"```python\n(.*?)\n\nfrom flowsched.scale.cluster_rows", OWN.read_text(encoding="utf-8"), re.DOTALL
     )
     assert block is not None
     return block[1]

@@ -11,7 +11,7 @@ from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.errors import EventError
 from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.relations.relation import Relation, RelationKind
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.places import Places
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.solvers import make_solver
@@ -19,8 +19,8 @@ from flowsched.solvers import make_solver
 ONE = TaskClass("one", 1000)
 
 
-def cluster_of(count: int, cores: int = 4, **labels: str) -> BulkCluster:
-    cluster = BulkCluster(FlowCostModel())
+def cluster_of(count: int, cores: int = 4, **labels: str) -> ClusterRows:
+    cluster = ClusterRows.of(FlowCostModel())
     cluster.add_machines(
         [
             MachineSpec(f"m{i}", MachineKind("plain"), {"cpu": 1000 * cores, "memory": 64}, labels=labels)
@@ -30,21 +30,21 @@ def cluster_of(count: int, cores: int = 4, **labels: str) -> BulkCluster:
     return cluster
 
 
-def submit(cluster: BulkCluster, task_class: TaskClass, count: int) -> None:
+def submit(cluster: ClusterRows, task_class: TaskClass, count: int) -> None:
     cluster.submit(np.full(count, cluster.intern(task_class)), np.zeros(count))
 
 
-def decide(cluster: BulkCluster, **settings: object) -> RoundOutcome:
+def decide(cluster: ClusterRows, **settings: object) -> RoundOutcome:
     return Rounds(cluster, make_solver("ortools"), RoundSettings(**settings)).decide(0.0)  # type: ignore[arg-type]
 
 
-def by_row(values: dict[int, object], cluster: BulkCluster, usual: object, dtype: type) -> np.ndarray:
-    return np.array([values.get(row, usual) for row in range(cluster.rows)], dtype=dtype)
+def by_row(values: dict[int, object], cluster: ClusterRows, usual: object, dtype: type) -> np.ndarray:
+    return np.array([values.get(row, usual) for row in range(cluster.machines.rows)], dtype=dtype)
 
 
 def test_a_mask_is_exact() -> None:
     cluster = cluster_of(3)
-    only = cluster.places.intern(Places(allowed=by_row({1: True}, cluster, False, np.bool_)))
+    only = cluster.classes.places.intern(Places(allowed=by_row({1: True}, cluster, False, np.bool_)))
     submit(cluster, replace(ONE, places=only), 5)
     outcome = decide(cluster)
     assert outcome.machines.tolist() == [1] * 4
@@ -53,7 +53,7 @@ def test_a_mask_is_exact() -> None:
 
 def test_wishes_are_paid_and_met_first() -> None:
     cluster = cluster_of(3)
-    wish = cluster.places.intern(Places(preference=by_row({0: 0.5, 2: 0.25}, cluster, 0.0, np.float64)))
+    wish = cluster.classes.places.intern(Places(preference=by_row({0: 0.5, 2: 0.25}, cluster, 0.0, np.float64)))
     submit(cluster, replace(ONE, places=wish), 6)
     outcome = decide(cluster)
     assert sorted(outcome.machines.tolist()) == [1, 1, 1, 1, 2, 2]
@@ -65,13 +65,17 @@ def test_wishes_are_paid_and_met_first() -> None:
 def test_equal_places_have_one_number() -> None:
     cluster = cluster_of(2)
     mask = by_row({1: True}, cluster, False, np.bool_)
-    assert cluster.places.intern(Places()) == 0
-    assert cluster.places.intern(Places(allowed=mask)) == cluster.places.intern(Places(allowed=mask.copy())) == 1
+    assert cluster.classes.places.intern(Places()) == 0
+    assert (
+        cluster.classes.places.intern(Places(allowed=mask))
+        == cluster.classes.places.intern(Places(allowed=mask.copy()))
+        == 1
+    )
 
 
 def test_no_place_costs_more_than_the_ceiling() -> None:
     cluster = cluster_of(2)
-    wish = cluster.places.intern(Places(preference=by_row({0: 0.5, 1: 0.25}, cluster, 0.0, np.float64)))
+    wish = cluster.classes.places.intern(Places(preference=by_row({0: 0.5, 1: 0.25}, cluster, 0.0, np.float64)))
     submit(cluster, replace(ONE, places=wish, max_cost=0.25), 6)
     outcome = decide(cluster)
     assert outcome.machines.tolist() == [1] * 4
@@ -83,7 +87,7 @@ def test_what_others_bring_counts_towards_the_ceiling() -> None:
     submit(cluster, replace(ONE, name="shy", sensitivity=1.0, pressure=0.5, max_cost=0.25), 1)
     submit(cluster, replace(ONE, name="loud", sensitivity=1.0, pressure=0.5, width_milli=2000), 1)
     outcome = decide(cluster)
-    placed = {cluster.classes[c].name for c in cluster.task_class[outcome.tasks].tolist()}
+    placed = {cluster.classes[c].name for c in cluster.tasks.task_class[outcome.tasks].tolist()}
     assert placed == {"loud"}
 
 
@@ -135,7 +139,7 @@ def test_a_relation_that_is_declared_late_counts_what_runs() -> None:
 
 
 def test_domains_go_by_labels_and_machines_without_one_take_no_spread() -> None:
-    cluster = BulkCluster(FlowCostModel())
+    cluster = ClusterRows.of(FlowCostModel())
     zones = ({"zone": "x"}, {"zone": "x"}, {"zone": "y"}, {})
     cluster.add_machines(
         [MachineSpec(f"m{i}", MachineKind("plain"), {"cpu": 4000}, labels=z) for i, z in enumerate(zones)]

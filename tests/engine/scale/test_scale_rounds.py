@@ -12,7 +12,7 @@ from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.network.network import Network
 from flowsched.pricing.linear import kernels
 from flowsched.pricing.linear.policies.flow import FlowCostModel
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.compaction import MAX_TIERS
 from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import Rounds, RoundSettings
@@ -39,14 +39,14 @@ class Watched(Rounds):
         super().see(state)
         self.shown += 1
         seen, cluster, free = self.compaction, self.cluster, state.visible_free()
-        for m in np.flatnonzero(cluster.alive).tolist():
+        for m in np.flatnonzero(cluster.machines.alive).tolist():
             room = [
-                kernels.fit(m, s, free, state.readings, cluster.limits, seen._shape_demand, seen._shape_effect)
+                kernels.fit(m, s, free, state.readings, cluster.machines.limits, seen._shape_demand, seen._shape_effect)
                 for s in range(len(seen._shape_demand))
             ]
             assert seen.seen_fit[m].tolist() == room
             buckets = state.readings[m] // np.maximum(1, seen._buckets)
-            assert seen.keys[seen.group_of[m]] == (cluster.kind[m], *buckets.tolist(), seen.signature[m])
+            assert seen.keys[seen.group_of[m]] == (cluster.machines.kind[m], *buckets.tolist(), seen.signature[m])
 
 
 @SOME
@@ -69,10 +69,10 @@ def test_no_move_of_a_single_task_pays_once_a_round_has_settled(seed: int) -> No
     cluster, outcome = decide(world, chosen)
     model, barred = cluster.model(), world.barred_rows(cluster)
     cluster.bind(outcome.tasks, outcome.machines)
-    free, readings = cluster.free, cluster.readings
-    for c, m in set(zip(cluster.task_class[outcome.tasks].tolist(), outcome.machines.tolist(), strict=True)):
+    free, readings = cluster.machines.free, cluster.machines.readings
+    for c, m in set(zip(cluster.tasks.task_class[outcome.tasks].tolist(), outcome.machines.tolist(), strict=True)):
         now = kernels.cost_beside(m, c, model, readings)
-        for other in np.flatnonzero(cluster.alive & ~barred).tolist():
+        for other in np.flatnonzero(cluster.machines.alive & ~barred).tolist():
             if other != m and kernels.takes(other, c, free, readings, model.limits, model.demands, model.effects):
                 assert kernels.place_cost(other, c, model, readings) >= now - 1e-6
 
@@ -100,8 +100,8 @@ def test_a_round_that_fails_leaves_no_trace(answers: int) -> None:
     cluster = world.cluster()
     solver = Refusing(answers)
     rounds = Rounds(cluster, solver, RoundSettings(worth_a_solve=0.0))  # type: ignore[arg-type]
-    waiting = int(cluster.waiting()[0])
-    cluster.touch(np.flatnonzero(cluster.alive))
+    waiting = int(cluster.tasks.waiting()[0])
+    cluster.machines.touch(np.flatnonzero(cluster.machines.alive))
     held = MachineReservation.of(cluster, waiting, 0, 1e9)
     rounds.resume([held])
     with pytest.raises(RuntimeError, match="refused"):
@@ -115,21 +115,20 @@ def test_a_round_that_fails_leaves_no_trace(answers: int) -> None:
     assert after.machines.tolist() == fresh.machines.tolist()
 
 
-@pytest.mark.parametrize("canonical", [False, True])
-def test_rounds_without_changes_rebuild_nothing_whatever_the_size_of_machines(canonical: bool) -> None:
+def test_rounds_without_changes_rebuild_nothing_whatever_the_size_of_machines() -> None:
     """The largest machine is no whole number of units."""
-    cluster = BulkCluster(FlowCostModel(waiting=4.0))
+    cluster = ClusterRows.of(FlowCostModel(waiting=4.0))
     cluster.add_machines([MachineSpec(f"m{i}", MachineKind("one"), {"cpu": 3920}) for i in range(3)])
     classes = [cluster.intern(TaskClass("narrow", 1000)), cluster.intern(TaskClass("giant", 64000))]
     cluster.submit(np.array(classes), np.zeros(2))
-    rounds = Rounds(cluster, make_solver("ortools"), canonical=canonical)
+    rounds = Rounds(cluster, make_solver("ortools"))
     rounds.decide(0.0)
     for _ in range(3):
         assert rounds.decide(0.0).upkeep["rebuilt"] == {}
 
 
 def test_widths_that_no_task_waits_with_any_more_take_no_tier_from_those_that_wait() -> None:
-    cluster = BulkCluster(FlowCostModel(waiting=4.0))
+    cluster = ClusterRows.of(FlowCostModel(waiting=4.0))
     cluster.add_machines([MachineSpec("m", MachineKind("one"), {"cpu": 96000})])
     rounds = Rounds(cluster, make_solver("ortools"))
     for width in [125 * 2**i for i in range(10)]:
@@ -156,7 +155,7 @@ def test_where_the_work_limit_ends_trades_what_is_believed_is_still_what_it_cost
 
 
 def test_what_waits_no_more_is_not_counted_any_longer() -> None:
-    cluster = BulkCluster(FlowCostModel())
+    cluster = ClusterRows.of(FlowCostModel())
     cluster.add_machines([MachineSpec("m", MachineKind("small"), {"cpu": 4000, "memory": 10**6})])
     rounds = Rounds(cluster, make_solver("ortools"))
     reasons: set[str] = set()
@@ -168,6 +167,6 @@ def test_what_waits_no_more_is_not_counted_any_longer() -> None:
         reasons |= set(outcome.upkeep["rebuilt"])
         cluster.leave(task)
     assert rounds.compaction.seen_fit.shape[1] <= 65
-    assert "stale_shapes" in reasons
+    assert reasons == {"shapes", "widths"}
     first = cluster.submit(np.array([0]), np.array([300.0]))
     assert rounds.decide(300.0).tasks.tolist() == first.tolist()

@@ -12,7 +12,7 @@ from scale_world import Draw, World, breaches, compacted, decide, draw_world, wo
 
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.pricing.linear.policies.trivial import TrivialPolicy
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.compaction import MAX_TIERS, Compaction, largest_sums, tier_widths
 from flowsched.scale.round import RoundSettings
 
@@ -23,7 +23,7 @@ ROOMS = st.lists(st.integers(0, 8000), min_size=1, max_size=5)
 
 def stand(widths: list[int], rooms: list[int]) -> Compaction:
     """One kind of machines with these rooms, a task of every width waiting."""
-    cluster = BulkCluster(TrivialPolicy())
+    cluster = ClusterRows.of(TrivialPolicy())
     cluster.add_machines([MachineSpec(f"m{i}", MachineKind("one"), {"cpu": room}) for i, room in enumerate(rooms)])
     classes = np.array([cluster.intern(TaskClass(f"w{w}", w)) for w in widths])
     cluster.submit(classes, np.zeros(len(widths)))
@@ -108,11 +108,11 @@ def test_no_round_overcommits_anything(world: World) -> None:
         cluster, outcome = decide(world, chosen)
         assert breaches(world, cluster, outcome) == []
         # Bound for real, no capacity is below 0 that was not before.
-        before = cluster.free.copy()
+        before = cluster.machines.free.copy()
         cluster.bind(outcome.tasks, outcome.machines)
         touched = np.unique(outcome.machines)
-        asked = cluster.demands[cluster.task_class[outcome.tasks]].sum(axis=0) > 0
-        assert (cluster.free[touched][:, asked] >= np.minimum(before[touched][:, asked], 0)).all()
+        asked = cluster.classes.demands[cluster.tasks.task_class[outcome.tasks]].sum(axis=0) > 0
+        assert (cluster.machines.free[touched][:, asked] >= np.minimum(before[touched][:, asked], 0)).all()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -128,7 +128,7 @@ def test_large_rounds_overcommit_nothing_either(seed: int) -> None:
 def test_requests_are_never_above_allocatable(world: World) -> None:
     """A task that is wider than every machine waits, and has no way into the network but that."""
     cluster = world.cluster()
-    number = cluster.intern(TaskClass("giant", 1 + int(cluster.allocatable[:, 0].max())))
+    number = cluster.intern(TaskClass("giant", 1 + int(cluster.machines.allocatable[:, 0].max())))
     cluster.submit(np.array([number]), np.zeros(1))
     built = compacted(cluster, world.now_s).built
     assert number in built.classes

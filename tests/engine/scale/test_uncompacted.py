@@ -17,7 +17,7 @@ from benchmarks.uncompacted import build_uncompacted, exact_prices, room_by_clas
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.network.network import Network
 from flowsched.pricing.linear.policies.trivial import TrivialPolicy
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.solvers import Status, make_solver
 
 FEW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -122,7 +122,7 @@ def test_two_machines_that_lack_different_things_look_like_one_that_lacks_nothin
     """Why equal room is asked for: the sum of two machines has CPU and memory, none of the two has both."""
     kind = MachineKind("one")
     policy = TrivialPolicy(growth=0.0)
-    cluster = BulkCluster(policy)
+    cluster = ClusterRows.of(policy)
     cluster.add_machines(
         [MachineSpec("cpu", kind, {"cpu": 8000, "memory": 1}), MachineSpec("both", kind, {"cpu": 1000, "memory": 8})]
     )
@@ -147,5 +147,5 @@ def test_the_network_without_compaction_counts_every_task_once(draw: Draw) -> No
     assert (network.capacities >= 0).all()
     room = room_by_class(stand.cluster, stand.waiting.classes, plain.rows)
     assert (room.max(axis=0, initial=0) > 0).all() or not len(plain.rows)
-    barred = np.ones(stand.cluster.rows, dtype=np.bool_)
+    barred = np.ones(stand.cluster.machines.rows, dtype=np.bool_)
     assert not len(build_uncompacted(stand.cluster, stand.compaction, stand.waiting, barred).arc_task)

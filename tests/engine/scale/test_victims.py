@@ -16,7 +16,7 @@ from test_migration_random import crowd
 from flowsched.cluster.machine_arrays import FIXED, UNLIMITED
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.task_rows import PENDING, RUNNING
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.preemption import PreemptionPlanner, Preemptions, carry_out
 from flowsched.scale.round import Rounds, RoundSettings
 from flowsched.solvers import make_solver
@@ -28,18 +28,18 @@ OFTEN = settings(max_examples=60, deadline=None)
 
 
 def planner(
-    cluster: BulkCluster, how: Settings = ON, times: dict[int, int] | None = None, **rest: int
+    cluster: ClusterRows, how: Settings = ON, times: dict[int, int] | None = None, **rest: int
 ) -> PreemptionPlanner:
-    known = np.zeros(len(cluster.state), dtype=np.int64)
+    known = np.zeros(len(cluster.tasks.state), dtype=np.int64)
     known[list(times or ())] = list((times or {}).values())
     return PreemptionPlanner(cluster, make_solver("ortools"), how, known, **rest)
 
 
 def preempt(
-    cluster: BulkCluster, how: Settings = ON, now_s: float = 0.0, times: dict[int, int] | None = None, **rest: int
+    cluster: ClusterRows, how: Settings = ON, now_s: float = 0.0, times: dict[int, int] | None = None, **rest: int
 ) -> Preemptions:
     """Plan for all that wait, and carry it out; ``times``: how often each was preempted, which changes."""
-    plan = planner(cluster, how, times, **rest).plan(cluster.waiting(), now_s)
+    plan = planner(cluster, how, times, **rest).plan(cluster.tasks.waiting(), now_s)
     if times is not None:
         times.update({task: times.get(task, 0) + 1 for task in plan.victims.tolist()})
     carry_out(plan, cluster)
@@ -54,8 +54,8 @@ def test_lower_priorities_make_room():
     assert sorted(plan.victims.tolist()) == low.tolist()
     assert plan.tasks.tolist() == high.tolist()
     assert plan.room_for.tolist() == [0, 0]
-    assert cluster.state[high[0]] == RUNNING
-    assert (cluster.state[low] == PENDING).all()
+    assert cluster.tasks.state[high[0]] == RUNNING
+    assert (cluster.tasks.state[low] == PENDING).all()
     assert not overcommitted(cluster)
 
 
@@ -70,11 +70,11 @@ def test_equal_and_higher_priorities_stay(priority: int):
 def test_victims_are_as_old_as_they_were():
     cluster = cluster_of([spec("a", 2)])
     low = run(cluster, LOW, "a", 2)
-    created, sequence = cluster.created_s[low].copy(), cluster.sequence[low].copy()
+    created, sequence = cluster.tasks.created_s[low].copy(), cluster.tasks.sequence[low].copy()
     wait(cluster, HIGH, created_s=50.0)
     preempt(cluster, now_s=50.0)
-    assert cluster.created_s[low].tolist() == created.tolist()
-    assert cluster.sequence[low].tolist() == sequence.tolist()
+    assert cluster.tasks.created_s[low].tolist() == created.tolist()
+    assert cluster.tasks.sequence[low].tolist() == sequence.tolist()
 
 
 def test_no_task_is_evicted_where_that_lets_none_in():
@@ -92,7 +92,7 @@ def test_the_one_task_that_is_enough_goes_not_two():
     wait(cluster, HIGH)
     plan = preempt(cluster)
     assert len(plan) == 1
-    assert cluster.machine[plan.tasks[0]] == cluster.row("b")
+    assert cluster.tasks.machine[plan.tasks[0]] == cluster.row("b")
 
 
 def test_who_has_done_less_and_who_came_later_goes():
@@ -127,7 +127,7 @@ def test_a_task_is_not_preempted_again_and_again():
     for _ in range(10):
         high = wait(cluster, HIGH)
         preempt(cluster, replace(ON, preemption_limit=3), times=times)
-        if cluster.state[high[0]] != RUNNING:
+        if cluster.tasks.state[high[0]] != RUNNING:
             break
         cluster.leave(high)
         cluster.bind(low, np.array([cluster.row("a")]))
@@ -142,7 +142,7 @@ def test_victims_take_turns():
     for _ in range(4):
         high = wait(cluster, HIGH)
         victims = preempt(cluster, times=times).victims
-        row = cluster.machine[high]
+        row = cluster.tasks.machine[high]
         cluster.leave(high)
         cluster.bind(victims, row)
     assert times == dict.fromkeys(tasks.tolist(), 2)
@@ -179,7 +179,7 @@ def test_higher_priorities_first_and_each_only_over_lower_ones():
     top = wait(cluster, replace(HIGH, priority=9))
     plan = preempt(cluster)
     assert plan.tasks.tolist() == top.tolist()
-    assert cluster.state[middle[0]] == PENDING
+    assert cluster.tasks.state[middle[0]] == PENDING
     assert not len(preempt(cluster).victims)
 
 
@@ -195,9 +195,9 @@ def test_barred_machines_are_left_alone():
     run(cluster, LOW, "a", 2)
     run(cluster, LOW, "b", 2)
     wait(cluster, HIGH, 2)
-    barred = np.zeros(cluster.rows, dtype=np.bool_)
+    barred = np.zeros(cluster.machines.rows, dtype=np.bool_)
     barred[cluster.row("a")] = True
-    plan = planner(cluster).plan(cluster.waiting(), 0.0, barred)
+    plan = planner(cluster).plan(cluster.tasks.waiting(), 0.0, barred)
     assert plan.machines.tolist() == [cluster.row("b")]
 
 
@@ -206,7 +206,7 @@ def test_barred_machines_are_left_alone():
 WORLDS = st.one_of(worlds(use=0.9, priorities=3), worlds(use=1.0, priorities=2, growth=4.0))
 
 
-def after_a_round(world: World) -> BulkCluster:
+def after_a_round(world: World) -> ClusterRows:
     """A crowded world after the round that found no room for the rest."""
     cluster = crowd(world)
     rounds = Rounds(cluster, make_solver("ortools"), RoundSettings(reservations=False))
@@ -215,15 +215,19 @@ def after_a_round(world: World) -> BulkCluster:
     return cluster
 
 
-def lets_in(cluster: BulkCluster, row: int, newcomer: int, gone: tuple[int, ...]) -> bool:
+def lets_in(cluster: ClusterRows, row: int, newcomer: int, gone: tuple[int, ...]) -> bool:
     """Whether a machine has room for one task of a class once some of its tasks are gone."""
-    free, readings = cluster.free[row].copy(), cluster.readings[row].copy()
+    free, readings = cluster.machines.free[row].copy(), cluster.machines.readings[row].copy()
     for task in gone:
-        free += cluster.demands[cluster.task_class[task]]
-        readings -= cluster.effects[cluster.task_class[task]]
-    demand, effect = cluster.demands[newcomer], cluster.effects[newcomer]
+        free += cluster.classes.demands[cluster.tasks.task_class[task]]
+        readings -= cluster.classes.effects[cluster.tasks.task_class[task]]
+    demand, effect = cluster.classes.demands[newcomer], cluster.classes.effects[newcomer]
     fits = (free >= demand) | (demand == 0)
-    below = (readings + effect <= cluster.limits[row]) | (effect == 0) | (cluster.limits[row] >= UNLIMITED)
+    below = (
+        (readings + effect <= cluster.machines.limits[row])
+        | (effect == 0)
+        | (cluster.machines.limits[row] >= UNLIMITED)
+    )
     return bool(fits.all() and below.all())
 
 
@@ -231,22 +235,22 @@ def lets_in(cluster: BulkCluster, row: int, newcomer: int, gone: tuple[int, ...]
 @given(WORLDS)
 def test_victims_are_lower_and_needed_and_the_newcomers_get_in(world: World):
     cluster = after_a_round(world)
-    waits = cluster.waiting()
+    waits = cluster.tasks.waiting()
     by = planner(cluster)
     plan = by.plan(waits, world.now_s)
-    priority = cluster.table().priority[cluster.task_class]
+    priority = cluster.classes.table().priority[cluster.tasks.task_class]
     assert set(plan.tasks.tolist()) <= set(waits.tolist())
     assert len(set(plan.tasks.tolist())) == len(plan.tasks)
     assert len(set(plan.victims.tolist())) == len(plan)
-    assert (cluster.state[plan.victims] == RUNNING).all()
+    assert (cluster.tasks.state[plan.victims] == RUNNING).all()
     assert (priority[plan.victims] < priority[plan.tasks[plan.room_for]]).all()
-    assert (cluster.machine[plan.victims] == plan.machines[plan.room_for]).all()
-    costs = cluster.table()
+    assert (cluster.tasks.machine[plan.victims] == plan.machines[plan.room_for]).all()
+    costs = cluster.classes.table()
     for i, task in enumerate(plan.tasks.tolist()):
         victims = tuple(plan.victims[plan.room_for == i].tolist())
-        row, newcomer = int(plan.machines[i]), int(cluster.task_class[task])
-        assert np.isfinite(costs.base[newcomer, cluster.kind[row]])
-        assert cluster.free[row, 0] < 1 << 40
+        row, newcomer = int(plan.machines[i]), int(cluster.tasks.task_class[task])
+        assert np.isfinite(costs.base[newcomer, cluster.machines.kind[row]])
+        assert cluster.machines.free[row, 0] < 1 << 40
         assert lets_in(cluster, row, newcomer, victims)
         for fewer in itertools.combinations(victims, max(0, len(victims) - 1)):
             assert not victims or not lets_in(cluster, row, newcomer, fewer), "one of them could have stayed"
@@ -261,7 +265,7 @@ def test_there_are_victims_in_such_worlds():
     for seed in range(10):
         world = draw_world(seed, Draw(machines=4, use=0.9, priorities=3, tasks=12))
         cluster = after_a_round(world)
-        plan = planner(cluster).plan(cluster.waiting(), world.now_s)
+        plan = planner(cluster).plan(cluster.tasks.waiting(), world.now_s)
         sizes += np.bincount(plan.room_for, minlength=len(plan.tasks)).tolist()
     assert sizes.count(1) > 3
     assert sum(n > 1 for n in sizes) > 1
@@ -275,13 +279,13 @@ def test_the_cheapest_set_goes(world: World):
     """
     cluster = after_a_round(world)
     by = planner(cluster)
-    plan = by.plan(cluster.waiting(), world.now_s)
+    plan = by.plan(cluster.tasks.waiting(), world.now_s)
     if not len(plan.tasks):
         return
-    row, newcomer = int(plan.machines[0]), int(cluster.task_class[plan.tasks[0]])
-    priority = cluster.table().priority[cluster.task_class]
+    row, newcomer = int(plan.machines[0]), int(cluster.tasks.task_class[plan.tasks[0]])
+    priority = cluster.classes.table().priority[cluster.tasks.task_class]
     highest = priority[plan.victims[plan.room_for == 0]].max(initial=-1)
-    there = cluster.running_on(row)
+    there = cluster.tasks.running_on(row)
     lower = there[priority[there] <= highest]
     price = dict(zip(lower.tolist(), by.prices(lower, cluster, world.now_s).tolist(), strict=True))
     if len(lower) > 12:
@@ -301,16 +305,16 @@ def test_no_task_waits_that_could_have_got_in(world: World):
     """After preemption no task of higher priority waits for a place at no cost that lower ones alone take."""
     cluster = after_a_round(world)
     by = planner(cluster)
-    carry_out(by.plan(cluster.waiting(), world.now_s), cluster)
-    table = cluster.table()
-    for task in np.flatnonzero(cluster.state == PENDING).tolist():
-        c = int(cluster.task_class[task])
-        for row in np.flatnonzero(cluster.alive).tolist():
-            there = cluster.running_on(row)
-            lower = there[table.priority[cluster.task_class[there]] < table.priority[c]]
-            kind = cluster.kind[row]
+    carry_out(by.plan(cluster.tasks.waiting(), world.now_s), cluster)
+    table = cluster.classes.table()
+    for task in np.flatnonzero(cluster.tasks.state == PENDING).tolist():
+        c = int(cluster.tasks.task_class[task])
+        for row in np.flatnonzero(cluster.machines.alive).tolist():
+            there = cluster.tasks.running_on(row)
+            lower = there[table.priority[cluster.tasks.task_class[there]] < table.priority[c]]
+            kind = cluster.machines.kind[row]
             price = table.base[c, kind] + float(
-                table.coefficients[c] @ (cluster.factors[kind] * cluster.readings[row] / FIXED)
+                table.coefficients[c] @ (cluster.classes.factors[kind] * cluster.machines.readings[row] / FIXED)
             )
             if price < 1.0 and len(lower):
                 assert not lets_in(cluster, row, c, tuple(lower.tolist()))
@@ -321,7 +325,7 @@ def test_no_task_waits_that_could_have_got_in(world: World):
 def test_the_same_state_gives_the_same_plan(world: World):
     cluster = after_a_round(world)
     before = {k: v.tobytes() for k, v in vars(cluster).items() if isinstance(v, np.ndarray)}
-    waits = np.flatnonzero(cluster.state == PENDING)
+    waits = np.flatnonzero(cluster.tasks.state == PENDING)
     first, second = (planner(cluster).plan(waits, world.now_s) for _ in range(2))
     assert all(v.tobytes() == vars(second)[k].tobytes() for k, v in vars(first).items())
     assert {k: v.tobytes() for k, v in vars(cluster).items() if isinstance(v, np.ndarray)} == before

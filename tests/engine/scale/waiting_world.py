@@ -10,7 +10,7 @@ import numpy as np
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.cluster.task_rows import FREE, RUNNING
 from flowsched.pricing.linear.policy import ClassPrices, Feature
-from flowsched.scale.bulk_cluster import BulkCluster
+from flowsched.scale.cluster_rows import ClusterRows
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.solvers.ortools import OrtoolsSolver
 
@@ -54,7 +54,7 @@ class World:
     ) -> None:
         self.settings = settings
         self.policy = policy or ByWidth()
-        self.cluster = BulkCluster(self.policy)
+        self.cluster = ClusterRows.of(self.policy)
         self.cluster.add_machines(machines)
         self.rounds = Rounds(self.cluster, OrtoolsSolver(), settings)
         self.now_s = 0.0
@@ -92,10 +92,10 @@ class World:
     def waiting(self, priority: int | None = None) -> int:
         """How many wait, of no lower priority than this."""
         cluster = self.cluster
-        pending = cluster._pending[: int(cluster._pending_count[0])]
+        pending = cluster.tasks._pending[: int(cluster.tasks._pending_count[0])]
         if priority is None or not len(pending):
             return len(pending)
-        return int((cluster.table().priority[cluster.task_class[pending]] >= priority).sum())
+        return int((cluster.classes.table().priority[cluster.tasks.task_class[pending]] >= priority).sum())
 
     def run(self, task_class: TaskClass, machine: str, ends_s: float) -> int:
         """A task that runs already."""
@@ -114,11 +114,11 @@ class World:
 
     def where(self, number: int) -> str:
         """The machine that a running task is on."""
-        return self.cluster.machine_name(int(self.cluster.machine[self.row_of(number)]))
+        return self.cluster.machines.name(int(self.cluster.tasks.machine[self.row_of(number)]))
 
     def end_tasks(self) -> None:
         cluster = self.cluster
-        gone = np.flatnonzero((cluster.state == RUNNING) & (cluster.end_s <= self.now_s))
+        gone = np.flatnonzero((cluster.tasks.state == RUNNING) & (cluster.tasks.end_s <= self.now_s))
         if len(gone):
             cluster.leave(gone)
             self.ended += len(gone)
@@ -136,7 +136,7 @@ class World:
             cluster.bind(outcome.tasks, outcome.machines, ends)
             for row in outcome.tasks.tolist():
                 self.started[self._number[row]] = self.now_s
-            assert (cluster.free[cluster.alive] >= 0).all(), "overcommitted"
+            assert (cluster.machines.free[cluster.machines.alive] >= 0).all(), "overcommitted"
         return outcome
 
     def step(self, feed: Callable[[World], None] | None = None) -> RoundOutcome:
@@ -150,26 +150,28 @@ class World:
     def restart(self) -> None:
         """A new process reads the same cluster: what runs where, until when, what waits since when; nothing else."""
         old = self.cluster
-        self.cluster = BulkCluster(self.policy)
-        self.cluster.groups = dict(old.groups)
-        self.cluster.add_machines([self._spec(old, row) for row in np.flatnonzero(old.alive).tolist()])
-        rows = np.flatnonzero(old.state != FREE)
+        self.cluster = ClusterRows.of(self.policy)
+        self.cluster.groups.update(old.groups)
+        self.cluster.add_machines([self._spec(old, row) for row in np.flatnonzero(old.machines.alive).tolist()])
+        rows = np.flatnonzero(old.tasks.state != FREE)
         # Its own order: that of a listing by name, not that of arrival.
         rows = rows[np.argsort([str(self._number[r]) for r in rows.tolist()])]
         new = self.cluster.submit(
-            np.array([self.cluster.intern(old.classes[c]) for c in old.task_class[rows].tolist()], dtype=np.int64),
-            old.created_s[rows],
+            np.array(
+                [self.cluster.intern(old.classes[c]) for c in old.tasks.task_class[rows].tolist()], dtype=np.int64
+            ),
+            old.tasks.created_s[rows],
         )
         self._number = {n: self._number[r] for r, n in zip(rows.tolist(), new.tolist(), strict=True)}
-        running = np.flatnonzero(old.state[rows] == RUNNING)
-        machines = [self.cluster.row(old.machine_name(m)) for m in old.machine[rows[running]].tolist()]
-        self.cluster.bind(new[running], np.array(machines, dtype=np.int64), old.end_s[rows[running]])
+        running = np.flatnonzero(old.tasks.state[rows] == RUNNING)
+        machines = [self.cluster.row(old.machines.name(m)) for m in old.tasks.machine[rows[running]].tolist()]
+        self.cluster.bind(new[running], np.array(machines, dtype=np.int64), old.tasks.end_s[rows[running]])
         self.rounds = Rounds(self.cluster, OrtoolsSolver(), self.settings)
 
     @staticmethod
-    def _spec(cluster: BulkCluster, row: int) -> MachineSpec:
-        amounts = dict(zip(cluster.resources, cluster.allocatable[row].tolist(), strict=True))
-        return MachineSpec(cluster.machine_name(row), cluster.kinds[int(cluster.kind[row])], amounts)
+    def _spec(cluster: ClusterRows, row: int) -> MachineSpec:
+        amounts = dict(zip(cluster.classes.resources, cluster.machines.allocatable[row].tolist(), strict=True))
+        return MachineSpec(cluster.machines.name(row), cluster.machines.kinds[int(cluster.machines.kind[row])], amounts)
 
     def waits(self) -> np.ndarray:
         """How long every task has waited so far, by its number here."""

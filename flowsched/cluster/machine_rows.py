@@ -238,8 +238,8 @@ class MachineRows:
         return twin
 
     def catch_up(self, other: MachineRows) -> None:
-        """Become the same as other machines, always the same ones and none that others catch up with: only what has happened
-        to either since the last time is looked at, unless machines, resources or kinds came or went.
+        """Become the same as other machines, always the same ones: only what has happened to either since the last time is
+        looked at, unless machines, resources or kinds came or went.
         """
         ours, theirs = self.changed_since(self._caught_up[0]), other.changed_since(self._caught_up[1])
         self._caught_up = ours[1], theirs[1]
@@ -249,6 +249,7 @@ class MachineRows:
         rows = np.concatenate([ours[0], theirs[0]])
         for name in self._BARE.keys() - {"revision"}:
             getattr(self, name)[rows] = getattr(other, name)[rows]
+        self.revision[rows] = ours[1]
         self.relation_store = other.relation_store.copy()
 
     def _take_over(self, other: MachineRows) -> None:

@@ -103,7 +103,7 @@ def test_a_copy_that_catches_up_is_the_same_and_each_reader_sees_each_change(
     events: list[tuple[str, str]], looks: set[int]
 ) -> None:
     machines, mirror = empty(), empty()
-    read, changed, seen = 0, set[str](), set[str]()
+    read, read_mirror, changed = 0, 0, set[str]()
     for i, (what, name) in enumerate(events):
         row = machines.row(name)
         if what == "put":
@@ -119,10 +119,11 @@ def test_a_copy_that_catches_up_is_the_same_and_each_reader_sees_each_change(
             changed.add(name)
         if i in looks:
             rows, read = machines.changed_since(read)
-            seen = {machines.name(row) for row in rows.tolist()}
-            assert changed <= seen
-            changed = set()
+            assert changed <= {machines.name(row) for row in rows.tolist()}
             mirror.catch_up(machines)
+            rows, read_mirror = mirror.changed_since(read_mirror)
+            assert changed <= {mirror.name(row) for row in rows.tolist()}
+            changed = set()
             assert (mirror.names, mirror.kinds, told(mirror)) == (machines.names, machines.kinds, told(machines))
             if mirror.machine_count:  # a round may write into its own copy
                 mirror.use(int(mirror.order()[0]), {"cpu": 7}, 1)

@@ -109,10 +109,8 @@ class Compaction:
     def catch_up(self, changed: IntArray, present: IntArray) -> None:
         """Bring everything up to the cluster's state. ``changed``: machine rows; ``present``: classes that wait."""
         cluster = self._cluster
+        self._follow_rows()
         self._grow_machines()
-        if self._moves != cluster.machines.moves:
-            self._moves = cluster.machines.moves
-            self._forget("machine_order")
         self._limits = cluster.limits
         limited = bool((self._limits < UNLIMITED).any()) if self._limits.size else False
         if limited != self._limited or self._shape_demand.shape[1] != len(cluster.classes.resources):
@@ -130,6 +128,7 @@ class Compaction:
 
     def sign(self, signature: IntArray) -> IntArray:
         """Give machines other signatures; the rows where one is new, which have to be counted anew."""
+        self._follow_rows()
         more = len(signature) - len(self.signature)
         old = np.concatenate([self.signature, np.zeros(more, dtype=np.int64)])
         self.signature = signature
@@ -206,6 +205,13 @@ class Compaction:
         return np.flatnonzero(self.open_members)
 
     # Below: how
+
+    def _follow_rows(self) -> None:
+        """Forget what is by row where machines or kinds have other rows or numbers, and maybe fewer."""
+        if self._moves != self._cluster.machines.moves:
+            self._moves = self._cluster.machines.moves
+            self.group_of, self._seen_units, self.signature = (np.zeros(0, dtype=np.int64) for _ in range(3))
+            self._forget("machine_order")
 
     def _grow_machines(self) -> None:
         more = self._cluster.machines.rows - len(self.group_of)

@@ -207,7 +207,8 @@ class Rounds:
         self.compaction.upkeep.clear()
         state = BulkRoundState(cluster, barred, present, self.spreads(present))
         signed = self.compaction.sign(signatures(cluster, present, state.relations, state.model))
-        self.compaction.catch_up(np.unique(np.concatenate([changed, self._again, signed])), present)
+        again = self._again[self._again < cluster.machines.rows]
+        self.compaction.catch_up(np.unique(np.concatenate([changed, again, signed])), present)
         self.compaction.renumber()
         counts: dict[str, int] = {"solves": 0, "moves": 0, "trades": 0, "looks": 0}
         gangs = self._gangs.find(pending)

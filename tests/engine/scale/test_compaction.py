@@ -245,9 +245,10 @@ def test_every_rebuild_has_a_reason_with_a_name(events: list[tuple[Callable[...,
         event(shadow, random.Random(seed))
         rounds.decide(NOW_S)
         outcome = rounds.decide(NOW_S)
-        # The second round sees no event. What the first one tried on machines, and did not do, is taken back, nothing else.
+        # The second round sees no event. What the first one tried on machines, and did not do, is taken back, with the
+        # groups that it emptied, nothing else.
         assert not outcome.upkeep["rebuilt"] or set(outcome.upkeep["rebuilt"]) <= REASONS
-        assert set(outcome.upkeep["applied"]) <= {"machines"}
+        assert set(outcome.upkeep["applied"]) <= {"machines", "groups", "prices"}
 
 
 def test_tasks_without_cpu_alone_need_no_tiers() -> None:

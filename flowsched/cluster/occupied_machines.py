@@ -183,7 +183,10 @@ class OccupiedMachines:
         """A task leaves; with the progress that it is estimated to have. Raises ``KeyError`` for one that does not run."""
         running = self._running[name]
         here, task = self._here[running.machine], running.task
-        progress = self._estimates.stop(running.machine, self._rows[name]) if here.estimated else 0.0
+        progress = 0.0
+        if here.estimated:
+            progress = self._estimates.progress_of(running.machine, self._rows[name])
+            self._estimates.stop(running.machine, self._rows[name])
         del here.running[name]
         self._forget(name)
         if task.gpus is not None:
@@ -202,13 +205,27 @@ class OccupiedMachines:
         name = machine.name
         if name not in self._here:
             self.add(machine, services)
-        here, host = self._here[name], self._host(machine, services)
-        if (here.machine, here.services) != (machine, services):
-            here.machine, here.services, self._shown = machine, services, None
-        now = {r.task.name: r for r in running}
+        here = self._here[name]
+        host = here.host
+        if here.machine is not machine or here.services != services:
+            host = self._host(machine, services)
+            if (here.machine, here.services) != (machine, services):
+                here.machine, here.services, self._shown = machine, services, None
+        self._see(here, host, {r.task.name: r for r in running})
+
+    def change(self, machine: str, running: dict[str, Running], gone: Iterable[str]) -> None:
+        """:meth:`see` of a machine on which nothing changes but these tasks, by name, and those that are ``gone``."""
+        here = self._here[machine]
+        now = here.running | running
+        for task in gone:
+            now.pop(task, None)
+        self._see(here, here.host, now)
+
+    def _see(self, here: OccupiedMachine, host: Host, now: dict[str, Running]) -> None:
+        name = here.machine.name
         for task in now:
             # It may be seen here before it is seen to be gone from elsewhere.
-            if task in self._running and task not in here.running:
+            if task not in here.running and task in self._running:
                 self.stop(task)
         estimated = self._estimating and any(not r.task.endless for r in now.values())
         if here.estimated and estimated and not here.running.keys().isdisjoint(now):
@@ -256,25 +273,30 @@ class OccupiedMachines:
             if not (same and (was := before.get(task)) is not None and (was is r or _work(was) == _work(r)))
         ]
         begin.sort(key=_by_start)
-        stays = now.keys() - dict(begin).keys()
-        done = {task: self._estimates.stop(name, self._rows[task]) for task in before if task not in stays}
+        done = {task: self._estimates.progress_of(name, self._rows[task]) for task, _ in begin if task in before}
+        for task in before:
+            if task in done or task not in now:
+                self._estimates.stop(name, self._rows[task])
         if not same:
             self._estimates.remove(name)
             self._estimates.add(name, host)
             here.host = host
         self._occupy(here, now)
         for task, running in begin:
-            resident, progress = _work(running), done.get(task, 0.0)
+            resident = _work(running)
             began_s = self._began_s.setdefault(task, self.now_s)
-            if task in before and before[task].task.profile != resident.profile:
-                # How long it runs has become known since it began: it has done what takes so long, with nothing beside it.
-                alone_s = host.alone_s(resident.profile, resident.threads, resident.cores, resident.scale)
-                progress = max(0.0, self.now_s - began_s) / alone_s
-            self._estimates.start(name, self._rows[task], replace(resident, progress=progress))
+            if task in done:
+                progress = done[task]
+                if before[task].task.profile != resident.profile:
+                    # How long it runs has become known since it began: it has done what takes so long alone.
+                    alone_s = host.alone_s(resident.profile, resident.threads, resident.cores, resident.scale)
+                    progress = max(0.0, self.now_s - began_s) / alone_s
+                resident = resident.at(resident.scale, progress, resident.ready_s)
+            self._estimates.start(name, self._rows[task], resident)
 
     def _occupy(self, here: OccupiedMachine, now: Mapping[str, Running]) -> None:
         """These tasks are there and no others; what is estimated of them is another matter."""
-        for name in here.running.keys() - now.keys():
+        for name in [name for name in here.running if name not in now]:
             del here.running[name]
             self._forget(name)
         for name, running in now.items():

@@ -14,6 +14,7 @@ from flowsched.round.candidates import draw
 from flowsched.round.scheduler import FlowScheduler, begin_round, decide
 from flowsched.solvers import make_solver
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.estimated_executions import EstimatedExecutions
 from flowsched_models.forecast import forecast
 from flowsched_models.machine import MachineType
 from flowsched_models.profile import JobProfile, PhaseOrder
@@ -22,10 +23,14 @@ from flowsched_models.runtime import HostFactory, Resident
 
 @cache
 def warm_up() -> None:
-    """Decide one small round in which every compiled function is called, but for those of GPUs."""
+    """Decide one small round in which every compiled function is called, but for those of GPUs; and those of estimates."""
     now = _small_cluster(None, (None, None))
-    hosts, settings = HostFactory(now.catalogue), Settings()
-    forecast(hosts.host("any"), [Resident("any", 1.0, 1, (0,), 1.0)])
+    hosts, settings, job = HostFactory(now.catalogue), Settings(), Resident("any", 1.0, 1, (0,), 1.0)
+    forecast(hosts.host("any"), [job])
+    estimates = EstimatedExecutions()
+    estimates.add("any", hosts.host("any"), [(0.0, 0, job)])
+    estimates.progress_of("any", 0)
+    estimates.progress()
     view = compact(now, hosts, draw(now, hosts, settings))
     decide(begin_round(view, hosts, settings), make_solver("ortools"), settings)
 

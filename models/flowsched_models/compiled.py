@@ -22,7 +22,17 @@ from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-SOURCES = ("cell.py", "compiled.py", "held_share.py", "kernel.py", "latency.py", "moment.py", "pace.py", "sharing.py")
+SOURCES = (
+    "cell.py",
+    "compiled.py",
+    "execution_kernel.py",
+    "held_share.py",
+    "kernel.py",
+    "latency.py",
+    "moment.py",
+    "pace.py",
+    "sharing.py",
+)
 """Files with compiled functions. They call each other, so a change in one makes what was kept of all useless."""
 _KEPT_DAYS = 30
 """What was compiled of other versions is removed when it was not used for so long."""

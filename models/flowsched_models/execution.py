@@ -7,20 +7,13 @@ what it believes of them, and :func:`flowsched_models.forecast.forecast` looks a
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from copy import copy
 from typing import Generic, TypeVar
 
+from flowsched_models.execution_kernel import DIGITS, LEAST_SCALE, TICKS_PER_S, TINY
 from flowsched_models.runtime import Host, Occupant, Resident
 
 INSTANT_S = 1e-6
 """What happens within so many seconds of an event happens in one instant with it: sums of seconds are rounded."""
-_TINY = 1e-9
-_LEAST_SCALE = 1e-12
-"""For paces alone: a job without work ends as it begins."""
-_DIGITS = 9
-"""Decimals of seconds that are kept of a product: what is left of 10 s after 3 s has to be 7 s, in floats 10 (1 - 0.3)."""
-TICKS_PER_S = 10.0**_DIGITS
-"""A job's progress follows from whole nanoseconds, so that it is the same wherever the clock began."""
 _NEVER = float("inf")
 
 Key = TypeVar("Key", bound=Hashable)
@@ -28,7 +21,18 @@ Key = TypeVar("Key", bound=Hashable)
 
 def what_is_left(part: float, seconds: float) -> float:
     """A part of some seconds, without the digits that the product gets wrong."""
-    return round(part * seconds, _DIGITS)
+    return round(part * seconds, DIGITS)
+
+
+def stages_of(host: Host, resident: Resident, *, ends: bool) -> tuple[Occupant, Occupant, float, float | None]:
+    """What a job does as it starts, what it does last, and the progress at which it passes to that; and its progress per
+    second as work of scale 1, in any stage, where neighbours do not change it, else None.
+    """
+    first, later, serial_until = host.course(resident)
+    if not ends and serial_until > 1.0 - TINY:
+        serial_until = _NEVER  # all its work is serial, however much that turns out to be
+    now = first if resident.progress < serial_until - TINY else later
+    return now, later, serial_until, host.own_rate(first)
 
 
 class _Entry:
@@ -37,7 +41,6 @@ class _Entry:
     __slots__ = (
         "at_s",
         "done",
-        "fresh",
         "later",
         "mark",
         "now",
@@ -51,20 +54,13 @@ class _Entry:
     )
 
     def __init__(self, host: Host, resident: Resident, slowdown: float, ends: bool) -> None:
-        first, self.later, self.serial_until = host.course(resident)
-        if not ends and self.serial_until > 1.0 - _TINY:
-            self.serial_until = _NEVER  # all its work is serial, however much that turns out to be
+        self.now, self.later, self.serial_until, self.own_rate = stages_of(host, resident, ends=ends)
         self.done = resident.progress
-        self.now = first if resident.progress < self.serial_until - _TINY else self.later
-        self.own_rate = host.own_rate(first)
-        """Progress per second as work of scale 1, in any stage, where neighbours do not change it; else None."""
         self.ready_s = resident.ready_s
         self.scale = resident.scale if slowdown == 1.0 else what_is_left(slowdown, resident.scale)
         self.since_s = 0.0
         self.rate = self.pace = 0.0
         """Progress per second as work of scale 1, and as it is; 0 for a job that does not move."""
-        self.fresh = True
-        """Whether its course is another one than when :meth:`Execution.courses` last told it."""
         self.at_s = self.mark = _NEVER
         """When it reaches its next mark, and the progress that it has then: no rounding can make it miss it."""
 
@@ -78,7 +74,6 @@ class _Entry:
         self.done, self.since_s = done, now_s
         self.rate = self.pace = 0.0
         self.at_s = self.mark = _NEVER
-        self.fresh = True
 
     def go(self, now_s: float, rate: float, mark: float) -> None:
         """Make progress at a rate from now on, or still."""
@@ -86,8 +81,7 @@ class _Entry:
             return
         self.done = self.progress(now_s)
         self.since_s = max(now_s, self.ready_s)
-        self.rate, self.pace, self.mark = rate, rate / max(self.scale, _LEAST_SCALE), mark
-        self.fresh = True
+        self.rate, self.pace, self.mark = rate, rate / max(self.scale, LEAST_SCALE), mark
         part = max(0.0, mark - self.done)
         self.at_s = self.since_s + (part * self.scale if self.done == 0.0 else what_is_left(part, self.scale)) / rate
 
@@ -111,12 +105,6 @@ class Execution(Generic[Key]):
         """Whether all jobs have the rates that they have beside each other."""
         self._p95: tuple[float, ...] = ()
         self._next_s = _NEVER
-
-    def copy(self) -> Execution[Key]:
-        """The same machine, that moves by itself from here on."""
-        other = copy(self)
-        other._entries = {key: copy(entry) for key, entry in self._entries.items()}
-        return other
 
     def start(self, key: Key, resident: Resident, slowdown: float = 1.0) -> None:
         """Put a job on the machine. ``slowdown`` multiplies its work beyond what its profile says."""
@@ -147,16 +135,6 @@ class Execution(Generic[Key]):
     def progresses(self) -> Iterator[tuple[Key, float]]:
         """Each job, and the share of its work that is done."""
         return ((key, entry.progress(self.now_s)) for key, entry in self._entries.items())
-
-    def courses(self) -> Iterator[tuple[Key, float, float, float, float]]:
-        """Each job whose course is another one than when this was last asked: the progress that it had at a time, that time,
-        its pace in 1/s since then, up to the next event, and the progress that it cannot pass before.
-        """
-        self._settle()
-        for key, entry in self._entries.items():
-            if entry.fresh:
-                entry.fresh = False
-                yield key, entry.done, entry.since_s, entry.pace, entry.mark
 
     @property
     def p95_us(self) -> tuple[float, ...]:
@@ -193,7 +171,7 @@ class Execution(Generic[Key]):
         return finished
 
     def _running(self) -> dict[Key, _Entry]:
-        limit = self.now_s + _TINY
+        limit = self.now_s + TINY
         return {key: entry for key, entry in self._entries.items() if entry.ready_s <= limit}
 
     def _depends(self) -> bool:
@@ -202,13 +180,13 @@ class Execution(Generic[Key]):
 
     def _stays_settled(self) -> bool:
         """Whether a job that comes or goes changes nothing for others, none of which is about to start."""
-        return self._settled and not self._depends() and self._next_s > self.now_s + _TINY
+        return self._settled and not self._depends() and self._next_s > self.now_s + TINY
 
     def _go_alone(self, entry: _Entry) -> float:
         """Let a job whose rate is its own go on at it; when that changes, or its program starts."""
         assert entry.own_rate is not None
         if entry.rate == 0.0:
-            if entry.ready_s > self.now_s + _TINY:
+            if entry.ready_s > self.now_s + TINY:
                 return entry.ready_s
             entry.go(self.now_s, entry.own_rate, self._mark(entry))
         return entry.at_s
@@ -232,7 +210,7 @@ class Execution(Generic[Key]):
         self._p95 = rates.p95_us
         soonest = _NEVER
         if len(running) < len(self._entries):
-            soonest = min(e.ready_s for e in self._entries.values() if e.ready_s > self.now_s + _TINY)
+            soonest = min(e.ready_s for e in self._entries.values() if e.ready_s > self.now_s + TINY)
         for entry in running:
             rate = rates.progress[entry.now] if entry.own_rate is None else entry.own_rate
             entry.go(self.now_s, rate, self._mark(entry))

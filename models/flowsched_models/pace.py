@@ -30,7 +30,8 @@ from flowsched_models.compiled import borrowing, compiled
 from flowsched_models.latency import p95_us
 from flowsched_models.sharing import share
 
-_STAGES = 3
+STAGES = 3
+"""A kind in a stage is the number of the kind times so many, and the stage."""
 
 _p95_us = compiled(p95_us)
 
@@ -54,6 +55,9 @@ class PaceMemory(NamedTuple):
     """[hosts, S, C] which virtual CPUs each service may use."""
     sibling: Ints
     """[hosts, C] the other virtual CPU of the same core, or -1."""
+    rank: Floats
+    """[STAGES * kinds] what a kind in a stage goes by where sets are summed up as in :meth:`Host.rates`, to the last bit;
+    empty where they go by what they are."""
     heads: Ints
     """Where to look for a set: its entry, or -1."""
     used: Ints
@@ -122,7 +126,9 @@ def _precedes(memory: PaceMemory, item: int, other: int) -> bool:
     Numbers of kinds say when each was seen first: sums in their order would depend, in the last digit, on what was
     forecast before.
     """
-    a, b = item // _STAGES, other // _STAGES
+    if memory.rank.shape[0] > 0:
+        return bool(memory.rank[item] < memory.rank[other])
+    a, b = item // STAGES, other // STAGES
     for k in range(memory.rows.shape[1]):
         if memory.rows[a, k] != memory.rows[b, k]:
             return bool(memory.rows[a, k] < memory.rows[b, k])
@@ -131,7 +137,20 @@ def _precedes(memory: PaceMemory, item: int, other: int) -> bool:
         for c in range(memory.can.shape[1]):
             if memory.can[one, c] != memory.can[two, c]:
                 return bool(memory.can[one, c])
-    return item % _STAGES < other % _STAGES
+    return item % STAGES < other % STAGES
+
+
+@compiled
+def _take_means(items: Ints, order: Ints, pace: Floats) -> None:
+    """Equal ones have the mean of theirs."""
+    a = 0
+    while a < order.shape[0]:
+        b, total = a, 0.0
+        while b < order.shape[0] and items[order[b]] == items[order[a]]:
+            total += pace[b]
+            b += 1
+        pace[a:b] = total / (b - a)
+        a = b
 
 
 @borrowing
@@ -139,7 +158,7 @@ def put_items(kinds: Ints, stage: Ints, users: Ints, count: int, items: Ints) ->
     """Into ``items`` the kind and stage of each of the first ``count`` users, ascending; the users in the same order."""
     for a in range(count):
         who = users[a]
-        item = kinds[who] * _STAGES + stage[who]
+        item = kinds[who] * STAGES + stage[who]
         b = a
         while b > 0 and items[b - 1] > item:
             items[b] = items[b - 1]
@@ -234,13 +253,13 @@ def recall(
     different = 0
     for a in range(count):
         item = items[order[a]]
-        jobs[a] = memory.rows[item // _STAGES]
-        stages[a] = item % _STAGES
+        jobs[a] = memory.rows[item // STAGES]
+        stages[a] = item % STAGES
         row[a] = 0
-        while row[a] < different and sets[row[a]] != memory.cores[item // _STAGES]:
+        while row[a] < different and sets[row[a]] != memory.cores[item // STAGES]:
             row[a] += 1
         if row[a] == different:
-            sets[different] = memory.cores[item // _STAGES]
+            sets[different] = memory.cores[item // STAGES]
             different += 1
     can = np.empty((different + here, memory.can.shape[1]), np.bool_)
     for d in range(different):
@@ -259,6 +278,8 @@ def recall(
     users = np.arange(count + here)
     cells = Cells(members, of_set.size, of_set.sibling, own)
     paces(users, stages, jobs, memory.services[host, :here], cells, busy, ordered, p95)
+    if memory.rank.shape[0] > 0:
+        _take_means(items, order, ordered)
     found = np.zeros(count)
     for a in range(count):
         found[order[a]] = ordered[a]
@@ -288,6 +309,7 @@ def no_memory() -> PaceMemory:
         np.zeros((0, 0, 0)),
         np.zeros((0, 0, 0), np.bool_),
         np.zeros((0, 0), np.int64),
+        np.zeros(0),
         np.zeros(0, np.int64),
         np.zeros(1, np.int64),
         np.zeros(0, np.int64),

@@ -54,12 +54,12 @@ class PaceTable:
         self._numbers = count()
         self._alone: dict[tuple[int, tuple[int, ...], str, tuple[int, ...]], float] = {}
 
-    def begin_round(self) -> None:
+    def begin_round(self, hosts: int = 0, kinds: int = 0) -> None:
         """Start anew where too much is registered, and make room where the memory is full. Numbers that were handed out
-        before are void.
+        before are void. ``hosts``, ``kinds``: at most so many will be asked for again at once.
         """
         known = self.memory
-        if len(self._kinds) > _MOST_KINDS or len(self._kept) > _MOST_HOSTS:
+        if len(self._kinds) > max(_MOST_KINDS, 2 * kinds) or len(self._kept) > max(_MOST_HOSTS, 2 * hosts):
             self.__init__()  # type: ignore[misc]
         elif known.used[0] >= len(known.counts):
             entries = len(known.counts)
@@ -166,7 +166,7 @@ class PaceTable:
         if s > p95.shape[1]:
             p95 = np.zeros((len(p95), s))
             _copy(p95, known.p95)
-        self.memory = larger._replace(**picked(known, *_ENTRIES), p95=p95)
+        self.memory = larger._replace(**picked(known, "rank", *_ENTRIES), p95=p95)
         for host in range(len(self._kept)):
             self._set_siblings(host)
 
@@ -180,6 +180,7 @@ def _empty(kinds: int, hosts: int, sets: int, services: int, cpus: int, entries:
         np.zeros((hosts, services, CURVE + LATENCY_COLUMNS)),
         np.zeros((hosts, services, cpus), np.bool_),
         np.full((hosts, cpus), -1, np.int64),
+        np.zeros(0),
         np.full(2 * entries, -1, np.int64),
         np.zeros(1, np.int64),
         np.zeros(entries, np.int64),

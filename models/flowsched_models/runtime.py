@@ -25,7 +25,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -284,7 +285,7 @@ class Host:
         """Rates of all occupants together. Equal occupants progress equally; order carries no meaning."""
         found = self._memory.get(occupants)
         if found is None:
-            canonical = tuple(sorted(occupants, key=_occupant_key))
+            canonical = tuple(sorted(occupants, key=occupant_key))
             found = self._memory.get(canonical)
             if found is None:
                 found = self._memory[canonical] = self._compute(canonical)
@@ -443,9 +444,11 @@ class HostFactory:
         return found
 
 
-def _occupant_key(o: Occupant) -> tuple[str, int, int, tuple[int, ...], float, float, GpuUse]:
+def occupant_key(o: Occupant) -> tuple[str, int, int, tuple[int, ...], float, float, GpuUse]:
+    """An order of occupants by what they are."""
     return (o.profile, int(o.stage), o.threads, o.cores, o.weight, -1.0 if o.limit is None else o.limit, o.gpus)
 
 
 def _mean(values: Mapping[Occupant, Sequence[float]]) -> dict[Occupant, float]:
-    return {key: sum(row) / len(row) for key, row in values.items()}
+    # Added up one by one: `sum` does it otherwise in later Pythons.
+    return {key: reduce(add, row, 0.0) / len(row) for key, row in values.items()}

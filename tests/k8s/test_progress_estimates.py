@@ -114,7 +114,8 @@ STEPS = st.lists(
 def test_jobs_are_believed_to_be_where_machines_told_of_every_change_have_them(
     first: list[tuple[str, str, float]], steps: list[tuple[float, str, str, str]]
 ) -> None:
-    machines, naive, now_s = nothing(), Naive(), 100.0
+    machines, told, naive, now_s = nothing(), nothing(), Naive(), 100.0
+    known: dict[str, Seen] = {}
     there = {f"j{i}": running(f"j{i}", node, profile, start_s) for i, (node, profile, start_s) in enumerate(first)}
     services: dict[str, tuple[Service, ...]] = dict.fromkeys(NODES, ())
     before: dict[str, Seen] = {}
@@ -132,13 +133,27 @@ def test_jobs_are_believed_to_be_where_machines_told_of_every_change_have_them(
             services[node] = () if services[node] else (replace(CACHE, machine=node),)
         views = [seen_on(name, there, services[name]) for name in NODES]
         look(machines, now_s, *views)
+        # The same, where only tasks change, as those that do.
+        told.advance(now_s)
+        for view in views:
+            here = {r.task.name: r for r in view.running}
+            last = known.get(view.name)
+            if last is None or last.services != view.services:
+                look(told, now_s, view)
+            else:
+                was = {r.task.name: r for r in last.running}
+                changed = {task: r for task, r in here.items() if was.get(task) is not r}
+                told.change(view.name, changed, was.keys() - here.keys())
+            known[view.name] = view
         if what == "resume" and machines.on("a").estimated:
             progress = {r.task.name: 0.25 for r in views[0].running}
             machines.resume("a", progress)
+            told.resume("a", progress)
             naive.last["a"], before["a"] = (now_s, progress), views[0]
         shown = machines.look().running
         numbers = dict(zip((r.task.name for r in shown.entries), shown.columns.progress.tolist(), strict=True))
         assert {r.task.name: r.progress for r in shown} == numbers
+        assert {r.task.name: r.progress for r in told.look().running} == numbers
         for view in views:
             ends = any(not r.task.endless for r in view.running)
             expected = naive.progress(view, now_s, before.get(view.name)) if ends else {}

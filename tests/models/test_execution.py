@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import CATALOGUE, LARGE, SMALL, any_of, profiles
+from flowsched_models import execution_kernel
 from flowsched_models.estimated_executions import EstimatedExecutions
-from flowsched_models.execution import Execution
+from flowsched_models.execution import Execution, what_is_left
 from flowsched_models.forecast import Waiting, forecast
+from flowsched_models.given_run_time import fixed_profile
+from flowsched_models.ordered_pace_table import OrderedPaceTable
 from flowsched_models.profile import JobProfile, PhaseOrder
+from flowsched_models.profiles import load_catalogue
 from flowsched_models.runtime import Host, HostFactory, Resident, ServiceLoad
 
 HOSTS = HostFactory(CATALOGUE)
@@ -380,17 +385,46 @@ def test_the_peak_of_a_service_is_that_of_the_loudest_moment() -> None:
     assert later.peak_p95_us[0] == pytest.approx(now)
 
 
-@settings(max_examples=40, deadline=None)
+BUNDLED = load_catalogue()
+FIXED = fixed_profile(BUNDLED, None)
+MEASURED = HostFactory(replace(BUNDLED, jobs={**BUNDLED.jobs, FIXED.name: FIXED}))
+"""Their numbers are such that sums depend on the order, in the last bit."""
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> tuple[Host, list[Resident]]:
+    """A machine and jobs for it, some of them equal, and some whose run time is given."""
+    kind = BUNDLED.machine_types[draw(any_of("e2-standard-4", "e2-standard-8"))]
+    load = draw(any_of((), (ServiceLoad("memcached", (0,), 1, 1.0, 20_000.0, "mcperf-sweep"),)))
+    jobs = []
+    for name in draw(st.lists(st.sampled_from((*sorted(BUNDLED.jobs), FIXED.name, FIXED.name)), max_size=5)):
+        cores = tuple(range(draw(any_of(0, 1)), draw(any_of(2, kind.vcpus))))
+        threads = MEASURED.catalogue.jobs[name].threads_for(len(cores))
+        job = Resident(name, draw(any_of(0.013, 0.7, 3.1)), threads, cores, draw(any_of(0.3, 1.0, 1.7)), 64)
+        job = replace(job, progress=draw(any_of(0.0, 0.0, 0.3)), ready_s=draw(any_of(0.0, 0.0, 2.2)))
+        jobs += [job] * draw(any_of(1, 1, 3))
+    return MEASURED.host(kind.name, load), jobs
+
+
+@settings(max_examples=100, deadline=None)
 @given(
-    st.lists(machines(), min_size=1, max_size=3),
-    st.lists(st.tuples(st.floats(0.0, 9.0), st.sampled_from(("look", "start", "stop", "leave", "ask"))), max_size=25),
+    st.lists(crowds(), min_size=1, max_size=3),
+    st.lists(
+        st.tuples(
+            st.floats(0.0, 9.0) | st.just(0.0),
+            st.sampled_from(("look", "start", "start", "stop", "leave", "ask", "add")),
+        ),
+        max_size=40,
+    ),
+    st.booleans(),
 )
 def test_machines_that_move_together_do_bit_by_bit_what_each_would_do(
-    given_machines: list[tuple[Host, list[Resident]]], steps: list[tuple[float, str]]
+    given_machines: list[tuple[Host, list[Resident]]], steps: list[tuple[float, str]], short_of_room: bool
 ) -> None:
+    """``short_of_room``: numbers of hosts and kinds become void all the time."""
     together = EstimatedExecutions()
     each: dict[str, Execution[int]] = {}
-    waiting: list[tuple[str, int, Resident]] = []
+    waiting: list[tuple[str, Resident]] = []
     there: dict[int, str] = {}
 
     def moved(machine: Execution[int], ahead_s: float = 0.0) -> Execution[int]:
@@ -398,40 +432,62 @@ def test_machines_that_move_together_do_bit_by_bit_what_each_would_do(
             machine.advance(min(now + ahead_s, machine.next_event_s()))
         return machine
 
-    for m, (host, jobs) in enumerate(given_machines):
-        together.add(f"m{m}", host)
-        each[f"m{m}"] = Execution(host, 0.0, ends=False)
-        waiting += [(f"m{m}", 10 * m + k, job) for k, job in enumerate(jobs)]
+    def add(number: int) -> None:
+        host, jobs = given_machines[number % len(given_machines)]
+        together.add(f"m{number}", host)
+        each[f"m{number}"] = Execution(host, now, ends=False)
+        waiting.extend((f"m{number}", job) for job in jobs)
+
     now = 0.0
-    for step, what in steps:
-        now += step
-        together.advance(now)
-        if what == "start" and waiting:
-            name, key, job = waiting.pop()
-            moved(each[name]).start(key, replace(job, ready_s=now + job.ready_s))
-            together.start(name, key, replace(job, ready_s=now + job.ready_s))
-            there[key] = name
-        elif what == "stop" and there:
-            key, name = there.popitem()
-            assert moved(each[name]).progress(key) == together.stop(name, key)
-            each[name].stop(key)
-        elif what == "leave" and len(each) > 1:
-            name, _ = each.popitem()
-            together.remove(name)
-            there = {key: place for key, place in there.items() if place != name}
-            waiting = [job for job in waiting if job[0] != name]
-        elif what == "ask":
-            # What is asked of one job alone moves none of them, as the next look shows.
-            for key, name in there.items():
-                seen = moved(each[name].copy(), 7.5).progress(key)
-                assert together.seen(name, key, now + 7.5) == pytest.approx(seen)
-        elif what == "look":
-            progress = together.progress().of(np.array([*there], np.int64)).tolist()
-            assert dict(zip(there, progress, strict=True)) == {
-                k: moved(each[name]).progress(k) for k, name in there.items()
-            }
-            for machine in each.values():
-                moved(machine)
+    with pytest.MonkeyPatch.context() as small:
+        if short_of_room:
+            small.setattr(OrderedPaceTable, "begin_round", lambda self, _hosts, _kinds: self.__init__())
+        for m in range(len(given_machines)):
+            add(m)
+        for number, (step, what) in enumerate(steps, len(given_machines)):
+            now += step
+            together.advance(now)
+            if what == "start" and waiting:
+                name, job = waiting.pop(0)
+                key = min(set(range(len(there) + 1)) - there.keys())
+                job = replace(job, ready_s=now + job.ready_s)
+                moved(each[name]).start(key, job)
+                together.start(name, key, job)
+                there[key] = name
+            elif what == "stop" and there:
+                key = [*there][number % len(there)]
+                name = there.pop(key)
+                assert moved(each[name]).progress(key) == together.progress_of(name, key)
+                together.stop(name, key)
+                each[name].stop(key)
+            elif what == "leave" and len(each) > 1:
+                name = [*each][number % len(each)]
+                del each[name]
+                together.remove(name)
+                there = {key: place for key, place in there.items() if place != name}
+                waiting = [job for job in waiting if job[0] != name]
+            elif what == "add":
+                add(number)
+            elif what == "ask":
+                # What is asked of one job alone moves none of them, as the next look shows.
+                for key, name in there.items():
+                    alone = deepcopy(each[name], {id(each[name].host): each[name].host})
+                    assert together.seen(name, key, now + 7.5) == pytest.approx(moved(alone, 7.5).progress(key))
+            elif what == "look":
+                progress = together.progress().of(np.array([*there], np.int64)).tolist()
+                assert dict(zip(there, progress, strict=True)) == {
+                    k: moved(each[name]).progress(k) for k, name in there.items()
+                }
+                for machine in each.values():
+                    moved(machine)
+
+
+@given(
+    st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 1e9) | st.floats(0.0, 1e-6))
+    | st.tuples(st.just(1.0), st.integers(0, 2**34).map(lambda number: number / 1024))
+)
+def test_compiled_code_rounds_what_is_left_as_python_does(case: tuple[float, float]) -> None:
+    assert execution_kernel.what_is_left(*case) == what_is_left(*case)
 
 
 @settings(max_examples=30, deadline=None)

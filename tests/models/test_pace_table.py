@@ -13,8 +13,10 @@ from builders import CATALOGUE, LARGE, SMALL, profiles, service
 from flowsched.cluster.occupied_machines import service_load
 from flowsched_models import pace_table
 from flowsched_models.forecast import forecast
-from flowsched_models.pace import recall
+from flowsched_models.ordered_pace_table import OrderedPaceTable
+from flowsched_models.pace import STAGES, recall
 from flowsched_models.pace_table import PaceTable
+from flowsched_models.profiles import load_catalogue
 from flowsched_models.runtime import Host, HostFactory, Resident
 
 HOSTS = HostFactory(CATALOGUE)
@@ -70,6 +72,45 @@ def test_growth_and_eviction_change_no_answer(asked: list[tuple[Host, list[Resid
                 if data.draw(st.booleans()):
                     table.begin_round()
                 assert len(table.memory.counts) <= 4
+
+
+MEASURED = HostFactory(load_catalogue())
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> Question:
+    """Measured jobs, some of them equal: their sums depend on the order, in the last bit."""
+    jobs = MEASURED.catalogue.jobs
+    who = []
+    for name in draw(st.lists(st.sampled_from(sorted(jobs)), min_size=2, max_size=6)):
+        cores = tuple(range(draw(st.integers(0, 3)), 8))
+        weight = draw(st.sampled_from((0.3, 1.0, 1.7)))
+        who += [Resident(name, 1.0, jobs[name].threads_for(len(cores)), cores, weight)] * draw(
+            st.sampled_from((1, 1, 3))
+        )
+    return MEASURED.host("e2-standard-8"), draw(st.permutations(who))
+
+
+@settings(max_examples=60)
+@given(st.lists(crowds(), min_size=1, max_size=4))
+def test_an_ordered_table_has_the_paces_of_hosts_to_the_last_bit(asked: list[Question]) -> None:
+    table = OrderedPaceTable()
+    for _ in range(2):  # again from memory
+        for host, who in asked:
+            occupants = [host.course(r)[0] for r in who]
+            truth = host.rates(tuple(occupants))
+            assert ask(table, host, who)[0] == [truth.progress[o] for o in occupants]
+
+
+def test_an_ordered_table_has_room_between_any_two_kinds() -> None:
+    """Each new kind comes next to the last one, until no float is left between the ranks of the two."""
+    table, host = OrderedPaceTable(), MEASURED.host("e2-standard-8")
+    cores, name = tuple(range(8)), min(MEASURED.catalogue.jobs)
+    weights = [1.0, 2.0, *(1.0 + 0.99**k for k in range(1, 150))]
+    kinds = [table.kind(table.host(host), Resident(name, 1.0, 8, cores, weight)) for weight in weights]
+    first = table.memory.rank[[STAGES * kind for kind in kinds]].tolist()
+    assert [weight for _, weight in sorted(zip(first, weights, strict=True))] == sorted(weights)
+    assert len(set(first)) == len(weights)
 
 
 @settings(max_examples=60)

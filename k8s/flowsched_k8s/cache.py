@@ -407,7 +407,10 @@ class Cache:
         if like is not None and (not like.made(pod) or (ours and self.learnt_classes.differs(pod, like))):
             like = None
         if like is None:
+            before = self._templates.get(meta.namespace)
+            before = self._templates.get(meta.namespace)
             like = PodTemplate(pod, pod_requests(pod), self._intent(pod), pod_length(pod))
+            like.base = None if before is None else before.base_of(pod)
             like.run_class = self.learnt_classes.class_of(pod, like.needs) if ours else ""
             self._templates[meta.namespace] = like
         created = created_s(seconds(meta.creation_timestamp), now, self.live)

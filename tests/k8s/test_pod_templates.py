@@ -64,12 +64,24 @@ def test_only_volumes_that_bind_to_nothing_are_forgotten() -> None:
         assert kept is not None and [v.name for v in kept] == ["kube-api-access-a", volume["name"]]
 
 
+def test_pods_that_differ_in_annotations_demand_the_same_of_nodes_and_of_other_pods() -> None:
+    spread = [b.spread("zone", b.selector(app="x"))]
+    like = {"cpu": "1", "labels": {"app": "x"}, "topologySpreadConstraints": spread}
+    cache = cache_with(*(b.pod(f"p{n}", **like, annotations={names.SCALE: f"{n}.5", **MEASURED}) for n in range(3)))
+    wants = [cache.wants(entry) for entry in cache.pods.values()]
+    assert len({id(w.filter) for w in wants}) == 1 and len({w.class_key for w in wants}) == 3
+    check_cache(cache)
+
+
+MEASURED = {names.PROFILE: "blackscholes"}
 APART = b.affinity(apart=[b.pod_term("kubernetes.io/hostname", b.selector(app="x"))])
 TEMPLATES: tuple[dict[str, Any], ...] = (
     {"cpu": "1"},
     {"cpu": "1", "labels": {"app": "x"}},
     {"cpu": "1", "labels": {"app": "x"}, "owner": ("ReplicaSet", "r")},
     {"cpu": "1", "labels": {"app": "x"}, "affinity": APART},
+    {"cpu": "1", "labels": {"app": "x"}, "affinity": APART, "annotations": MEASURED},
+    {"cpu": "1", "labels": {"app": "x"}, "affinity": APART, "annotations": {**MEASURED, names.SCALE: "2"}},
     {"containers": [b.container(ports=[b.host_port(80)])], "labels": {"app": "x"}},
     {"cpu": "1", "labels": {"app": "y"}, "topologySpreadConstraints": [b.spread("zone", b.selector(app="x"))]},
 )

@@ -72,9 +72,9 @@ class DeclaredRelations:
         return found is not None and found.kind is RelationKind.TOGETHER
 
     def demands(self, entry: PodEntry) -> PodRelations:
-        """What a pod demands of others; pods of a template share it."""
+        """What a pod demands of others; pods that differ in annotations alone share it."""
         if entry.relations is None:
-            like = entry.template
+            like = entry.template and (entry.template.base or entry.template)
             known = None if like is None else like.relations
             entry.relations = self._relations.demands(entry.pod) if known is None else known
             if like is not None:

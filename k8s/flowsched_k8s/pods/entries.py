@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flowsched_k8s.groups.pod_groups import GroupRef
 from flowsched_k8s.instructions import PodKey
@@ -39,11 +39,15 @@ class Wants:
     """uid of the controller whose pods Kubernetes spreads by default, where that is for this pod. Not part of its class."""
     images: tuple[str, ...]
     """Images that it runs. Not part of its class either."""
-    kind: Hashable
-    """All else that is the same in a class."""
-    class_key: Hashable
     costs: bool = False
     """Whether the problem is the time that it would take, which other pods and the nodes may change."""
+    kind: Hashable = ()
+    """All else that is the same in a class."""
+    class_key: Hashable = ()
+
+    def of_kind(self, *kind: Hashable) -> Wants:
+        """What a pod of a kind wants that demands the same of nodes and of other pods."""
+        return replace(self, kind=kind, class_key=(kind, self.holds, self.joins))
 
 
 @dataclass
@@ -60,6 +64,18 @@ class PodTemplate:
     wants: Wants | None = None
     version: int = -1
     """Of all that wants depend on beside the pod, when these were worked out."""
+    base: PodTemplate | None = None
+    """The first one that differs from it in annotations alone, if there is one; and of that one"""
+    latest: tuple[int, Wants] | None = None
+    """the wants that were last worked out for any of those, with the version."""
+
+    def base_of(self, pod: Pod) -> PodTemplate | None:
+        """The first one that differs in annotations alone from a pod of this namespace; None if this one is another one."""
+        own, meta = self.pod.metadata, pod.metadata
+        alike = (
+            own.labels == meta.labels and own.owner_references == meta.owner_references and self.pod.spec == pod.spec
+        )
+        return (self.base or self) if alike else None
 
     def made(self, pod: Pod) -> bool:
         """Whether a pod that the watch shows for the first time is one of them."""

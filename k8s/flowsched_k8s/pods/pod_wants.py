@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Hashable, Mapping, Sized
 
 from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.groups.pod_groups import group_ref, unsupported_group
@@ -63,8 +63,13 @@ class PodWants:
                 entry.wants = self._wants(entry)
             else:
                 if like.wants is None or like.version != self._version:
-                    like.wants = self._wants(entry)
-                    like.version = self._version
+                    base = like.base or like
+                    version, latest = base.latest or (-1, None)
+                    if latest is None or latest.costs or version != self._version:
+                        like.wants = self._wants(entry)
+                    else:
+                        like.wants = latest.of_kind(*self._kind(entry, latest))
+                    base.latest, like.version = (self._version, like.wants), self._version
                 entry.wants = like.wants
         return entry.wants
 
@@ -103,32 +108,7 @@ class PodWants:
         group = group_ref(pod, sources)
         claims = self._volumes.exclusive(pod)
         service = self._services.wish_of(entry)
-        intent = entry.intent
-        kind = (
-            entry.priority,
-            found.key,
-            tuple(sorted(entry.needs.items())),
-            demanded.soft,
-            group,
-            intent.profile,
-            intent.service,
-            intent.scale,
-            intent.goal_s,
-            intent.min_utility,
-            intent.widths_milli,
-            service,
-            forecast_run_s(entry) if self._configuration.cost_model.is_flow else intent.run_s,
-            intent.interference_class,
-            intent.input_mb,
-            intent.locality,
-            entry.priced_class,
-            # A problem may be that of one claim, and another namespace may have a claim of that name.
-            claim_keys(pod) if problem is not None else (),
-            tuple(sorted(claims)),
-            tuple(sorted(shared)),
-        )
-        workload, images = workload_of(pod), images_of(pod)
-        return Wants(
+        known = Wants(
             found,
             holds,
             joins,
@@ -138,11 +118,37 @@ class PodWants:
             problem,
             claims,
             shared,
-            workload,
-            images,
-            kind,
-            (kind, holds, joins),
+            workload_of(pod),
+            images_of(pod),
             too_much is not None,
+        )
+        return known.of_kind(*self._kind(entry, known))
+
+    def _kind(self, entry: PodEntry, wants: Wants) -> tuple[Hashable, ...]:
+        """All that is the same in a class beside relations, of a pod with what it demands of nodes and of other pods."""
+        intent = entry.intent
+        return (
+            entry.priority,
+            wants.filter.key,
+            tuple(sorted(entry.needs.items())),
+            wants.soft,
+            wants.group,
+            intent.profile,
+            intent.service,
+            intent.scale,
+            intent.goal_s,
+            intent.min_utility,
+            intent.widths_milli,
+            wants.service,
+            forecast_run_s(entry) if self._configuration.cost_model.is_flow else intent.run_s,
+            intent.interference_class,
+            intent.input_mb,
+            intent.locality,
+            entry.priced_class,
+            # A problem may be that of one claim, and another namespace may have a claim of that name.
+            claim_keys(entry.pod) if wants.problem is not None else (),
+            tuple(sorted(wants.claims)),
+            tuple(sorted(wants.shared)),
         )
 
     def claim_users(self, entry: PodEntry) -> set[str]:

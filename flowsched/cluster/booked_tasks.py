@@ -58,6 +58,8 @@ class BookedTasks:
         self._booked_on: dict[str, dict[str, None]] | None = {}
         self._changed: set[str] | None = set()
         """Tasks that were booked or released since a copy caught up; None where they are too many to tell."""
+        self._before: dict[str, _Booking | None] | None = None
+        """Of a copy: what those were booked with that it has changed itself."""
 
     def __len__(self) -> int:
         """Tasks that are booked, on machines known or not."""
@@ -102,26 +104,21 @@ class BookedTasks:
         booking = _Booking(
             machine, dict(needs), fixed(sensitivity), fixed(pressure), store.binding_ids(holds), store.ids(joins)
         )
-        self._note(task)
         old = self._bookings.get(task)
-        if old is not None and old.machine == machine:
-            self._bookings[task] = booking
-            self._recount(old, booking)
+        if old is None or old.machine != machine:
+            self._put(task, booking)
             return
-        self.release(task)
+        self._note(task)
         self._bookings[task] = booking
-        if self._booked_on is not None:
-            self._booked_on.setdefault(machine, {})[task] = None
-        row = self.machines.row(machine)
-        if row is not None:
-            self._count(booking, row, 1)
+        self._recount(old, booking)
 
     def release(self, task: str) -> None:
         """Take a task out; an unknown one is nothing to do."""
-        booking = self._bookings.pop(task, None)
+        booking = self._bookings.get(task)
         if booking is None:
             return
         self._note(task)
+        del self._bookings[task]
         if self._booked_on is not None:
             here = self._booked_on[booking.machine]
             del here[task]
@@ -211,8 +208,13 @@ class BookedTasks:
         """The same tasks on machines of their own in the same state, for a round in another thread."""
         twin = BookedTasks(self.machines.copy())
         twin._bookings = self._bookings.copy()
-        twin._booked_on = None
+        twin._booked_on, twin._before = None, {}
         return twin
+
+    def undo(self) -> None:
+        """Be as other tasks were when these were copied from them, or caught up. Machines must not have changed since."""
+        for task, booking in list((self._before or {}).items()):
+            self._put(task, booking)
 
     def catch_up(self, other: BookedTasks) -> None:
         """Become the same as other tasks with their machines, always the same ones and none that others catch up with: only
@@ -229,9 +231,25 @@ class BookedTasks:
                     self._bookings.pop(task, None)
                 else:
                     self._bookings[task] = booking
-        self._booked_on, self._changed, other._changed = None, set(), set()
+        self._booked_on, self._changed, other._changed, self._before = None, set(), set(), {}
+
+    def _put(self, task: str, booking: _Booking | None) -> None:
+        """Book a task anew, or not at all."""
+        self.release(task)
+        if booking is None:
+            return
+        self._note(task)
+        self._bookings[task] = booking
+        if self._booked_on is not None:
+            self._booked_on.setdefault(booking.machine, {})[task] = None
+        row = self.machines.row(booking.machine)
+        if row is not None:
+            self._count(booking, row, 1)
 
     def _note(self, task: str) -> None:
+        """A task is about to be booked or released."""
+        if self._before is not None and task not in self._before:
+            self._before[task] = self._bookings.get(task)
         if self._changed is not None:
             self._changed.add(task)
             if len(self._changed) > _MOST_CHANGED + len(self._bookings):

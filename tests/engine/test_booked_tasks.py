@@ -158,9 +158,16 @@ def test_any_history_ends_in_the_same_state_as_the_straight_way(
             case ("catch up", i, name):
                 mirror.catch_up(fleet)
                 assert same(mirror, fleet)
-                # Whatever is done to it is gone the next time.
-                mirror.release(tasks[i].name)
-                mirror.book("passing", name, {"cpu": 1, "passing": 1}, pressure=0.5, joins=[r.name for r in relations])
+                # Whatever is done to it can be taken back, and is gone the next time.
+                for take_back in (True, False):
+                    mirror.release(tasks[i].name)
+                    for cpu in (1, 2):
+                        passing = {"cpu": cpu, "passing": 1}
+                        mirror.book("passing", name, passing, pressure=0.5, joins=[r.name for r in relations])
+                        mirror.book("elsewhere-1", name, passing)
+                    if take_back:
+                        mirror.undo()
+                        assert same(mirror, fleet)
     mirror.catch_up(fleet)
     assert same(mirror, fleet) and same(mirror.copy(), fleet)
 

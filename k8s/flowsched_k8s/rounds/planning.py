@@ -113,11 +113,11 @@ def plan_apart(given: RoundInput, solver: Solver, engine: FlowScheduler | None =
 
 def plan_any_round(given: RoundInput, solver: Solver, engine: FlowScheduler) -> RoundResult:
     """:func:`plan_round`, and where that raises :func:`plan_apart`."""
-    # A round that is planned apart needs what was booked before it.
     try:
-        return plan_round(given if given.only_reads else replace(given, booked=given.booked.copy()), solver, engine)
+        return plan_round(given, solver, engine)
     except Exception:  # A fault of ours must not stop the scheduling of other pods.
         LOG.exception("a round failed, its pods are planned apart", extra={"round": given.number})
+        given.booked.undo()
         return plan_apart(given, solver, engine)
 
 

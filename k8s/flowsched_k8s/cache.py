@@ -355,7 +355,7 @@ class Cache:
                 self._arrive(entry)
             elif pod.status.start_time and not old.status.start_time:
                 entry.started_s = seconds(pod.status.start_time)
-                self.revisions.touch(entry.place)
+                self.revisions.touch(entry.place, meta.uid)
         return entry
 
     def remove_pod(self, uid: str) -> PodEntry | None:
@@ -482,7 +482,7 @@ class Cache:
             if entry.priced_class in different:
                 entry.learnt_s = run_times_s.get(entry.priced_class)
                 if entry.place:
-                    self.revisions.touch(entry.place)
+                    self.revisions.touch(entry.place, entry.key.uid)
                 else:
                     self.pod_wants.ask_again(entry)
 
@@ -503,7 +503,7 @@ class Cache:
     def _arrive(self, entry: PodEntry) -> None:
         uid, name = entry.key.uid, entry.place
         self._here(name).add(uid)
-        self.revisions.touch(name)
+        self.revisions.touch(name, uid)
         needs = dict(entry.needs)
         needs["cpu"] = max(entry.width_milli, entry.request_milli)
         heirs: list[str] = []
@@ -534,7 +534,7 @@ class Cache:
             return
         here = self._here(name)
         here.discard(entry.key.uid)
-        self.revisions.touch(name)
+        self.revisions.touch(name, entry.key.uid)
         if not here:
             # Names of nodes come and go; an empty set for each would stay forever.
             self._on_missing_node.pop(name, None)

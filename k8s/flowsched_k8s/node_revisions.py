@@ -1,8 +1,8 @@
-"""Which nodes have changed, and in which order."""
+"""Which nodes have changed, for those who look at them again."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container
 
 
 class NodeRevisions:
@@ -12,27 +12,23 @@ class NodeRevisions:
         """None has changed. ``nodes``: those that are there, by name, as they come and go."""
         self._nodes = nodes
         self._revisions: dict[str, int] = {}
-        """By node, that which changed last at the end."""
-        self.last = 0
-        """Of the node that changed last."""
+        self._last = 0
+        self.followers: list[Callable[[str, str | None], None]] = []
+        """Told of each node of which something changes, and of the pod there if it is that alone."""
 
     def of(self, name: str) -> int:
         """A number that is another one after everything that changes a node or what is on it."""
         return self._revisions.get(name, 0)
 
-    def since(self, revision: int) -> Iterator[str]:
-        """Nodes that changed after the one that has a revision, that which changed last first."""
-        for name, its in reversed(self._revisions.items()):
-            if its <= revision:
-                return
-            yield name
-
-    def touch(self, name: str) -> None:
-        """A node, or what is on it, changes; one that is not there is nothing to do."""
+    def touch(self, name: str, uid: str | None = None) -> None:
+        """A node, or what is on it, changes, and no more than one pod if that is given; a node that is not there is nothing
+        to do.
+        """
         if name in self._nodes:
-            self.last += 1
-            self._revisions.pop(name, None)
-            self._revisions[name] = self.last
+            self._last += 1
+            self._revisions[name] = self._last
+            for follower in self.followers:
+                follower(name, uid)
 
     def forget(self, name: str) -> None:
         """A node is gone."""

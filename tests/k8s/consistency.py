@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.pods.requests import pod_requests
+from flowsched_k8s.rounds.occupied_nodes import OccupiedNodes
 from flowsched_k8s.state import SchedulerState
+
+
+def check_looks(state: SchedulerState, now: float) -> None:
+    """Raise ``AssertionError`` if what has been kept of nodes is not what is found there without."""
+    kept, fresh = (nodes.look(now) for nodes in (state.inputs.occupied, OccupiedNodes(state.cache)))
+    state.cache.revisions.followers.pop()
+    assert sorted(kept.services, key=lambda s: s.name) == sorted(fresh.services, key=lambda s: s.name)
+    assert {m.name: m for m in kept.machines} == {m.name: m for m in fresh.machines}
+    runs = [{r.task.name: replace(r, progress=0.0) for r in seen.running} for seen in (kept, fresh)]
+    assert runs[0] == runs[1]
 
 
 def check_state(state: SchedulerState) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import objects_builders as b
-from consistency import check_state
+from consistency import check_looks, check_state
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -326,6 +326,11 @@ class Happenings(RuleBasedStateMachine):
             spec = state.gangs.spec(ref)
             assert not isinstance(spec, str)
             assert len(state.gangs.placed(ref)) >= spec.minimum, f"{count} of {ref} were placed alone"
+
+    @rule()
+    def look_at_nodes(self) -> None:
+        """As an export of a snapshot does."""
+        check_looks(self.running.state, self.running.now)
 
     @invariant()
     def consistent(self) -> None:

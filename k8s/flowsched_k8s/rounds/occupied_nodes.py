@@ -24,6 +24,9 @@ from flowsched_models.neutral import NEUTRAL
 from flowsched_models.runtime import HostFactory
 
 _MIB = 1 << 20
+_MOST_TOLD = 64
+"""Pods of a node that changed; with more of them all are looked at."""
+_BARE = Task("", "", "", 0.0, 0, (0,), 0, 0.0)
 
 
 def task_of(entry: PodEntry, resize: bool, least_milli: int = 1, run_s: float | None = None) -> Task:
@@ -39,14 +42,14 @@ def task_of(entry: PodEntry, resize: bool, least_milli: int = 1, run_s: float | 
         # It would take as long on more, and the seconds are its scale.
         profile, scale, resize = given_run_time(request), run_s, False
     # A pod is admitted at its request, so only growing from there can be planned with.
-    wider = {w for w in intent.widths_milli if w > request} if resize else set()
-    return Task(
+    wider = {w for w in intent.widths_milli if w > request} if resize else ()
+    return _BARE.but(
         name=entry.key.uid,
         job=str(entry.key),
         profile=profile,
         scale=scale,
         request_milli=request,
-        widths_milli=tuple(sorted({request, *wider})),
+        widths_milli=(request, *sorted(wider)),
         memory_mib=-(-entry.needs.get("memory", 0) // _MIB),
         submit_s=entry.created_s,
         goal_s=intent.goal_s,
@@ -72,19 +75,24 @@ class OccupiedNodes:
         self._all_pods = not cache.configuration.cost_model.is_flow
         self._seen: dict[str, tuple[Pod, tuple[Any, ...], Running | None]] = {}
         """By uid what a pod was made of, and what it is: of those on a node that changes few are others than before."""
-        self._revision = 0
-        """Of the node that had changed last when they were looked at."""
+        self._changed: dict[str, set[str] | None] = dict.fromkeys(cache.nodes)
+        """Nodes that have changed since they were looked at, with uids of pods where these are all that has; else None."""
+        self._ahead: dict[str, set[str]] = {}
+        """By node, uids of pods that had not started, by its clock, when they were looked at."""
+        cache.revisions.followers.append(self._note)
         self.machines = self._none(0.0)
         """As they were when they were looked at; to read, and to resume."""
 
     def use_catalogue(self) -> None:
         """New profiles: everything is looked at anew, and estimates are made anew from start times."""
         self._seen.clear()
-        self._revision = 0
+        self._changed |= dict.fromkeys(self._cache.nodes)
         self.machines = self._none(self.machines.now_s)
 
     def forget(self, node: str) -> None:
         """A node is gone."""
+        self._changed.pop(node, None)
+        self._ahead.pop(node, None)
         if node in self.machines:
             self.machines.remove(node)
 
@@ -101,9 +109,9 @@ class OccupiedNodes:
         """
         cache = self._cache
         self.machines.advance(now_s)
-        for name in sorted(cache.revisions.since(self._revision)):
-            self._look_at(name, now_s)
-        self._revision = cache.revisions.last
+        changed, self._changed = self._changed, {}
+        for name in sorted(changed):
+            self._look_at(name, changed[name], now_s)
         if len(self._seen) > 2 * len(cache.pods):
             self._seen = {uid: seen for uid, seen in self._seen.items() if uid in cache.pods}
         return Snapshot(now_s, cache.catalogue, *self.machines.look(), plan=plan, reservations=reservations)
@@ -117,23 +125,48 @@ class OccupiedNodes:
         catalogue = self._cache.catalogue
         return OccupiedMachines(catalogue, HostFactory(catalogue), now_s, estimating=not self._all_pods)
 
-    def _look_at(self, name: str, now_s: float) -> None:
+    def _note(self, node: str, uid: str | None) -> None:
+        """Something of a node has changed, or one pod there."""
+        if uid is None:
+            self._changed[node] = None
+        elif (uids := self._changed.setdefault(node, set())) is not None:
+            uids.add(uid)
+            if len(uids) > _MOST_TOLD:
+                self._changed[node] = None
+
+    def _look_at(self, name: str, uids: set[str] | None, now_s: float) -> None:
+        """See what a node is like now; ``uids``: of pods that are all that has changed, where that is known."""
         cache = self._cache
-        node = cache.nodes[name]
-        services = tuple(node_services(cache, name))
-        owned = {c for s in services for c in s.cores}
-        open_cores = cores_but(node.type.vcpus, owned)
-        known = {s.name for s in services}
+        node, here = cache.nodes[name], self.machines.on(name) if name in self.machines else None
         gpus = cache.gpus.of(name)
-        running = []
-        for uid in node.pods if open_cores else ():
+        if uids is None or here is None or not uids.isdisjoint(node.services):
+            uids, services = None, tuple(node_services(cache, name)) if node.services else ()
+            machine = machine_of(name, node.type.name, node.type.vcpus, node.allocatable)
+            if here is not None and here.machine == machine:
+                machine = here.machine
+        else:
+            machine, services = here.machine, here.services
+        open_cores = cores_but(machine.vcpus, {c for s in services for c in s.cores})
+        known = {s.name for s in services}
+        changed = None if uids is None else uids | self._ahead.get(name, set())
+        running: dict[str, Running] = {}
+        ahead = set()
+        for uid in (node.pods if changed is None else changed & node.pods) if open_cores else ():
             if uid not in known:
                 entry = cache.pods[uid]
                 asks_gpus = gpus is not None and entry.needs.get(gpus.resource, 0) > 0
                 runs = self._runs(entry, name, open_cores, now_s, asks_gpus)
                 if runs is not None:
-                    running.append(runs)
-        self.machines.see(machine_of(name, node.type.name, node.type.vcpus, node.allocatable), services, running)
+                    running[uid] = runs
+                if max(entry.started_s, entry.created_s) > now_s:
+                    ahead.add(uid)
+        self._ahead.pop(name, None)
+        if ahead:
+            self._ahead[name] = ahead
+        if changed is None:
+            self.machines.see(machine, services, running.values())
+        else:
+            self.machines.change(name, running, changed - running.keys())
 
     def _runs(
         self, entry: PodEntry, node: str, open_cores: tuple[int, ...], now_s: float, asks_gpus: bool
@@ -163,7 +196,9 @@ def machine_of(name: str, type: str, vcpus: int, allocatable: Mapping[str, int])
 
 
 def _running(entry: PodEntry, task: Task, node: str, open_cores: tuple[int, ...], started_s: float) -> Running:
-    cores = tuple(c for c in entry.cores if c in open_cores) or open_cores
+    cores = open_cores
+    if entry.cores != open_cores:
+        cores = tuple(c for c in entry.cores if c in open_cores) or open_cores
     threads = max(1, entry.threads)
     if task.endless:
         threads = min(threads, len(cores))

@@ -147,8 +147,8 @@ class PricedRows:
         return "arrival_order" if late else ""
 
     def _comes_between(self, waits: Sequence[Task]) -> bool:
-        """Whether one of the tasks, in the order of their arrival, may come before one that waits since the same moment: they
-        are served in the order in which they were told.
+        """Whether one of the tasks, in the order of their arrival, may come before one that has waited as long: they are
+        served in the order in which they were told.
         """
         if not waits or waits[0].arrival > self._last_arrival:
             return False

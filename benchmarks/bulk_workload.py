@@ -9,9 +9,9 @@ import numpy as np
 
 from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.task_class import TaskClass
-from flowsched.scale.bulk_rows import bulk_rows
-from flowsched.scale.cluster_rows import ClusterRows
-from flowsched.scale.places import Places
+from flowsched.round.linear.bulk_rows import bulk_rows
+from flowsched.round.linear.cluster_rows import ClusterRows
+from flowsched.round.linear.places import Places
 
 SIZES_MILLI = (4000, 8000, 16000)
 MIB = 2**20

@@ -22,8 +22,8 @@ from benchmarks.engine_text import aligned, bar, bar_lines, number, spread
 from benchmarks.engine_worker import settings_with
 from flowsched import Decisions, FlowScheduler, Snapshot
 from flowsched.cluster.cluster_state import ClusterState
-from flowsched.scale.choice import chosen
-from flowsched.scale.scheduler import NetworkScheduler
+from flowsched.round.linear.choice import chosen
+from flowsched.round.linear.network_scheduler import NetworkScheduler
 from flowsched.solvers import make_solver
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator.baselines.kube_default import KubeDefault

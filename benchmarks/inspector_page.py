@@ -29,8 +29,8 @@ from flowsched.inspector.page.page import render_page
 from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.source import open_records
 from flowsched.records.record import record_head
-from flowsched.scale.bulk_round import decide
-from flowsched.scale.places import Places
+from flowsched.round.linear.bulk_round import decide
+from flowsched.round.linear.places import Places
 from flowsched.solvers import make_solver
 from flowsched_models.text_table import text_table
 

@@ -26,7 +26,7 @@ INTRODUCTION = """# Performance
 Written by `python -m benchmarks.performance_page` from the results kept under [benchmarks/results](../benchmarks/results).
 Run any command here again and then that one, and the page is yours.
 
-Rounds at cluster scale: events update arrays, tasks fold into classes and machines into groups, one network is solved, its
+Rounds at linear prices: events update arrays, tasks fold into classes and machines into groups, one network is solved, its
 flow becomes whole tasks on machines, and every class is placed anew beside all others until nothing moves.
 [Rounds of `flow`](engine.md), at the prices of exact forecasts, are another thing and have a page of their own.
 

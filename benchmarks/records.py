@@ -32,8 +32,8 @@ from flowsched.records.record import Recipe
 from flowsched.records.record_file import pack_record
 from flowsched.records.record_maker import RecordMaker
 from flowsched.records.record_writer import RecordWriter
-from flowsched.scale.bulk_outcome import BulkOutcome
-from flowsched.scale.bulk_round import decide
+from flowsched.round.linear.bulk_outcome import BulkOutcome
+from flowsched.round.linear.bulk_round import decide
 from flowsched.solvers import Solver, make_solver
 from flowsched_k8s.records.round_trace import Filtered, KubernetesTrace
 from flowsched_models.text_table import text_table

@@ -1,4 +1,4 @@
-"""Rounds at cluster scale, from events to decisions: p50 and p95 by preset, phase by phase, with gaps, goals and peers.
+"""Rounds at linear prices, from events to decisions: p50 and p95 by preset, phase by phase, with gaps, goals and peers.
 
 A round is: tasks leave and come, the round decides, what it decided is carried out. Certificates are worked out in a run of
 their own, which decides the same; so are the peers. The run with the least p95 counts, best of ``--runs``. Memory is the

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.rounds_presets import CLASSES, Preset
 from benchmarks.scale_workload import CORE, Mix, draw_mix, filled
 from flowsched.cluster.task_rows import RUNNING
-from flowsched.scale.cluster_rows import ClusterRows
+from flowsched.round.linear.cluster_rows import ClusterRows
 from flowsched.support.arrays import IntArray
 
 NOBODY = np.zeros(0, dtype=np.int64)

@@ -19,9 +19,9 @@ from benchmarks.rounds_course import Course
 from benchmarks.uncompacted import build_uncompacted
 from flowsched.cluster.machine_arrays import FIXED, UNLIMITED
 from flowsched.network.network import Network
-from flowsched.scale.cluster_rows import ClusterRows
-from flowsched.scale.round import RoundOutcome, Rounds
-from flowsched.scale.waiting import Waiting
+from flowsched.round.linear.cluster_rows import ClusterRows
+from flowsched.round.linear.linear_round import RoundOutcome, Rounds
+from flowsched.round.linear.waiting import Waiting
 from flowsched.solvers import make_solver
 from flowsched.support.arrays import FloatArray
 

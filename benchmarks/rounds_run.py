@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.rounds_course import Course
 from benchmarks.rounds_presets import PERIOD_S, PRESETS, Preset
-from flowsched.scale.round import RoundOutcome, Rounds
+from flowsched.round.linear.linear_round import RoundOutcome, Rounds
 from flowsched.solvers import make_solver
 
 WARM_ROUNDS = 12

@@ -1,4 +1,4 @@
-"""Clusters and tasks for rounds at cluster scale, drawn with a seed: what the presets of `benchmarks.rounds` run on."""
+"""Clusters and tasks for rounds at linear prices, drawn with a seed: what the presets of `benchmarks.rounds` run on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.pricing.linear.policy import CostModel
-from flowsched.scale.cluster_rows import ClusterRows
+from flowsched.round.linear.cluster_rows import ClusterRows
 
 CORE = 1000
 MEMORY_PER_CORE = 4096

@@ -29,10 +29,10 @@ import numpy as np
 from flowsched.cluster.machine_arrays import FIXED, UNLIMITED
 from flowsched.network.network import Network
 from flowsched.pricing.linear.kernels import MANY
-from flowsched.scale.cluster_rows import CPU, ClusterRows
-from flowsched.scale.compaction import RUNGS, Compaction
-from flowsched.scale.network import cost_scale
-from flowsched.scale.waiting import Waiting
+from flowsched.round.linear.cluster_rows import CPU, ClusterRows
+from flowsched.round.linear.machine_groups import RUNGS, Compaction
+from flowsched.round.linear.network import cost_scale
+from flowsched.round.linear.waiting import Waiting
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 

@@ -23,9 +23,9 @@ from hypothesis import settings
 # other, a fit took six times as much of the CPU.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import flowsched.round.linear.bulk_round
+import flowsched.round.linear.level_record
 import flowsched.round.scheduler
-import flowsched.scale.bulk_round
-import flowsched.scale.record
 import tiers
 from flowsched.inspector.record_view import RecordView
 from flowsched.records.record_file import ARCHIVE_SUFFIX, load_record, looks_like_record
@@ -136,7 +136,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def _records_that_are_made_are_sound() -> Iterator[None]:
     """Conservation, capacities, complementary slackness, sums of terms: for every record that this process makes."""
     patch = pytest.MonkeyPatch()
-    make_round, make_levels = flowsched.round.scheduler.round_record, flowsched.scale.record.linear_levels
+    make_round, make_levels = flowsched.round.scheduler.round_record, flowsched.round.linear.level_record.linear_levels
 
     def round_record(trace: Any) -> Any:
         record = make_round(trace)
@@ -150,7 +150,7 @@ def _records_that_are_made_are_sound() -> Iterator[None]:
         return made
 
     patch.setattr(flowsched.round.scheduler, "round_record", round_record)
-    for module in (flowsched.scale.record, flowsched.scale.bulk_round):
+    for module in (flowsched.round.linear.level_record, flowsched.round.linear.bulk_round):
         patch.setattr(module, "linear_levels", linear_levels)
     yield
     patch.undo()

@@ -34,7 +34,7 @@ def load() -> None:
     for name in LATE:
         importlib.import_module(name)
     warm_up = importlib.import_module("flowsched.round.warm_up").warm_up
-    prepare_bulk = importlib.import_module("flowsched.scale.preparation").prepare
+    prepare_bulk = importlib.import_module("flowsched.round.linear.preparation").prepare
     warm_up()
     prepare_bulk()
     # A command that prepares itself does so again: the code is loaded, but what it calls and leaves is its own.

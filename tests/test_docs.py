@@ -30,7 +30,7 @@ from flowsched.pricing.gpu_prices import GpuPrices
 from flowsched.pricing.topology_prices import TopologyPrices
 from flowsched.records.record_file import record_json
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
-from flowsched.scale.bulk_round import decide
+from flowsched.round.linear.bulk_round import decide
 from flowsched.solvers import make_solver
 from flowsched_models import profiles
 from flowsched_models.document import InputError

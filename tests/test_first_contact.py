@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from flowsched.cli import SECTIONS, flowsched
 from flowsched.round import scheduler
-from flowsched.scale import preparation
+from flowsched.round.linear import preparation
 from flowsched_models.extras import extra_with, install_extra
 
 HOUSE = Path(__file__).parent.parent

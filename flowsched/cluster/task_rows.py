@@ -20,7 +20,7 @@ _BY_TASK = ("state", "task_class", "machine", "created_s", "end_s", "sequence", 
 
 
 class TaskRows:
-    """See the module. What a task takes of its machine is written by :class:`~flowsched.scale.cluster_rows.ClusterRows`."""
+    """See the module. What a task takes of its machine is written by ``ClusterRows`` of rounds at linear prices."""
 
     def __init__(self) -> None:
         """No tasks yet."""

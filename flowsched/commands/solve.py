@@ -23,9 +23,9 @@ from flowsched.pricing.linear.policy import CostModel
 from flowsched.records.record import finite_or_none, plain_certificate, plain_timings
 from flowsched.records.record_file import write_record
 from flowsched.records.snapshot_source import load_snapshot
+from flowsched.round.linear import choice
+from flowsched.round.linear.network_scheduler import solve_network_round
 from flowsched.round.scheduler import solve as solve_round
-from flowsched.scale import choice
-from flowsched.scale.scheduler import solve_network_round
 from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, name_help
 from flowsched_models.output import check_file

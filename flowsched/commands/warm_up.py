@@ -22,7 +22,7 @@ def warm_up() -> None:
     """
     # Only what this command needs takes time to import.
     from flowsched.round import scheduler
-    from flowsched.scale import preparation
+    from flowsched.round.linear import preparation
 
     tell_of_compiling(lambda: click.echo("compiling once, a minute of CPU …", err=True))
     scheduler.prepare()

@@ -8,7 +8,7 @@ from typing import Any
 
 from flowsched.disaggregation.scheduler import DisaggregationScheduler
 from flowsched.disaggregation.settings import DisaggregationSettings
-from flowsched.scale.choice import value_of
+from flowsched.round.linear.choice import value_of
 from flowsched.solvers.solver import Solver
 from flowsched_models.document import InputError, name_help
 from flowsched_models.runtime import HostFactory

@@ -16,10 +16,10 @@ from flowsched.cluster.task_rows import PENDING, TaskRows
 from flowsched.inspector.change import Changes, NewMachine, NewWidth, to_copy
 from flowsched.inspector.record_view import Part
 from flowsched.relations.relation import MACHINE
-from flowsched.scale.bulk_prices import BulkPrices
-from flowsched.scale.cluster_rows import ClusterRows
-from flowsched.scale.priced_classes import PricedClasses
-from flowsched.scale.snapshot_adapter import places_order
+from flowsched.round.linear.bulk_prices import BulkPrices
+from flowsched.round.linear.cluster_rows import ClusterRows
+from flowsched.round.linear.priced_classes import PricedClasses
+from flowsched.round.linear.snapshot_adapter import places_order
 from flowsched.support.arrays import IntArray
 from flowsched_models.catalogue import Catalogue
 

@@ -26,8 +26,8 @@ from flowsched.inspector.waiting_bound import pod_bound
 from flowsched.records.level_types import RecordedPricedClass, RecordedTaskClass
 from flowsched.relations.topology_counts import read_topology_counts
 from flowsched.relations.topology_filter import TopologyFilter
-from flowsched.scale.places import read_numbers, read_places
-from flowsched.scale.round import RoundSettings
+from flowsched.round.linear.linear_round import RoundSettings
+from flowsched.round.linear.places import read_numbers, read_places
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 PLACE = "place"

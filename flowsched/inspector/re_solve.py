@@ -25,8 +25,8 @@ from flowsched_models.document import InputError, Problem, name_help
 if TYPE_CHECKING:
     # Compiled code takes a while to load, and only records with parts of this kind need it.
     from flowsched.pricing.linear.policy import CostModel
-    from flowsched.scale.cluster_rows import ClusterRows
-    from flowsched.scale.round import RoundSettings
+    from flowsched.round.linear.cluster_rows import ClusterRows
+    from flowsched.round.linear.linear_round import RoundSettings
 
 POLICY = COST_MODEL
 """The policy whose levels at forecast prices can be solved again."""
@@ -74,7 +74,7 @@ def of_model(recorded: RecordView) -> bool:
 
 def _make_model(recorded: RecordView) -> CostModel:
     """The cost model of a record. Raises :class:`InputError` where it is not installed, or has other settings by now."""
-    from flowsched.scale.choice import configured
+    from flowsched.round.linear.choice import configured
 
     plain = recorded.plain["cost_model"]
     return configured(plain["name"], plain["settings"])
@@ -167,7 +167,7 @@ def linear_round_of(recorded: RecordView, parts: Sequence[Part]) -> tuple[Cluste
     """The cluster that a decision at linear prices began with, and its settings. Raises :class:`InputError` for damaged
     ones.
     """
-    from flowsched.scale.recorded import read_linear_cluster, read_round_settings
+    from flowsched.round.linear.recorded import read_linear_cluster, read_round_settings
 
     with damaged(recorded, parts[0]):
         ask = partial(_make_model, recorded) if of_model(recorded) else None
@@ -210,7 +210,7 @@ def place_again(
     cluster: ClusterRows, settings: RoundSettings, solver: str, parts: Sequence[Part]
 ) -> list[dict[str, Any]]:
     """The parts of a record that a decision on a cluster is; ``parts``: those that it was."""
-    from flowsched.scale.recorded import decided
+    from flowsched.round.linear.recorded import decided
 
     return decided(cluster, settings, make_solver(solver), _plain(parts))
 
@@ -227,7 +227,7 @@ def change_all_again(recorded: RecordView, terms: Terms) -> tuple[dict[str, Any]
     for parts in decisions_of(recorded):
         if parts[0].by_forecasts or "changes" not in parts[0].linear["given"]:
             continue
-        from flowsched.scale.recorded import change_again, told_changes
+        from flowsched.round.linear.recorded import change_again, told_changes
 
         with damaged(recorded, parts[0], "solved again"):
             return told_changes(parts[0].plain), change_again(_plain(parts), make_solver(terms.solver))

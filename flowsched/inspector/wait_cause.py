@@ -8,7 +8,7 @@ from typing import Any
 
 
 class WaitCause(StrEnum):
-    """What keeps a task waiting. Those of bulk rounds are :class:`flowsched.scale.reasons.Cause`."""
+    """What keeps a task waiting. Those of bulk rounds are :class:`flowsched.round.linear.reasons.Cause`."""
 
     NOT_ALLOWED = "not_allowed"
     """No machine that it may run on is in the cluster."""

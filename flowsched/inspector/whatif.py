@@ -33,7 +33,7 @@ from flowsched.inspector.re_solve import (
 from flowsched.inspector.record_view import Part, RecordView, new_part
 from flowsched.records.record import record_head
 from flowsched.records.record_types import Record, RecordedWhatIf
-from flowsched.scale.round import RoundSettings
+from flowsched.round.linear.linear_round import RoundSettings
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError
 from flowsched_models.profiles import merged

@@ -456,8 +456,8 @@ def solve(
     """
     settings = settings or Settings()
     if policy != COST_MODEL:
-        from flowsched.scale import choice  # compiled code of its own, which takes a while to load
-        from flowsched.scale.scheduler import solve_network_round
+        from flowsched.round.linear import choice  # compiled code of its own, which takes a while to load
+        from flowsched.round.linear.network_scheduler import solve_network_round
 
         asked = choice.chosen(policy)
         return solve_network_round(snapshot, asked, settings=settings, solver=solver, time_limit_s=time_limit_s)

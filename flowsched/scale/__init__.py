@@ -1,1 +1,1 @@
-"""The engine at cluster scale: state kept in O(changes), compacted exactly, solved as one network, certified."""
+"""Where cost models of other packages find what they are written with, by the names of before."""

@@ -26,11 +26,11 @@ from flowsched.disaggregation.registry import (
 from flowsched.disaggregation.scheduler import DisaggregationScheduler, forbid_unknown
 from flowsched.planner.rules import PlanRules
 from flowsched.pricing.linear.policies import COST_MODELS, describe_cost_model
+from flowsched.round.linear import choice
+from flowsched.round.linear.linear_round import RoundSettings
+from flowsched.round.linear.network_scheduler import NetworkScheduler
+from flowsched.round.linear.priced_rows import forbid_devices
 from flowsched.round.scheduler import FlowScheduler
-from flowsched.scale import choice
-from flowsched.scale.priced_rows import forbid_devices
-from flowsched.scale.round import RoundSettings
-from flowsched.scale.scheduler import NetworkScheduler
 from flowsched.solvers import make_solver
 from flowsched.solvers.limited import limited
 from flowsched_models.document import InputError, Problem, name_help

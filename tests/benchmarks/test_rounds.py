@@ -24,8 +24,8 @@ from benchmarks.rounds_presets import PRESETS, Goal, goal_sentences
 from benchmarks.rounds_run import Run, best_run, peak_rss_mib, run_rounds
 from benchmarks.scale_workload import SHARES, WIDTHS, draw_mix
 from flowsched.network.network import Network
-from flowsched.scale.round import RoundOutcome
-from flowsched.scale.waiting import survey
+from flowsched.round.linear.linear_round import RoundOutcome
+from flowsched.round.linear.waiting import survey
 
 PROMISED = {
     "preset",

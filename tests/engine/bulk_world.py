@@ -15,9 +15,9 @@ from builders import any_of, some_of
 from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.task_class import TaskClass
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
-from flowsched.scale.bulk_rows import bulk_rows
-from flowsched.scale.cluster_rows import ClusterRows
-from flowsched.scale.places import Places
+from flowsched.round.linear.bulk_rows import bulk_rows
+from flowsched.round.linear.cluster_rows import ClusterRows
+from flowsched.round.linear.places import Places
 
 RESOURCES = ("cpu", "memory", "gpu")
 

@@ -10,18 +10,18 @@ from pathlib import Path
 from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.machine_rows import MachineRows
 from flowsched.relations.relation_store import RelationStore
-from flowsched.scale.cluster_rows import ClusterRows
+from flowsched.round.linear.cluster_rows import ClusterRows
 
 HOUSE = Path(__file__).parents[2]
 OWNERS = {
     "flowsched/cluster/machine_rows.py": MachineRows,
     "flowsched/cluster/booked_tasks.py": BookedTasks,
-    "flowsched/scale/cluster_rows.py": ClusterRows,
+    "flowsched/round/linear/cluster_rows.py": ClusterRows,
 }
 READERS = ("flowsched", "k8s/flowsched_k8s", "simulator/flowsched_simulator")
 COPIES = {
-    "flowsched/scale/migration.py": {"emptied"},
-    "flowsched/scale/recorded.py": {"loaded", "machines"},
+    "flowsched/round/linear/moves.py": {"emptied"},
+    "flowsched/round/linear/recorded.py": {"loaded", "machines"},
     "k8s/flowsched_k8s/cache.py": {"entry", "old"},
 }
 """Names, by module, of machines that were made there and belong to no state yet, or of a node."""

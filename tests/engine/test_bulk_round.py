@@ -21,11 +21,11 @@ from flowsched.cluster.settings import Settings
 from flowsched.records.record import record_head
 from flowsched.records.record_file import check_record, record_json
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
-from flowsched.scale.bulk_outcome import BulkOutcome
-from flowsched.scale.bulk_round import decide
-from flowsched.scale.bulk_settings import bulk_settings
-from flowsched.scale.reasons import Cause
-from flowsched.scale.recorded import read_linear_cluster
+from flowsched.round.linear.bulk_outcome import BulkOutcome
+from flowsched.round.linear.bulk_round import decide
+from flowsched.round.linear.bulk_settings import bulk_settings
+from flowsched.round.linear.reasons import Cause
+from flowsched.round.linear.recorded import read_linear_cluster
 from flowsched.solvers import make_solver
 
 SOLVER = make_solver("ortools")
@@ -612,13 +612,13 @@ PREPARED = """
 import importlib, pathlib
 from hypothesis import given, settings
 from bulk_world import places, task_class, worlds
-from flowsched.scale import bulk_round, preparation
+from flowsched.round.linear import bulk_round, preparation
 from flowsched.cluster.settings import Settings
-from flowsched.scale.bulk_settings import bulk_settings
-from flowsched.scale.lone_task import decide_lone
+from flowsched.round.linear.bulk_settings import bulk_settings
+from flowsched.round.linear.lone_task import decide_lone
 from flowsched.solvers import make_solver
 
-KERNELS = [f"flowsched.scale.{p.stem}" for p in pathlib.Path(bulk_round.__file__).parent.glob("*kernels.py")]
+KERNELS = [f"flowsched.round.linear.{p.stem}" for p in pathlib.Path(bulk_round.__file__).parent.glob("*kernels.py")]
 
 def compiled():
     modules = [vars(importlib.import_module(name)).items() for name in sorted(KERNELS)]

@@ -45,8 +45,8 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.records.record_file import record_json
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
-from flowsched.scale.choice import chosen
-from flowsched.scale.scheduler import NetworkScheduler
+from flowsched.round.linear.choice import chosen
+from flowsched.round.linear.network_scheduler import NetworkScheduler
 from flowsched.solvers import make_solver
 
 PROFILES = st.sampled_from((SCALING, SERIAL, HUNGRY))

@@ -16,7 +16,7 @@ from flowsched.inspector.explanation import explain
 from flowsched.inspector.record_view import RecordView
 from flowsched.pricing.linear.policies.registry import COST_MODELS
 from flowsched.relations.relation import TaskGroup
-from flowsched.scale.scheduler import NetworkScheduler
+from flowsched.round.linear.network_scheduler import NetworkScheduler
 from flowsched.solvers import make_solver
 
 CATALOGUE = catalogue((SINGLE,))

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.settings import PACK, SPREAD, Settings
 from flowsched.records.record_file import record_json
-from flowsched.scale.bulk_outcome import BulkOutcome
-from flowsched.scale.bulk_round import decide
-from flowsched.scale.bulk_settings import bulk_settings
-from flowsched.scale.lone_task import decide_lone
-from flowsched.scale.round import RoundSettings
+from flowsched.round.linear.bulk_outcome import BulkOutcome
+from flowsched.round.linear.bulk_round import decide
+from flowsched.round.linear.bulk_settings import bulk_settings
+from flowsched.round.linear.linear_round import RoundSettings
+from flowsched.round.linear.lone_task import decide_lone
 from flowsched.solvers import make_solver
 
 SOLVER = make_solver("ortools")

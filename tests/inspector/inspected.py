@@ -17,7 +17,7 @@ from flowsched import Settings, load_snapshot, solve
 from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.records.record import record_head
 from flowsched.relations.relation import Relation, RelationKind
-from flowsched.scale.bulk_round import decide
+from flowsched.round.linear.bulk_round import decide
 from flowsched.solvers import make_solver
 
 HOUSE = Path(__file__).parents[2]

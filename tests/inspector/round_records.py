@@ -14,8 +14,8 @@ from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import differences
 from flowsched.records.record import of_decision, record_head
 from flowsched.records.record_file import check_record, pack_record, read_record, record_json
+from flowsched.round.linear.bulk_round import decide
 from flowsched.round.scheduler import solve
-from flowsched.scale.bulk_round import decide
 from flowsched.solvers import make_solver
 
 SOLVER = make_solver("ortools")

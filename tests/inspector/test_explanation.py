@@ -38,9 +38,9 @@ from flowsched.inspector.task_sentences import stage_sentences
 from flowsched.records.record import record_head
 from flowsched.records.record_file import check_record, record_json, write_record
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
+from flowsched.round.linear.bulk_round import decide
 from flowsched.round.origin import PlanStage
 from flowsched.round.scheduler import solve
-from flowsched.scale.bulk_round import decide
 from flowsched.solvers import make_solver
 from flowsched_models.document import InputError
 from flowsched_models.forecast import forecast

@@ -19,8 +19,8 @@ from flowsched.inspector.summary import render_summary
 from flowsched.inspector.whatif import what_if
 from flowsched.records.record_file import read_record, record_json, write_record
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
-from flowsched.scale.choice import chosen
-from flowsched.scale.scheduler import solve_network_round
+from flowsched.round.linear.choice import chosen
+from flowsched.round.linear.network_scheduler import solve_network_round
 from flowsched_models.document import InputError
 
 

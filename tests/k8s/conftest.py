@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from plane import Plane, Space, running_plane
 
+from flowsched.round.linear.preparation import prepare as prepare_bulk
 from flowsched.round.scheduler import prepare
-from flowsched.scale.preparation import prepare as prepare_bulk
 
 
 @pytest.fixture(scope="session")

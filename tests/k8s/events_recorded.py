@@ -13,8 +13,8 @@ from flowsched.cluster.snapshot import Snapshot
 from flowsched.cluster.start_errors import NO_START_ERRORS
 from flowsched.cluster.task_class import TaskClass
 from flowsched.pricing.linear.policy import labels_of
-from flowsched.scale.bulk_rows import bulk_rows
-from flowsched.scale.places import ANYWHERE
+from flowsched.round.linear.bulk_rows import bulk_rows
+from flowsched.round.linear.places import ANYWHERE
 from flowsched_k8s.configuration.cost_model import plain_cost_model
 from flowsched_k8s.events.event_file import EventFile, EventReader
 from flowsched_k8s.events.event_player import PlayedCluster

@@ -29,8 +29,8 @@ from flowsched.inspector.summary import render_summary
 from flowsched.inspector.whatif import what_if
 from flowsched.pricing.linear.policies import registry
 from flowsched.records.record_file import pack_record, read_record
-from flowsched.scale import choice
-from flowsched.scale.scheduler import solve_network_round
+from flowsched.round.linear import choice
+from flowsched.round.linear.network_scheduler import solve_network_round
 from flowsched_k8s import names
 from flowsched_k8s.causes import Wake
 from flowsched_k8s.changes import Seen

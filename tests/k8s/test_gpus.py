@@ -23,8 +23,8 @@ from flowsched.gpu.shapes import GpuShape
 from flowsched.inspector.explanation import explain
 from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import replay
-from flowsched.scale import choice
-from flowsched.scale.scheduler import NetworkScheduler
+from flowsched.round.linear import choice
+from flowsched.round.linear.network_scheduler import NetworkScheduler
 from flowsched_k8s import names
 from flowsched_k8s.causes import Wake
 from flowsched_k8s.configuration.configuration import Configuration, CostModelChoice, GpuResource

@@ -26,8 +26,8 @@ from running import MANIFESTS, Site, running_scheduler
 from test_agent_manifests import CONTAINER
 from test_live_agent_reports import patch
 
+from flowsched.round.linear.preparation import prepare as prepare_bulk
 from flowsched.round.scheduler import prepare
-from flowsched.scale.preparation import prepare as prepare_bulk
 from flowsched_agent.kubernetes.pod_groups import pod_paths
 from flowsched_k8s import names
 from flowsched_k8s.api.access import Access, Tls, find_access

@@ -1,4 +1,4 @@
-"""What a policy decides at cluster scale: prices that are sums over what tasks bring to a machine.
+"""What a cost model decides: prices that are sums over what tasks bring to a machine.
 
 A task of class c costs, on machine m of kind k,
 

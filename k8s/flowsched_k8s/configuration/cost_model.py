@@ -8,7 +8,7 @@ from typing import Any
 from flowsched.pricing.linear.policies import COST_MODELS
 from flowsched.pricing.linear.policies.coco import CLASSES
 from flowsched.pricing.linear.policy import CostModel
-from flowsched.scale import choice
+from flowsched.round.linear import choice
 from flowsched_k8s import names
 from flowsched_k8s.configuration.configuration import CostModelChoice
 from flowsched_k8s.pods.intent import NEUTRAL, Intent

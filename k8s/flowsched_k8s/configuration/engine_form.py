@@ -12,7 +12,7 @@ from flowsched.cluster.machine_arrays import PRESSURE
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS, KUBERNETES_SETTINGS, WORDS, apply_settings
 from flowsched.pricing.linear.policy import Feature
-from flowsched.scale import choice
+from flowsched.round.linear import choice
 from flowsched_k8s.names import FLOW
 from flowsched_models.document import Document, InputError, KeyPath, Problem, name_help
 from flowsched_models.form import refused

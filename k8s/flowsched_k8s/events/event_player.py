@@ -22,9 +22,9 @@ from flowsched.cluster.snapshot import Snapshot, Task
 from flowsched.inspector.consistency import FAULTS
 from flowsched.pricing.linear.policy import CostModel
 from flowsched.records.record import writer
+from flowsched.round.linear import choice
+from flowsched.round.linear.network_scheduler import NetworkScheduler
 from flowsched.round.scheduler import FlowScheduler
-from flowsched.scale import choice
-from flowsched.scale.scheduler import NetworkScheduler
 from flowsched.solvers import SOLVERS, make_solver
 from flowsched_k8s.configuration.configuration import CostModelChoice
 from flowsched_k8s.configuration.cost_model import make_model

@@ -10,12 +10,12 @@ import numpy as np
 from flowsched.cluster.task_class import TaskClass
 from flowsched.relations.gang_search import steps_among
 from flowsched.relations.later_places import EARLIER, earliest_set
-from flowsched.scale.bulk_rows import bulk_rows
-from flowsched.scale.cluster_rows import ClusterRows
-from flowsched.scale.gang_places import DrainingPlaces
-from flowsched.scale.places import Places
-from flowsched.scale.reservation import Lasting
-from flowsched.scale.round_relations import RoundRelations
+from flowsched.round.linear.bulk_rows import bulk_rows
+from flowsched.round.linear.cluster_rows import ClusterRows
+from flowsched.round.linear.gang_places import DrainingPlaces
+from flowsched.round.linear.machine_reservation import Lasting
+from flowsched.round.linear.places import Places
+from flowsched.round.linear.round_relations import RoundRelations
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.departures import Departures

@@ -15,7 +15,7 @@ import numpy as np
 from flowsched.cluster.machine_rows import MachineRows
 from flowsched.gpu.devices import WHOLE_MILLI, MachineGpus
 from flowsched.pricing.gpu_prices import MachineWorth, as_devices, worth_of
-from flowsched.scale.restricted import PRICE_BUCKET
+from flowsched.round.linear.restricted import PRICE_BUCKET
 from flowsched.support.arrays import FloatArray
 from flowsched_k8s.gpus import MIB, shape_of
 from flowsched_k8s.rounds.round_input import ClassInput, RoundInput

@@ -12,7 +12,7 @@ from typing import Any
 
 from flowsched.cluster.occupied_machines import Course, OccupiedMachines
 from flowsched.cluster.snapshot import Machine, PlannedStart, Reservation, Running, Service, Snapshot, Task
-from flowsched.scale.cluster_checks import MOST_MILLI
+from flowsched.round.linear.cluster_checks import MOST_MILLI
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.objects import Pod
 from flowsched_k8s.pods.entries import PodEntry

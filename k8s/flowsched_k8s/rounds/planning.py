@@ -21,17 +21,17 @@ from flowsched.cluster.snapshot import PlannedStart, Reservation
 from flowsched.cluster.task_class import TaskClass
 from flowsched.pricing.linear.policy import CostModel
 from flowsched.records.record import Recipe, of_first
+from flowsched.round.linear.bulk_outcome import BulkOutcome
+from flowsched.round.linear.bulk_round import decide
+from flowsched.round.linear.bulk_rows import bulk_rows
+from flowsched.round.linear.bulk_settings import bulk_settings, model_settings
+from flowsched.round.linear.cluster_checks import MOST_MILLI
+from flowsched.round.linear.lone_task import decide_lone
+from flowsched.round.linear.places import Places
+from flowsched.round.linear.preparation import prepare
+from flowsched.round.linear.priced_rows import PricedRows
+from flowsched.round.linear.reasons import Cause as LeftCause
 from flowsched.round.scheduler import FlowScheduler
-from flowsched.scale.bulk_outcome import BulkOutcome
-from flowsched.scale.bulk_round import decide
-from flowsched.scale.bulk_rows import bulk_rows
-from flowsched.scale.bulk_settings import bulk_settings, model_settings
-from flowsched.scale.cluster_checks import MOST_MILLI
-from flowsched.scale.lone_task import decide_lone
-from flowsched.scale.places import Places
-from flowsched.scale.preparation import prepare
-from flowsched.scale.priced_rows import PricedRows
-from flowsched.scale.reasons import Cause as LeftCause
 from flowsched.solvers import Solver
 from flowsched.support.arrays import BoolArray, FloatArray
 from flowsched_k8s.causes import Cause

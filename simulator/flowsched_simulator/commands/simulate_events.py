@@ -14,7 +14,7 @@ from flowsched.cluster.played_events import find_player
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import apply_settings
 from flowsched.commands.replay import DIFFERENT
-from flowsched.scale import choice
+from flowsched.round.linear import choice
 from flowsched_models.document import InputError, Problem
 from flowsched_models.text_table import printable, text_table
 from flowsched_simulator.node.policies import NODE_POLICIES

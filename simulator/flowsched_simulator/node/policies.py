@@ -10,7 +10,7 @@ from typing import Any
 from flowsched.node import NodeController, NodeLearner
 from flowsched.node.flow_node import FlowNode
 from flowsched.node.settings import NodeSettings
-from flowsched.scale.choice import value_of
+from flowsched.round.linear.choice import value_of
 from flowsched_models.document import InputError, Problem, nearest
 from flowsched_simulator.node.baselines.low_weight import LowWeight, LowWeightAll
 from flowsched_simulator.node.baselines.static import Static

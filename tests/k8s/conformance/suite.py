@@ -15,8 +15,8 @@ from conformance.runner import LONG_SETTLE_S, SETTLE_S, Runner, Scheduler, quest
 from conformance.scenario import Scenario, SkippedError, even_sample, skipped_and_mapped
 from conformance.upstream import recorded_cases
 from conformance.written import written_cases
+from flowsched.round.linear.preparation import prepare as prepare_bulk
 from flowsched.round.scheduler import prepare
-from flowsched.scale.preparation import prepare as prepare_bulk
 
 # kube-scheduler's own limit of requests would be what its answers wait for. Without the gate, which is off by default, the
 # API server takes no toleration that compares numbers.

@@ -1,4 +1,4 @@
-"""Policies for rounds at cluster scale, one file each, by name: ours and those that other packages announce.
+"""Policies for rounds at linear prices, one file each, by name: ours and those that other packages announce.
 
 Importing this imports no policy: a file is loaded when its policy is asked for.
 """

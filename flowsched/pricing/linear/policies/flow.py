@@ -1,4 +1,4 @@
-"""``flow`` at cluster scale: run time, interference suffered and caused, a service's headroom, linear in what is measured.
+"""``flow`` at linear prices: run time, interference suffered and caused, a service's headroom, linear in what is measured.
 
 The price of a placement in units of relative slow-down: how much slower the machine's type is, what the neighbours' pressure
 costs the newcomer, what its own pressure costs them, what it takes of a latency service's headroom, and wishes that the

@@ -1,4 +1,4 @@
-"""The policies of cluster scale by name: ours, and those that other packages announce."""
+"""Cost models by name: ours, and those that other packages announce."""
 
 from __future__ import annotations
 

@@ -49,7 +49,6 @@ from flowsched_k8s.pods.readings import (
 from flowsched_k8s.pods.requests import allocatable, granted, pod_requests
 from flowsched_k8s.pods.run_times import keep_first
 from flowsched_k8s.rounds.neutral import machine_type, with_neutral
-from flowsched_k8s.services.keepers import PrecedenceClaim
 from flowsched_k8s.services.services import Services
 from flowsched_k8s.volumes.volumes import ClaimKey, VolumeIndex, claim_keys
 from flowsched_models.catalogue import Catalogue
@@ -457,13 +456,9 @@ class Cache:
 
     def rows_of_workload(self, workload: str) -> list[int]:
         """Machine row of the node of each of its pods that are to stay."""
-        found = []
-        for uid in self._index.of_workload(workload):
-            entry = self.pods[uid]
-            row = self.machines.row(entry.place) if entry.place and uid not in self._away else None
-            if row is not None and entry.pod.metadata.deletion_timestamp is None:
-                found.append(row)
-        return found
+        there = [self.pods[uid] for uid in self._index.of_workload(workload) if uid not in self._away]
+        staying = [e.place for e in there if e.place and e.pod.metadata.deletion_timestamp is None]
+        return [row for name in staying if (row := self.machines.row(name)) is not None]
 
     def of_job(self, controller: str) -> list[PodEntry]:
         """Pods that end by themselves, of the controller of that uid."""
@@ -556,11 +551,6 @@ class Cache:
         """All that decides where a pending pod may go."""
         return self.pod_wants.of(entry)
 
-    def relations_of(self, entry: PodEntry) -> frozenset[str]:
-        """Relations through which a pod that is somewhere keeps others out or lets them in."""
-        holds, joins = self.declared.bound(entry)
-        return frozenset((*holds, *joins))
-
     def put_namespace(self, meta: Meta) -> None:
         """A namespace is there; its labels decide which pods a namespace selector means."""
         if self.declared.put_namespace(meta):
@@ -593,11 +583,6 @@ class Cache:
         if gone:
             self.outside.recount()
             self.pod_wants.invalidate(lambda e: not gone.isdisjoint(e.wants.joins if e.wants is not None else ()))
-
-    def claim(self, entry: PodEntry, now: float) -> PrecedenceClaim:
-        """What a waiting pod has before services."""
-        overdue = now - entry.waits_since_s > self.configuration.engine.due_age_s
-        return PrecedenceClaim(entry.priority, overdue)
 
     def use_catalogue(self, catalogue: Catalogue) -> None:
         """New profiles: what pods and nodes are like is read again."""

@@ -52,7 +52,7 @@ class Wakeups:
     def left(self, entry: PodEntry, node: str, now: float) -> None:
         """A pod has left a node, or gives up its place there."""
         claims = self._cache.volumes.exclusive(entry.pod)
-        self.room_on(node, now, self._cache.relations_of(entry), claims)
+        self.room_on(node, now, self._cache.declared.of(entry), claims)
 
     def room_on(
         self,

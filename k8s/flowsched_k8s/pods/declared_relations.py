@@ -81,6 +81,11 @@ class DeclaredRelations:
                 like.relations = entry.relations
         return entry.relations
 
+    def of(self, entry: PodEntry) -> frozenset[str]:
+        """Relations through which a pod that is somewhere keeps others out or lets them in."""
+        holds, joins = self.bound(entry)
+        return frozenset((*holds, *joins))
+
     def bound(self, entry: PodEntry) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Relations that a pod on a node holds where that binds later pods, and those that it joins."""
         pod = entry.pod

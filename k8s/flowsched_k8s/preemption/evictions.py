@@ -124,7 +124,7 @@ class Evictions:
         """A pod is on a node, or is another one there: it may take room that others were to get, or keep them out."""
         if not self._cache.nominated:
             return
-        relations = self._cache.relations_of(pod)
+        relations = self._cache.declared.of(pod)
         claims = self._cache.volumes.exclusive(pod.pod)
 
         def concerns(entry: PodEntry, node: str) -> bool:

@@ -164,7 +164,7 @@ class Bookings:
         wish = cache.services.wish_of(entry)
         if wish is not None:
             if len(open_cores) < wish.core_count:
-                open_cores = cache.services.free_cores(c.node, cache.claim(entry, now))
+                open_cores = cache.services.free_cores(c.node, cache.services.claim(entry, now))
             return self._inputs.service_threads(wish, entry), open_cores[: wish.core_count]
         count = max(1, len(open_cores))
         allowed = [t for t in entry.intent.threads if t <= count]

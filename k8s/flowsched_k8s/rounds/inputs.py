@@ -508,7 +508,7 @@ class InputBuilder:
     def _keeps_goal(self, wish: ServiceWish, entry: PodEntry, now: float) -> NDArray[np.bool_]:
         """Nodes where a service would meet its p95 goal beside what is there, on cores of its own."""
         cache = self._cache
-        claim = cache.claim(entry, now)
+        claim = cache.services.claim(entry, now)
         machines = cache.machines
         caps = np.array([self._cap(wish, entry, t) for t in cache.columns.type_list] or [0.0])
         ok: NDArray[np.bool_] = machines.pressure() <= caps[cache.columns.types[: machines.rows]]

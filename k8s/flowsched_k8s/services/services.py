@@ -211,6 +211,10 @@ class Services:
             self.keepers.pop(name, None)
         self._booked.machines.set_service(name, cap, slope)
 
+    def claim(self, entry: PodEntry, now: float) -> PrecedenceClaim:
+        """What a waiting pod has before services."""
+        return PrecedenceClaim(entry.priority, now - entry.waits_since_s > self._settings.due_age_s)
+
     def free_cores(self, name: str, claim: PrecedenceClaim | None = None) -> tuple[int, ...]:
         """Virtual CPUs of a node that belong to no latency service, ascending; with those of services that leave theirs to
         pods with a claim.

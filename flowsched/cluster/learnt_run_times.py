@@ -200,7 +200,9 @@ class LearntRunTimes:
     @cached_property
     def _sums(self) -> FloatArray:
         """[completions, sum of logarithms, of their squares; entries]"""
-        return np.array([_sums_of(entry) for entry in self.classes], np.float64).reshape(-1, 3).T
+        rows = np.array([_sums_of(entry) for entry in self.classes], np.float64).reshape(-1, 3)
+        # Compiled code is made for arrays in this order.
+        return np.ascontiguousarray(rows.T)
 
     @cached_property
     def _estimates(self) -> tuple[_Estimates, _Estimates]:

@@ -156,7 +156,8 @@ def _factors(errors: ErrorClasses, still_open: ErrorClasses, usual: tuple[int, .
     known, end = _quantiles(_SHARES, _sum((*errors, *((at, 1) for at in usual))), dict(still_open))
     half = _STEPS // 2
     least = known[min(_LEAST, len(known) - 1)] if known else 0.0
-    most = known[-1 - _LEAST] if len(known) == len(_SHARES) else max(least, end)
+    last = len(_SHARES) - 1 - _LEAST
+    most = known[last] if last < len(known) else max(least, end)
     if len(known) > half:
         width, low = min((known[k + half] - known[k], k) for k in range(len(known) - half))
         # Errors of a class are spread over it: one of nothing may count as a class.

@@ -1,7 +1,7 @@
 """What arriving tasks change on machines, compiled: forecasts and costs of many (machine, option) pairs in one call.
 
 A machine's jobs are rows of numbers: the tasks that run there and those that this round has planned there. A forecast runs
-the machine forward to its last completion (:func:`flowsched_models.kernel.run_once`) and sums the weighted penalties of the
+the machine forward to its last completion (:mod:`flowsched_models.kernel`) and sums the weighted penalties of the
 completions and the price of the headroom that latency services use.
 """
 

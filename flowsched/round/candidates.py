@@ -148,7 +148,8 @@ class _Draw:
 
     def _ranks(self, seed: int) -> IntArray:
         """[machines] what a draw goes by, the lowest first; void once it is asked for again."""
-        mixed(self.cluster.hash, seed, self._rank)
+        with np.errstate(over="ignore"):  # they wrap, of which only Python tells
+            mixed(self.cluster.hash, seed, self._rank)
         return self._rank
 
     def _places(self, task: Task) -> tuple[BoolArray, BoolArray, tuple[IntArray, IntArray]]:

@@ -1,7 +1,7 @@
 """One machine in motion: jobs start, progress at the rates of the run-time model, change phase, finish.
 
-The only place where progress is integrated: the simulator runs the true machines with it, the engine's cluster state
-what it believes of them, and :func:`flowsched_models.forecast.forecast` looks ahead with it.
+The simulator runs the true machines with it, and :func:`flowsched_models.forecast.forecast` looks ahead with it. What a
+scheduler estimates of many machines is worked out in :mod:`flowsched_models.estimated_executions`, to the last bit as here.
 """
 
 from __future__ import annotations

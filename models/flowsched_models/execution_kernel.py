@@ -121,6 +121,10 @@ def settle(memory: PaceMemory, machines: MovingMachines, machine: int) -> None:
     if numbers[SETTLED]:
         return
     numbers[SETTLED] = 1
+    if not numbers[COUNT]:
+        # Its host may not be registered yet.
+        machines.moments[machine, NEXT] = np.inf
+        return
     if not numbers[DEPENDENT] and not memory.service_count[numbers[HOST]]:
         machines.moments[machine, NEXT] = _all_alone(machines, machine)
         return

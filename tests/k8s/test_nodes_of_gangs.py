@@ -21,13 +21,14 @@ from flowsched_k8s.causes import Wake
 from flowsched_k8s.configuration.configuration import Configuration, CostModelChoice
 from flowsched_k8s.groups.pod_groups import MINIMUM_LABEL, NAME_LABEL, TIMEOUT_S
 from flowsched_k8s.objects import Node, Pod
+from flowsched_k8s.rounds import node_holds
 
 DUE_S = 60.0
 JOB: dict[str, Any] = {"restartPolicy": "Never"}
 DAEMON: dict[str, Any] = {"owner": ("DaemonSet", "ds")}
 MEASURED: dict[str, Any] = {"annotations": {names.PROFILE: "blackscholes"}, **JOB}
 SERVICE: dict[str, Any] = {"annotations": {**SAID, names.SLO: "p95=5ms@1K"}}
-RACK = "rack"
+RACK, ZONE = "rack", "zone"
 
 
 def scheduler(*things: Any, model: str = "flow", **engine: Any) -> ModelScheduler:
@@ -233,7 +234,52 @@ def test_a_rack_that_drained_is_used_though_another_seems_to_have_room() -> None
     assert [running.where().get(f"m{i}") for i in range(2)] == ["n3", "n3"]
 
 
+def test_a_domain_that_drained_is_used_though_one_of_an_earlier_label_seems_to_have_room() -> None:
+    """Racks come first: in rack a there is room for both members, which may not share the one node there."""
+    sizes = {"a1": ("8", "a"), "b1": ("8", "b")}
+    nodes = [b.node(name, cpu, labels={RACK: rack, ZONE: "z"}) for name, (cpu, rack) in sizes.items()]
+    apart = {
+        "labels": {"app": "m"},
+        "affinity": b.affinity(apart=[b.pod_term("kubernetes.io/hostname", {"matchLabels": {"app": "m"}})]),
+    }
+    running = scheduler(*nodes, there("j", "b1", "6"))
+    overdue(
+        running, *(member(f"m{i}", annotations={names.GROUP_TOPOLOGY: f"{RACK},{ZONE}"}, **apart) for i in range(2))
+    )
+    assert set(held(running).values()) == {"a1", "b1"}
+    finish(running, "j")
+    for _ in range(3):
+        running.server.now += 5.0
+        decide(running)
+    assert {running.where().get(f"m{i}") for i in range(2)} == {"a1", "b1"}
+
+
+def test_one_that_fits_nowhere_leaves_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more than one unit is asked for in a round, as among thousands of nodes, and rounds are rare."""
+    monkeypatch.setattr(node_holds, "_MOST_ASKED", 2)
+    monkeypatch.setattr(node_holds, "_ASKED_AGAIN_S", 0.0)
+    running = scheduler(*full(2))
+    overdue(running, *(member(f"never{i}", "100") for i in range(2)), b.pod("second", cpu="4"))
+    for _ in range(2):
+        running.server.now += 1.0
+        decide(running)
+    assert set(held(running)) == {"second"}
+
+
 # How long
+
+
+def test_another_gang_of_a_name_does_not_wait_for_what_became_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_holds, "_ASKED_AGAIN_S", 1e6)
+    running = scheduler(*full(2))
+    overdue(running, *(member(f"m{i}", "100") for i in range(2)))
+    assert held(running) == {}
+    for name in ("m0", "m1"):
+        running.server.remove(running.server.pods["default", name])
+    running.deliver()
+    running.state.node_holds.look(running.now)
+    overdue(running, *(member(f"again{i}") for i in range(2)))
+    assert set(held(running)) == {"again0", "again1"}
 
 
 def test_nodes_that_nothing_leaves_are_given_up_together() -> None:

@@ -82,7 +82,7 @@ def free_on(row: int, column: int, machines: LoneMachines) -> int:
 
 @compiled
 def share_in_use(row: int, cpu: int, memory: int, machines: LoneMachines) -> float:
-    """Rank of a machine among those with its price, weighed as :func:`~flowsched.cluster.machine_rows.ties` does."""
+    """Rank of a machine among those with its price, weighed as :func:`~flowsched.cluster.machine_arrays.ties` does."""
     known, shares = 0.0, np.zeros(2)
     for i, column in enumerate((cpu, memory)):
         if column >= 0 and machines.allocatable[row, column] > 0:

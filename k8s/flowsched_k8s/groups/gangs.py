@@ -113,6 +113,10 @@ class Gangs:
         """Members of ours that wait, in the order in which they are served."""
         return sorted((e for e in self._there(ref) if e.ours and not e.place), key=lambda e: e.order)
 
+    def any_waits(self, ref: GroupRef) -> bool:
+        """Whether there are any of them."""
+        return any(e.ours and not e.place for e in self._there(ref))
+
     def missing(self, uid: str) -> int:
         """How many of a pod's group must be placed together now, at least."""
         ref = self._ref.get(uid)

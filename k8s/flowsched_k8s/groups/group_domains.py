@@ -57,9 +57,10 @@ class GroupDomains:
         """
         rooms = [np.where(c.allowed, self._machines.room_for(c.needs, MOST_MEMBERS), 0) for c in classes]
         counts = [len(c.uids) for c in classes]
-        best: _Choice | None = None
-        for key in topology.keys:
-            choice = self._kept(key, topology) or self._choice(key, topology, rooms, counts)
+        # The room of other domains is an estimate, even of those of an earlier label.
+        best = next((kept for key in topology.keys if (kept := self._kept(key, topology)) is not None), None)
+        for key in topology.keys if best is None else ():
+            choice = self._choice(key, topology, rooms, counts)
             if choice is not None and (best is None or choice.rank < best.rank):
                 best = choice
         if best is None:
@@ -77,7 +78,7 @@ class GroupDomains:
                 yield from ((key, domain == n) for n in sorted(there) or range(number))
 
     def _kept(self, key: str, topology: GroupTopology) -> _Choice | None:
-        """The domain of one label in which all nodes are that are kept for the group: the room of others is an estimate."""
+        """The domain of one label in which all nodes are that are kept for the group; None if they are not in one."""
         domain, number = self._numbered(key)
         here = {int(domain[row]) for row in topology.kept}
         if len(here) != 1 or -1 in here:

@@ -21,7 +21,7 @@ from flowsched.cluster.start_errors import (
 )
 
 KEY, VERSION_KEY, UNTIL_KEY, RECENT_KEY = "classes", "version", "until", "recent"
-STARTS_KEY, ENDS_KEY = "start-errors", "end-errors"
+STARTS_KEY, ENDS_KEY = "errors-of-starts", "errors-of-ends"
 VERSION = "1"
 MOST_BYTES = 900_000
 """Of the lines: an object of the API may hold 1 MiB in all."""

@@ -101,6 +101,7 @@ class NodeHolds:
     def __init__(self, cache: Cache, gangs: Gangs, inputs: InputBuilder, wakeups: Wakeups) -> None:
         """No node is held."""
         self._cache = cache
+        self._gangs = gangs
         self._units = StartUnits(cache, gangs)
         self._drained = DrainedNodes(cache, inputs)
         self._wakeups = wakeups
@@ -236,7 +237,12 @@ class NodeHolds:
                     self._wakeups.room_on(node, now)
 
     def look(self, now: float) -> None:
-        """End what is kept in vain; for a timer, and after rounds."""
+        """End what is kept in vain, and forget gangs that are gone; for a timer, and after rounds."""
+        known = {key for key in (*self._turns, *self._hopeless) if isinstance(key, GroupRef)}
+        for ref in [ref for ref in {*self._gangs_seen, *known} if not self._gangs.any_waits(ref)]:
+            # Another one of its name may come.
+            for forgotten in (self._gangs_seen, self._turns, self._hopeless):
+                forgotten.pop(ref, None)
         for key, hold in list(self._holds.items()):
             if not self._waits(key, hold):
                 self._end(key, now)
@@ -356,23 +362,28 @@ class NodeHolds:
         due = [u for u in units.values() if u.key in kept or now - u.since_s > engine.due_age_s]
         crosses = engine.aging_crosses_priority
 
-        def turn(unit: StartUnit) -> tuple[bool, int, float, object]:
+        def turn(unit: StartUnit) -> tuple[bool, int, float, float, object]:
             turns = self._turns.get(unit.key)
             rests = turns is not None and now < turns.rests_until_s
-            return rests, 0 if crosses else -unit.priority, unit.since_s, unit.members[0].key
+            # Those that were asked for in vain come after those that were not, as not all are asked for in a round.
+            asked = max(self._hopeless.get(key, 0.0) for key in (unit.key, kind_of(unit)))
+            return rests, 0 if crosses else -unit.priority, asked, unit.since_s, unit.members[0].key
+
+        def kind_of(unit: StartUnit) -> Hashable:
+            return cache.wants(unit.members[0]).class_key if isinstance(unit.key, str) else unit.key
 
         left = _MOST_ASKED
         for unit in sorted(due, key=turn):
             if unit.key in kept:
                 return unit.key
             alone, over = isinstance(unit.key, str), self._given_up(unit.key, now)
-            kinds = {cache.wants(entry).class_key for entry in unit.members}
-            kind: Hashable = next(iter(kinds)) if alone else unit.key
+            # A pod that others of its kind do not stand for is noted by itself.
+            kind = unit.key if over else kind_of(unit)
             if not (alone and over) and self._hopeless.get(kind, 0.0) > now:
                 continue
             if left <= 0:
                 break
-            left -= len(cache.nodes) * len(kinds)
+            left -= len(cache.nodes) * len({cache.wants(entry).class_key for entry in unit.members})
             turns = self._turns.get(unit.key, _Turns())
             priority, again = self._priority(unit.priority), bool(turns.refused % 2)
             found = self._drained.find(unit, priority, over, now, as_they_stand=again)
@@ -381,10 +392,9 @@ class NodeHolds:
                 if isinstance(unit.key, GroupRef):
                     self._wakeups.gang(unit.key, now)
                 return unit.key
-            if not (alone and over):
-                if len(self._hopeless) >= _MOST_REMEMBERED:
-                    self._hopeless.clear()
-                self._hopeless[kind] = now + _ASKED_AGAIN_S
+            if len(self._hopeless) >= _MOST_REMEMBERED:
+                self._hopeless.clear()
+            self._hopeless[kind] = now + _ASKED_AGAIN_S
         return None
 
     def _waiting(self, held: Iterable[Held], now: float) -> dict[UnitKey, StartUnit]:

@@ -68,7 +68,8 @@ def no_room(given: RoundInput, c: ClassInput, uids: tuple[str, ...], kept: BoolA
     message = histogram(total, counts)
     drains = [name for name in held_nodes(given, c) if (row := machines.row(name)) is not None and open_[row]]
     if drains:
-        message += f" {_listed(drains)} for a pod that has waited longer."
+        unit = "pod" if given.held_nodes is None or given.held_nodes.group is None else "group"
+        message += f" {_listed(drains)} for a {unit} that has waited longer."
         more.add(Cause.RESOURCES)
     causes = causes_of(text for text in counts if text != GOAL_MISSED) | more
     return Held(uids, Fate.UNSCHEDULABLE, message, causes or frozenset({Cause.OTHER}), counts)

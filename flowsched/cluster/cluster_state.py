@@ -185,6 +185,7 @@ class ClusterState:
         """The cluster as it is believed to be at ``now_s``."""
         self._advance(now_s)
         machines, services, running = self._machines.look()
+        self._machine_log.mark()  # what came and went long ago is let go of
         return Snapshot(
             now_s=now_s,
             catalogue=self._catalogue,

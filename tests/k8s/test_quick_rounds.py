@@ -7,11 +7,14 @@ from typing import Any
 
 import objects_builders as b
 import pytest
+from model_scheduler import ModelScheduler
+from model_server import ModelServer
 from test_review import scheduler
 
 from flowsched.records.record_file import record_json
 from flowsched.solvers import make_solver
 from flowsched_k8s.changes import Gone, Seen
+from flowsched_k8s.configuration.configuration import Configuration
 from flowsched_k8s.objects import Pod
 from flowsched_k8s.rounds import planning, round_input
 from flowsched_k8s.rounds.planning import make_engine, plan_any_round
@@ -75,3 +78,18 @@ def test_the_record_of_a_pod_that_was_alone_is_of_its_round_whatever_comes_later
     state.observe([Gone(b.node("n1")), Seen(b.node("n0")), Seen(b.node("n2", cpu="2"))], now)
     state.observe([Seen(b.pod("q", cpu="1", node="n2"))], now)
     assert record_json(result.trace.record()) == record
+
+
+def test_nodes_beyond_those_that_were_asked_about_take_rows_between_them() -> None:
+    """Two nodes more than the arrays of verdicts are long, one of which comes before all others by name."""
+    server = ModelServer()
+    for i in range(64):
+        server.put(b.node(f"m{i:03}", "4"))
+    running = ModelScheduler(server, Configuration())
+    running.create(b.pod("p1", cpu="1"))
+    running.round()
+    running.answer_all()
+    running.create(b.node("z00", "4"), b.node("a00", "4"))
+    running.deliver()
+    running.create(b.pod("p2", cpu="1"))
+    assert len(running.round()) == 1

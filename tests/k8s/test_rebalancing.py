@@ -420,3 +420,18 @@ def test_a_group_gets_room_in_one_rack() -> None:
     assert plan is not None
     assert [(m.source, m.target) for m in plan.moves] == [("b1", "c0")], "rack b has one node free already"
     assert set(running.state.cache.nominated.values()) == {"b0", "b1"}
+
+
+def test_a_look_leaves_nodes_that_came_out_of_turn_where_they_are_known_to_be() -> None:
+    """No round has begun since a node came whose name is before those of the others."""
+    pods = [small(f"small-{i}", f"n{i}", cpu="1") for i in (1, 2)]
+    running = scheduler(b.node("n1", "4"), b.node("n2", "4"), *pods, empty_node_gain=1.0)
+    running.create(b.node("a0", "4", cordoned=True))
+    running.deliver()
+    running.look()
+    cache = running.state.cache
+    known = {n: int(cache.columns.versions[i]) for i, n in enumerate(cache.machines.names) if n is not None}
+    assert known == {name: node.version for name, node in cache.nodes.items()}
+    running.create(*[b.pod(f"t{i}", cpu="1", owner=OWNED) for i in range(6)])
+    running.deliver()
+    assert sorted(bound.node for bound in running.round()) == ["n1"] * 3 + ["n2"] * 3

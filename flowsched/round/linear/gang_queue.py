@@ -154,7 +154,7 @@ def _search(gang: QueuedGang, state: BulkRoundState, waiting: Waiting) -> bool:
         return False
     dearest = waiting.dearest[np.searchsorted(waiting.classes, classes)]
     places = StartingPlaces(state, classes, dearest)
-    return GangSearch(places, gang.needed, steps_among(state.cluster.machines.rows), more=False).fit()
+    return GangSearch(places, gang.needed, steps_among(state.cluster.machines.machine_count), more=False).fit()
 
 
 def _give_up(gang: QueuedGang, state: BulkRoundState, start: int) -> bool:

@@ -195,7 +195,7 @@ class OverdueTasks:
             return False
         first = self._widest_first(owed)
         places = StartingPlaces(state, cluster.tasks.task_class[first], np.full(len(first), np.inf))
-        return GangSearch(places, owed.needed, steps_among(cluster.machines.rows), more=False).fit()
+        return GangSearch(places, owed.needed, steps_among(cluster.machines.machine_count), more=False).fit()
 
     def _widest_first(self, owed: _Owed) -> IntArray:
         widths = [-self._cluster.classes[c].width_milli for c in self._cluster.tasks.task_class[owed.members].tolist()]
@@ -274,7 +274,7 @@ class OverdueTasks:
             for drained in (False, True) if refused else (True, False):
                 relations = self._relations(np.array(classes), state, drained)
                 places = DrainingPlaces(cluster, of, relations, drain, fits, self._for_good.free)
-                found = earliest_set(places, owed.needed, steps_among(cluster.machines.rows))
+                found = earliest_set(places, owed.needed, steps_among(cluster.machines.machine_count))
                 if found is not None:
                     start_s, chosen = found
                     return tuple(MachineReservation.of(cluster, int(members[i]), row, start_s) for i, row in chosen)

@@ -17,6 +17,7 @@ from flowsched.cluster.running_tasks import entries_of
 from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, by_machine
 from flowsched.cluster.state_changes import StateChanges, StateMark
 from flowsched.cluster.task_class import MachineSpec, TaskClass
+from flowsched.cluster.task_rows import FREE
 from flowsched.pricing.linear.policy import CostModel
 from flowsched.relations.relation import TaskGroup
 from flowsched.round.linear.choice import user_name
@@ -27,6 +28,8 @@ from flowsched.support.arrays import IntArray
 from flowsched_models.document import InputError
 from flowsched_models.runtime import HostFactory
 
+_MOST_UNUSED = 1024
+"""So many classes may be without tasks beside as many as have some."""
 _ARRIVAL, _TASK_NAME = attrgetter("arrival"), attrgetter("task.name")
 
 
@@ -73,7 +76,7 @@ class PricedRows:
         changes = None if before is None else mark.since(before)
         reason = "first_round" if before is None else "another_state"
         if changes is not None:
-            reason = self._apply(state, changes, now_s)
+            reason = self._apply(state, changes, now_s) or self._crowded()
         if reason:
             self.upkeep.rebuilt[reason] += 1
             self.lay_out(state.snapshot(now_s))
@@ -146,6 +149,14 @@ class PricedRows:
         )
         return "arrival_order" if late else ""
 
+    def _crowded(self) -> str:
+        """``classes`` where most are those of tasks that are gone."""
+        classes, tasks = len(self.cluster.classes), self.cluster.tasks
+        if classes <= _MOST_UNUSED:
+            return ""
+        used = len(np.unique(tasks.task_class[tasks.state != FREE]))
+        return "classes" if classes > 2 * used + _MOST_UNUSED else ""
+
     def _comes_between(self, waits: Sequence[Task]) -> bool:
         """Whether one of the tasks, in the order of their arrival, may come before one that has waited as long: they are
         served in the order in which they were told.
@@ -172,11 +183,12 @@ class PricedRows:
             return
         classes = [self._class(t, t.widths_milli[0]) for t in tasks]
         cluster = self.cluster
-        known = len(cluster.classes)
         for task_class in sorted(set(classes), key=class_key):
             cluster.intern(task_class)
-        if known and len(cluster.classes) > known:
-            cluster.order_classes(sorted(range(len(cluster.classes)), key=lambda c: class_key(cluster.classes[c])))
+        # A class that ran only so far may have a number after those that waited.
+        order = sorted(range(len(cluster.classes)), key=lambda c: class_key(cluster.classes[c]))
+        if order != list(range(len(order))):
+            cluster.order_classes(order)
         self._submit(tasks, classes)
         self._known.update((task.name, task) for task in tasks)
         self._last_arrival = max(self._last_arrival, tasks[-1].arrival)

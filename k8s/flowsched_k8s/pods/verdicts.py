@@ -51,7 +51,12 @@ class VerdictCache:
 
     def move(self, before: NDArray[np.int64]) -> None:
         """Nodes are in other rows now. ``before``: by row, the one where its node was; -1 for rows without one."""
-        for key, old in self._kept.items():
+        last = before.max(initial=-1)
+        for key, old in list(self._kept.items()):
+            if len(old.seen) <= last:
+                # Not asked for since there were more rows.
+                del self._kept[key]
+                continue
             reason, eligible, preference = (moved(a, before) for a in (old.reason, old.eligible, old.preference))
             seen = moved(old.seen, before, -1)
             self._kept[key] = replace(old, reason=reason, eligible=eligible, preference=preference, seen=seen)

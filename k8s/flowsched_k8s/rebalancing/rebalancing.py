@@ -412,6 +412,8 @@ class Rebalancing:
             # All declare their relations before any is counted; so do those that room is held for.
             self._cache.wants(entry)
         self._inputs.nominees()
+        # Not only in the copy of what is booked that is looked at meanwhile.
+        self._inputs.settle()
         with self._cache.without(entries):
             given = self._round_input(asked, now)
         cluster, done = given.cluster, dict[str, float]()

@@ -64,6 +64,8 @@ class DrainedNodes:
         ``as_they_stand``: of a gang, relations to what runs count as they are, if there are such nodes, and not as they
         will be.
         """
+        # A node may have come since the round began.
+        self._inputs.settle()
         if unit.needed == 1:
             found = self._one(unit.members[0], priority, over, now)
             return None if found is None else ({unit.members[0].key.uid: found[0]}, found[1])
@@ -263,8 +265,8 @@ def _earliest(
             relations = RoundRelations(cluster, np.unique(of))
             places = DrainingPlaces(cluster, of[widest], relations, _MissingRoom(cluster), here, lasting.free)
             # Each try takes so long, while nothing else happens.
-            tries = EARLIER if needed * cluster.machines.rows <= _MOST_PAIRS else 1
-            found = earliest_set(places, needed, steps_among(cluster.machines.rows), tries)
+            tries = EARLIER if needed * cluster.machines.machine_count <= _MOST_PAIRS else 1
+            found = earliest_set(places, needed, steps_among(cluster.machines.machine_count), tries)
             if found is not None and (best is None or found[0] < best[0]):
                 chosen = {uids[int(widest[i])]: cluster.machines.name(row) for i, row in found[1]}
                 best = found[0], chosen

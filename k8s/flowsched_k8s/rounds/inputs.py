@@ -78,6 +78,12 @@ class InputBuilder:
         self._careful: set[GroupRef] = set()
         """Gangs of which placements did not hold, until their next round."""
 
+    def settle(self) -> None:
+        """Bring nodes into the order of their names, with all that goes by their rows."""
+        before = self._cache.settle()
+        if before is not None:
+            self._verdicts.move(before)
+
     def build(
         self,
         entries: Sequence[PodEntry],
@@ -102,9 +108,7 @@ class InputBuilder:
         changes, and needs no copy.
         """
         cache = self._cache
-        before = cache.settle()
-        if before is not None:
-            self._verdicts.move(before)
+        self.settle()
         nominees = self.nominees()
         wanted = [cache.wants(entry) for entry in entries]
         keys: dict[Hashable, int] = {}

@@ -512,3 +512,33 @@ def test_what_tasks_say_reaches_policies() -> None:
     )
     (placed,) = scheduler("shortest-job-first").decide(room).placements
     assert placed.task == "short"
+
+
+@pytest.mark.parametrize("policy", ["trivial", "load-spreading", "flow-network"])
+@pytest.mark.parametrize("first", [HUNGRY, SCALING])
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_class_that_ran_only_so_far_is_served_as_in_rows_laid_out_anew(policy: str, first: str, count: int) -> None:
+    """It was known after the class that waited, and comes before it by what it is, or the other way round."""
+    second = SCALING if first == HUNGRY else HUNGRY
+    waiting = task("z0", second, widths_milli=(1000,))
+    there = running(task("r1", first, widths_milli=(2000,)), "m1", (0,))
+    kept, state = scheduler(policy), ClusterState.of(snapshot([waiting], machines(3), running=[there]))
+    kept.decide_on(state, 0.0)
+    for i in range(count):
+        for profile, name, width in ((second, "zz", 1000), (first, "aa", 2000)):
+            state.apply(TaskSubmitted(task(f"{name}{i}", profile, widths_milli=(width,), submit_s=1.0)), 1.0)
+    alike(kept.decide_on(state, 1.0), scheduler(policy).decide(state.snapshot(1.0)))
+    names = [c.name for c in kept._rows.cluster.classes]
+    assert names == sorted(names)
+
+
+def test_rows_are_laid_out_anew_once_most_classes_are_those_of_tasks_that_are_gone() -> None:
+    kept, state = scheduler(), ClusterState.of(snapshot([], machines(1)))
+    reasons = set[str]()
+    for k in range(1100):
+        state.apply(TaskSubmitted(task(f"t{k}", memory_mib=k + 1, submit_s=float(k))), float(k))
+        kept.decide_on(state, float(k))
+        state.apply(TaskWithdrawn(f"t{k}"), float(k))
+        reasons |= set(kept.upkeep()["rebuilt"])
+    assert "classes" in reasons
+    assert len(kept._rows.cluster.classes) < 1050

@@ -288,9 +288,9 @@ class MachineRows:
         return self.relation_store.labels(self._row[name])
 
     @property
-    def ordered_names(self) -> Sequence[str]:
+    def ordered_names(self) -> tuple[str, ...]:
         """Names of all machines, sorted."""
-        return self._sorted
+        return tuple(self._sorted)
 
     def order(self) -> IntArray:
         """Rows of all machines, in the order of their names."""

@@ -274,7 +274,7 @@ def test_sums_are_those_of_what_is_there(events: list[tuple[str, int]]) -> None:
     assert sorted(pending.tolist()) == np.flatnonzero(cluster.tasks.state == PENDING).tolist()
     came = list(zip(cluster.tasks.created_s[pending].tolist(), cluster.tasks.sequence[pending].tolist(), strict=True))
     assert came == sorted(came)
-    assert cluster.machines.ordered_names == sorted(names)
+    assert list(cluster.machines.ordered_names) == sorted(names)
     assert cluster.machines.order().tolist() == np.flatnonzero(cluster.machines.alive).tolist()
     assert cluster.classes.kinds == cluster.machines.kinds
     kinds = cluster.machines.kind[cluster.machines.order()].tolist()

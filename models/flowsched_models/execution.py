@@ -6,7 +6,7 @@ scheduler estimates of many machines is worked out in :mod:`flowsched_models.est
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 from flowsched_models.execution_kernel import DIGITS, LEAST_SCALE, TICKS_PER_S, TINY
@@ -89,8 +89,8 @@ class _Entry:
 class Execution(Generic[Key]):
     """The jobs on one machine and how far they are, at one moment that only moves forward.
 
-    Without ``ends`` it is for estimates: a job ends when that is reported. One that should have ended by now goes on in its
-    last phase, and its progress, which counts what was forecast as 1, goes beyond that.
+    Without ``ends`` it says what estimates have to be: a job ends when that is reported. One that should have ended by now
+    goes on in its last phase, and its progress, which counts what was forecast as 1, goes beyond that.
     """
 
     def __init__(self, host: Host, now_s: float = 0.0, *, ends: bool = True) -> None:
@@ -127,14 +127,6 @@ class Execution(Generic[Key]):
     def progress(self, key: Key) -> float:
         """Share of a job's work that is done."""
         return self._entries[key].progress(self.now_s)
-
-    def jobs(self) -> Iterable[Key]:
-        """The jobs on the machine, those first that came first."""
-        return self._entries.keys()
-
-    def progresses(self) -> Iterator[tuple[Key, float]]:
-        """Each job, and the share of its work that is done."""
-        return ((key, entry.progress(self.now_s)) for key, entry in self._entries.items())
 
     @property
     def p95_us(self) -> tuple[float, ...]:

@@ -15,6 +15,7 @@ from flowsched.round.linear.changed_round import ChangedRound
 from flowsched.round.linear.cluster_rows import ClusterRows
 from flowsched.round.linear.linear_bound import Evidence
 from flowsched.round.linear.linear_round import Level, RoundOutcome, Rounds, RoundSettings
+from flowsched.round.linear.machine_groups import Compaction
 from flowsched.round.linear.machine_reservation import MachineReservation
 from flowsched.round.linear.placed_costs import PlacedCosts
 from flowsched.round.linear.places import Places
@@ -177,7 +178,9 @@ def _level_without_tasks(rounds: Rounds) -> Level:
     waiting = survey(cluster, _NONE, 0.0, rounds.settings.due_age_s)
     present = np.unique(cluster.tasks.task_class[cluster.tasks.state == PENDING])
     state = BulkRoundState(cluster, None, present, rounds.spreads(present))
-    evidence = Evidence.of(cluster, rounds.compaction, waiting, state.free, state.readings, state.barred, state.model)
+    # Where nothing waits at all, the widths of an earlier round are none of this one's.
+    compaction = rounds.compaction if len(present) else Compaction(cluster)
+    evidence = Evidence.of(cluster, compaction, waiting, state.free, state.readings, state.barred, state.model)
     relations = state.relations.save()
     return Level(waiting, None, None, evidence, 0.0, signature=rounds.compaction.signature, topology_counts=relations)
 

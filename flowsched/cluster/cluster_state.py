@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
-from flowsched.cluster.change_log import ChangeLog
 from flowsched.cluster.events import (
     Event,
     MachineAdded,
@@ -22,7 +22,7 @@ from flowsched.cluster.events import (
 from flowsched.cluster.learnt_run_times import NOTHING_LEARNT, LearntRunTimes
 from flowsched.cluster.occupied_machines import OccupiedMachine, OccupiedMachines
 from flowsched.cluster.pending_tasks import PendingTable
-from flowsched.cluster.resource import amount_text, covers, missing, without
+from flowsched.cluster.resource import amount_text, covers, missing
 from flowsched.cluster.run_time_errors import RunTimeErrors
 from flowsched.cluster.snapshot import (
     MOST_KEPT,
@@ -40,7 +40,7 @@ from flowsched.cluster.snapshot import (
 from flowsched.cluster.snapshot_checks import forbid_contradictions
 from flowsched.cluster.start_errors import StartErrors
 from flowsched.cluster.start_samples import StartForecast, StartSamples
-from flowsched.cluster.state_changes import StateMark
+from flowsched.cluster.state_rows import StateRows
 from flowsched.gpu.demand import LearntDemand
 from flowsched.gpu.devices import suits, taken
 from flowsched.gpu.shapes import GpuShape
@@ -75,12 +75,10 @@ class ClusterState:
         self._hosts = hosts or HostFactory(catalogue)
         self._pending = PendingTable()
         self._machines = OccupiedMachines(catalogue, self._hosts)
-        self._machine_log: ChangeLog[Machine] = ChangeLog()
+        self._rows = StateRows(catalogue, relations, task_groups)
+        """Task groups without members that ended: those who are left need not wait for others in their place."""
         self._plan: dict[str, PlannedStart] = {}
         self._reservations: tuple[Reservation, ...] = ()
-        self._relations = {r.name: r for r in relations}
-        self._task_groups = {g.name: g for g in task_groups}
-        """Without members that ended: those who are left need not wait for others in their place."""
         self._share_service_cores = share_service_cores
         self._gpu_demand = tuple(gpu_demand)
         self._learnt: LearntDemand | None = None if self._gpu_demand else LearntDemand()
@@ -122,11 +120,12 @@ class ClusterState:
         services = by_machine(snapshot.services)
         for machine in snapshot.machines:
             state._add(machine, tuple(services[machine.name]))
+        state._rows.count(snapshot.relation_counts)
         for running in snapshot.running:
-            state._machines.start(running, running.progress)
+            state._start(running, running.progress)
             state._note_coupled(running.task)
         for task in snapshot.pending:
-            state._pending.put(task, snapshot.round)
+            state._wait(task)
             state._note_coupled(task)
         state._plan = {p.task: p for p in snapshot.plan}
         state._reservations = snapshot.reservations
@@ -153,10 +152,10 @@ class ClusterState:
                     raise ValueError(f"{name} was removed but is not in the cluster")
                 self._remove(name)
             case TaskSubmitted(task):
-                if task.name in self._pending or self._machines.machine_of(task.name) is not None:
+                if task.name in self._rows.things:
                     raise ValueError(f"a task named {task.name} is there already")
                 self._forbid_unknown_names(task)
-                self._pending.put(task, self._rounds)
+                self._wait(task)
                 self._note_coupled(task)
                 self._learn_demand(task)
             case TaskBound():
@@ -171,6 +170,7 @@ class ClusterState:
                 if name not in self._pending:
                     raise ValueError(f"{name} was withdrawn but does not wait")
                 self._pending.drop(name)
+                self._rows.leave(name)
                 self._plan.pop(name, None)
                 self._start_samples.forget(name)
             case RoundDecided(plan, reservations, by_choice):
@@ -185,7 +185,6 @@ class ClusterState:
         """The cluster as it is believed to be at ``now_s``."""
         self._advance(now_s)
         machines, services, running = self._machines.look()
-        self._machine_log.mark()  # what came and went long ago is let go of
         return Snapshot(
             now_s=now_s,
             catalogue=self._catalogue,
@@ -197,8 +196,8 @@ class ClusterState:
             reservations=self.reservations,
             start_delay=self._start_delay,
             round=self._rounds,
-            relations=tuple(self._relations.values()),
-            task_groups=tuple(self._task_groups.values()),
+            relations=tuple(self._rows.relations.values()),
+            task_groups=tuple(self._rows.task_groups.values()),
             relation_counts=self._relation_counts,
             share_service_cores=self._share_service_cores,
             gpu_demand=self._gpu_demand,
@@ -215,9 +214,12 @@ class ClusterState:
 
     # What rounds read that follow the state instead of looking at all of it
 
-    def mark(self) -> StateMark:
-        """The present, to be asked for what changed since an earlier mark."""
-        return StateMark(self._machine_log.mark(), self._pending.mark(), self._machines.mark())
+    @property
+    def rows(self) -> StateRows:
+        """Machines and tasks by row, to follow; only to be read."""
+        self._pending.mark()  # what came and went long ago is let go of
+        self._machines.mark()
+        return self._rows
 
     @property
     def pending(self) -> int:
@@ -238,11 +240,6 @@ class ClusterState:
     def reservations(self) -> tuple[Reservation, ...]:
         """What the last round held, as far as the task still waits and the machine is there."""
         return tuple(r for r in self._reservations if r.task in self._pending and r.machine in self._machines)
-
-    @property
-    def task_groups(self) -> Mapping[str, TaskGroup]:
-        """By name, to read alone."""
-        return self._task_groups
 
     def waiting(self, task: str) -> Task | None:
         """A task with the rounds that it has waited; None where it does not wait."""
@@ -271,15 +268,24 @@ class ClusterState:
 
     def _add(self, machine: Machine, services: tuple[Service, ...]) -> None:
         self._machines.add(machine, services)
-        self._machine_log.came(machine)
+        self._rows.add(machine, services)
 
     def _remove(self, name: str) -> None:
         """What runs on a machine that is gone is gone too."""
-        self._machine_log.went(self._machines.on(name).machine)
         for task in self._machines.remove(name):
+            self._rows.leave(task)
             self._start_samples.forget(task)
+        self._rows.remove(name)
         self._plan = {t: p for t, p in self._plan.items() if p.machine != name}
         self._relation_counts = tuple(c for c in self._relation_counts if c.machine != name)
+
+    def _wait(self, task: Task) -> None:
+        self._pending.put(task, self._rounds)
+        self._rows.submit(task)
+
+    def _start(self, running: Running, progress: float) -> None:
+        self._machines.start(running, progress)
+        self._rows.start(running)
 
     def _bind(self, event: TaskBound) -> None:
         task = self._pending.get(event.task, self._rounds)
@@ -292,7 +298,7 @@ class ClusterState:
         self._pending.drop(event.task)
         self._plan.pop(event.task, None)
         self._start_errors = self._start_samples.started(event.task, event.start_s, self._start_errors)
-        self._machines.start(
+        self._start(
             Running(
                 task,
                 event.machine,
@@ -312,13 +318,14 @@ class ClusterState:
         """Take a running task off its machine; with the progress that it is estimated to have."""
         if self._machines.machine_of(name) is None:
             raise ValueError(f"{name} {what} but does not run")
+        self._rows.leave(name)
         return self._machines.stop(name)
 
     def _preempt(self, name: str, keeps_work: bool) -> None:
         running, progress = self._stop(name, "was preempted")
         self._start_samples.forget(name)
         done = min(progress, MOST_KEPT) if keeps_work and not running.task.endless else 0.0
-        self._pending.put(replace(running.task, preemptions=running.task.preemptions + 1, done=done), self._rounds)
+        self._wait(replace(running.task, preemptions=running.task.preemptions + 1, done=done))
 
     def _move(self, moves: tuple[TaskMove, ...]) -> None:
         for move in moves:
@@ -343,7 +350,7 @@ class ClusterState:
                 devices=move.devices,
                 factor=self._factor(task, node),
             )
-            self._machines.start(moved, progress)
+            self._start(moved, progress)
 
     def _finish(self, name: str, killed: bool) -> None:
         running, progress = self._stop(name, "finished")
@@ -358,8 +365,8 @@ class ClusterState:
             if running.task.run_class and running.task.done == 0.0:
                 self._learn(running, progress)
         if running.task.group is not None:
-            group = self._task_groups[running.task.group]
-            self._task_groups[group.name] = replace(group, minimum=max(1, group.minimum - 1))
+            group = self._rows.task_groups[running.task.group]
+            self._rows.task_groups[group.name] = replace(group, minimum=max(1, group.minimum - 1))
         for task, plan in self._plan.items():
             if plan.machine == running.machine and plan.slot > 0:
                 self._plan[task] = replace(plan, slot=plan.slot - 1)
@@ -376,27 +383,25 @@ class ClusterState:
         self._learnt_run_times = self._learnt_run_times.with_end(task.run_class, node.machine.type, ran)
 
     def _forbid_unknown_names(self, task: Task) -> None:
-        unknown = [f"relation {name}" for name in (*task.holds, *task.joins) if name not in self._relations]
-        if task.group is not None and task.group not in self._task_groups:
+        unknown = [f"relation {name}" for name in (*task.holds, *task.joins) if name not in self._rows.relations]
+        if task.group is not None and task.group not in self._rows.task_groups:
             unknown.append(f"task group {task.group}")
         if unknown:
             raise ValueError(f"{task.name} names {unknown[0]}, which is not there")
 
     def _forbid_overcommit(self, node: OccupiedMachine, width_milli: int, task: Task, devices: tuple[int, ...]) -> None:
         """Raise if one more task of this size would make the requests on a machine exceed what it has."""
-        here = node.running.values()
-        cpu = sum([width_milli, *[r.width_milli for r in here], *[s.width_milli for s in node.services]])
-        memory = sum([task.memory_mib, *[r.task.memory_mib for r in here], *[s.memory_mib for s in node.services]])
-        if cpu > node.machine.cpu_milli or memory > node.machine.memory_mib:
+        machine, free = node.machine, partial(self._rows.free, node.machine.name)
+        cpu, memory = width_milli - free("cpu"), task.memory_mib - free("memory")
+        if cpu > 0 or memory > 0:
             raise ValueError(
-                f"{node.machine.name} would be overcommitted: {cpu} of {node.machine.cpu_milli} milli-CPU and "
-                f"{memory} of {node.machine.memory_mib} MiB would be requested"
+                f"{machine.name} would be overcommitted: {cpu + machine.cpu_milli} of {machine.cpu_milli} milli-CPU and "
+                f"{memory + machine.memory_mib} of {machine.memory_mib} MiB would be requested"
             )
-        if task.resources:
-            left = without(dict(node.machine.resources), *(r.task.resources for r in here))
-            if not covers(left, task.resources):
-                short = amount_text(missing(left, task.resources))
-                raise ValueError(f"{node.machine.name} would be overcommitted: {short} more than are free")
+        left = {name: free(name) for name, _ in task.resources}
+        if not covers(left, task.resources):
+            short = amount_text(missing(left, task.resources))
+            raise ValueError(f"{machine.name} would be overcommitted: {short} more than are free")
         if task.gpus is not None:
             self._forbid_shared_devices(node, task, devices)
 

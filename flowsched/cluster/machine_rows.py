@@ -57,6 +57,13 @@ class MachineRows:
         "limits": UNLIMITED,
     }
     """The arrays by row, and what each has where there is no machine."""
+    _PRICED = ("kind", "readings", "own_readings", "limits", "revision")
+    """Those that machines which follow others have of their own."""
+    _SHARED = (
+        *("alive", "allocatable", "free", "names", "resources", "relation_store"),
+        *("_row", "_sorted", "_order", "_in_order", "_columns"),
+    )
+    """What they have in common."""
 
     def __init__(self, features: Sequence[str], resources: Sequence[str] = ()) -> None:
         """No machines yet. ``features``: names of what is read of machines; more ``resources`` may turn up with machines."""
@@ -74,6 +81,9 @@ class MachineRows:
         """By row: the number of reads, by any reader, before its last change; see :meth:`changed_since`."""
         self._reads = 1
         self._caught_up = 0, 0
+        self._followed: object = None
+        self._seen_names: list[str | None] = []
+        """Name of the machine in each row when another one was followed last."""
         self._in_order = True
         """Whether rows are in the order of names."""
         self._settled = self._layout
@@ -116,10 +126,7 @@ class MachineRows:
         for resource in sorted({r for spec in specs for r in spec.allocatable} - self._columns.keys()):
             self.add_resource(resource)
         for spec in specs:
-            row = self.put_machine(spec.name, spec.kind, spec.allocatable, spec.labels)
-            for feature in {**spec.readings, **spec.limits}:
-                own, most = fixed(spec.readings.get(feature, 0.0)), fixed_limit(spec.limits.get(feature, math.inf))
-                self.set_reading(row, self._feature[feature], own, most)
+            self.describe(self.put_machine(spec.name, spec.kind, spec.allocatable, spec.labels), spec)
 
     def put_machine(
         self, name: str, kind: MachineKind, allocatable: Mapping[str, int], labels: Mapping[str, str]
@@ -131,10 +138,15 @@ class MachineRows:
         else:
             self.relation_store.put_machine(row, labels)
         self.set_allocatable(row, allocatable)
-        self._intern_kinds((kind,))
-        if self.kind[row] != self._kind[kind]:
-            self.kind[row], self._layout = self._kind[kind], object()
+        self._set_kind(row, kind)
         return row
+
+    def describe(self, row: int, spec: MachineSpec) -> None:
+        """Kind of the machine in a row, and what it reads by itself."""
+        self._set_kind(row, spec.kind)
+        for name, feature in self._feature.items():
+            own, most = fixed(spec.readings.get(name, 0.0)), fixed_limit(spec.limits.get(name, math.inf))
+            self.set_reading(row, feature, own, most)
 
     def remove_machine(self, name: str) -> None:
         """Take a machine away, with all that is counted there. An unknown machine is nothing to do."""
@@ -251,6 +263,27 @@ class MachineRows:
             getattr(self, name)[rows] = getattr(other, name)[rows]
         self.revision[rows] = ours[1]
         self.relation_store = other.relation_store.copy()
+
+    def follow(self, other: MachineRows) -> IntArray:
+        """Have another's machines, with what is free and related there, as they are whenever this is called again; kinds and
+        readings are this one's own. ``other`` is settled, and always the same one. Rows that have changed there.
+        """
+        changed, read = other.changed_since(self._caught_up[1])
+        self._caught_up = 0, read
+        if self._followed is not other._layout:
+            was = {name: row for row, name in enumerate(self._seen_names) if name is not None}
+            rows = [-1 if name is None else was.get(name, -1) for name in other.names]
+            before = np.array(rows, dtype=np.int64)
+            for name in self._PRICED:
+                setattr(self, name, moved(getattr(self, name), before, self._BARE[name]))
+            self._followed, self._seen_names, self._layout = other._layout, other.names.copy(), object()
+            if (there := before[before >= 0]).size and (there != np.flatnonzero(before >= 0)).any():
+                changed = np.arange(other.rows)
+                self.moves += 1
+        for name in self._SHARED:
+            setattr(self, name, getattr(other, name))
+        self.touch(changed)
+        return changed
 
     def _take_over(self, other: MachineRows) -> None:
         lists = ("names", "resources", "_columns", "kinds", "_kind", "_row", "_sorted", "relation_store")
@@ -393,13 +426,13 @@ class MachineRows:
 
     # Insides
 
-    def _intern_kinds(self, kinds: Iterable[MachineKind]) -> None:
-        """Number the kinds that are new."""
-        new = [kind for kind in dict.fromkeys(kinds) if kind not in self._kind]
-        if new:
+    def _set_kind(self, row: int, kind: MachineKind) -> None:
+        number = self._kind.setdefault(kind, len(self.kinds))
+        if number == len(self.kinds):
+            self.kinds.append(kind)
             self._layout = object()
-        self._kind.update(zip(new, range(len(self.kinds), len(self.kinds) + len(new)), strict=True))
-        self.kinds += new
+        if self.kind[row] != number:
+            self.kind[row], self._layout = number, object()
 
     def _take_row(self, name: str, labels: Mapping[str, str]) -> int:
         at, rows = bisect_left(self._sorted, name), self.rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,14 @@ from flowsched.support.arrays import FloatArray, IntArray
 
 FREE, PENDING, RUNNING = 0, 1, 2
 _SAID = {FREE: "is not there", PENDING: "waits", RUNNING: "runs already"}
-_BY_TASK = ("state", "task_class", "machine", "created_s", "end_s", "sequence", "_pending", "_position", "_scratch")
+_OWN = ("task_class", "end_s", "sequence")
+"""Arrays by task that rows which follow others have of their own."""
+_BY_TASK = ("state", "machine", "created_s", "revision", "_pending", "_position", "_scratch", *_OWN)
 """Arrays by task, which grow together."""
 
 
 class TaskRows:
-    """See the module. What a task takes of its machine is written by ``ClusterRows`` of rounds at linear prices."""
+    """See the module. What a task takes of its machine is written by ``StateRows``, and by ``ClusterRows`` of no state."""
 
     def __init__(self) -> None:
         """No tasks yet."""
@@ -34,6 +36,9 @@ class TaskRows:
         """When a running task is predicted to end; infinite where that is unknown."""
         self.sequence: IntArray = np.zeros(0, dtype=np.int64)
         """Order of arrival."""
+        self.revision: IntArray = np.zeros(0, dtype=np.int64)
+        """The number of reads, by any reader, before the last change; see :meth:`changed_since`."""
+        self._reads = 1
         self._task_names: dict[int, str] = {}
         self._task_row: dict[str, int] = {}
         self._empty_tasks: IntArray = np.zeros(0, dtype=np.int64)
@@ -49,12 +54,24 @@ class TaskRows:
         """Tasks that are there."""
         return len(self.state) - self._empty_task_count
 
+    @property
+    def gone(self) -> int:
+        """Tasks that came and left again."""
+        return self._arrivals - self.count
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._task_row
+
     def row(self, name: str) -> int:
         """Row of a task by its name. Raises ``EventError`` while it is not there."""
         try:
             return self._task_row[name]
         except KeyError:
             raise EventError(f"task {name} is not there") from None
+
+    def rows_of(self, names: Iterable[str]) -> IntArray:
+        """Rows of some tasks. Raises ``KeyError`` while one is not there."""
+        return np.array([self._task_row[name] for name in names], dtype=np.int64)
 
     def name(self, row: int) -> str:
         """Name of a task; its number of arrival where it has none."""
@@ -89,15 +106,36 @@ class TaskRows:
         twin._task_names, twin._task_row = {}, {}
         return twin
 
+    def changed_since(self, read: int) -> tuple[IntArray, int]:
+        """Rows in which a task came, started, stopped or left since an earlier read, ascending, and the number of this one;
+        0 was before all.
+        """
+        self._reads += 1
+        return np.flatnonzero(self.revision > read), self._reads - 1
+
+    def follow(self, other: TaskRows) -> None:
+        """Have another's tasks, as they are whenever this is called again; classes, ends and order are this one's own."""
+        more = len(other.state) - len(self.task_class)
+        own = {name: longer(getattr(self, name), more) for name in _OWN}
+        vars(self).update(vars(other))
+        vars(self).update(own)
+
     # Events, for what books tasks on machines
+
+    def follow_machines(self, before: IntArray) -> None:
+        """Machines are in other rows now. ``before``: by row, the one where its machine was; -1 for rows without one."""
+        there = np.flatnonzero(before >= 0)
+        now = np.full(int(before.max(initial=-1)) + 1, -1, dtype=np.int64)
+        now[before[there]] = there
+        running = np.flatnonzero(self.state == RUNNING)
+        self.machine[running] = now[self.machine[running]]
 
     def add(self, classes: IntArray, created_s: FloatArray, names: Sequence[str] | None = None) -> IntArray:
         """Tasks come and wait; their rows. Raises ``EventError`` for a name that is there already."""
         if names is not None:
-            different = set(names)
-            if len(different) < len(names):
+            if len(set(names)) < len(names):
                 raise EventError("task names repeat")
-            if not different.isdisjoint(self._task_row):
+            if not self._task_row.keys().isdisjoint(names):
                 raise EventError(f"task {next(n for n in names if n in self._task_row)} is there already")
         count = len(classes)
         if self._empty_task_count < count:
@@ -111,6 +149,7 @@ class TaskRows:
         self.sequence[rows] = np.arange(self._arrivals, self._arrivals + count)
         self._arrivals += count
         self.state[rows] = PENDING
+        self.revision[rows] = self._reads
         enlist(rows, self._pending, self._position, self._pending_count)
         if names is not None:
             self._task_names.update(zip(rows.tolist(), names, strict=True))
@@ -121,12 +160,14 @@ class TaskRows:
         """Waiting tasks run from now on."""
         delist(tasks, self._pending, self._position, self._pending_count)
         self.state[tasks] = RUNNING
+        self.revision[tasks] = self._reads
         self.machine[tasks] = machines
         self.end_s[tasks] = np.inf if end_s is None else end_s
 
     def stop(self, tasks: IntArray) -> None:
         """Running tasks wait again, as old as they were."""
         self.state[tasks] = PENDING
+        self.revision[tasks] = self._reads
         self.machine[tasks] = -1
         self.end_s[tasks] = np.inf
         enlist(tasks, self._pending, self._position, self._pending_count)
@@ -135,6 +176,7 @@ class TaskRows:
         """Tasks are gone."""
         delist(tasks[self.state[tasks] == PENDING], self._pending, self._position, self._pending_count)
         self.state[tasks] = FREE
+        self.revision[tasks] = self._reads
         self.machine[tasks] = -1
         self._empty_tasks[self._empty_task_count : self._empty_task_count + len(tasks)] = tasks
         self._empty_task_count += len(tasks)

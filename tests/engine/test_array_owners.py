@@ -9,6 +9,7 @@ from pathlib import Path
 
 from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.machine_rows import MachineRows
+from flowsched.cluster.state_rows import StateRows
 from flowsched.relations.relation_store import RelationStore
 from flowsched.round.linear.cluster_rows import ClusterRows
 
@@ -16,6 +17,7 @@ HOUSE = Path(__file__).parents[2]
 OWNERS = {
     "flowsched/cluster/machine_rows.py": MachineRows,
     "flowsched/cluster/booked_tasks.py": BookedTasks,
+    "flowsched/cluster/state_rows.py": StateRows,
     "flowsched/round/linear/cluster_rows.py": ClusterRows,
 }
 READERS = ("flowsched", "k8s/flowsched_k8s", "simulator/flowsched_simulator")

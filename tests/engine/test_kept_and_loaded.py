@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -43,6 +45,7 @@ from flowsched.cluster.events import (
 )
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
+from flowsched.cluster.task_rows import RUNNING
 from flowsched.records.record_file import record_json
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.round.linear.choice import chosen
@@ -135,6 +138,8 @@ class KeptState(RuleBasedStateMachine):
         loaded = ClusterState.of(in_another_order(now, order))
 
         assert loaded.snapshot(self.now_s) == now.in_order()
+        for state in (self.state, loaded):
+            assert told_by_rows(state) == told_by(now)
         decided = decider(self.kept)(self.state, self.now_s)
         again = decider(self.scheduler())(loaded, self.now_s)
 
@@ -188,6 +193,35 @@ def joining(name: str, number: int, there: set[str]) -> Event | None:
     services = (service(f"cache-{name}", name, qps=20_000.0 + number),) if number % 4 == 0 else ()
     kind = LARGE if number % 7 == 0 else SMALL
     return None if name in there else MachineAdded(machine(name, kind, labels=labels), services)
+
+
+def told_by(now: Snapshot) -> tuple[Any, ...]:
+    """What waits, what runs where, what is free of each machine, and how many tasks join each relation."""
+    cores = {m.name: bool(now.batch_cores(m)) for m in now.machines}
+    used = {m.name: sum(r.width_milli for r in now.running if r.machine == m.name) for m in now.machines}
+    cpu = {name: free if cores[name] else -used[name] for name, free in now.free_milli().items()}
+    joined = Counter(name for r in now.running for name in r.task.joins)
+    return (
+        {t.name for t in now.pending},
+        {r.task.name: r.machine for r in now.running},
+        {name: [cpu[name], free] for name, free in now.free_memory_mib().items()},
+        {r.name: joined[r.name] for r in now.relations},
+    )
+
+
+def told_by_rows(state: ClusterState) -> tuple[Any, ...]:
+    """The same, as the rows have it that readers follow."""
+    rows = state.rows
+    rows.settle()
+    machines, tasks = rows.machines, rows.tasks
+    assert [machines.names[row] for row in machines.order().tolist()] == sorted(rows.there)
+    running = np.flatnonzero(tasks.state == RUNNING)
+    return (
+        {tasks.name(row) for row in tasks.waiting().tolist()},
+        {tasks.name(row): machines.name(int(tasks.machine[row])) for row in running.tolist()},
+        {machines.name(row): machines.free[row].tolist() for row in machines.order().tolist()},
+        {r.name: machines.relation_store.members(r.name) for r in RELATIONS},
+    )
 
 
 def outcome(decided: Decisions) -> tuple[Any, ...]:

@@ -294,6 +294,17 @@ class ClusterRows:
             readings[machines[:, None], np.arange(len(effects))] += times[:, None] * effects
         self.machines.touch(machines)
 
+    def recount(self, machines: IntArray) -> None:
+        """Work out what some machines read from what runs there, where events change all else."""
+        tasks, readings = self.tasks, self.machines.readings
+        readings[machines] = self.machines.own_readings[machines]
+        here = np.zeros(self.machines.rows, dtype=np.bool_)
+        here[machines] = True
+        running = np.flatnonzero(tasks.state == RUNNING)
+        there = running[here[tasks.machine[running]]]
+        np.add.at(readings, tasks.machine[there], self.classes.effects[tasks.task_class[there]])
+        self.machines.touch(machines)
+
     # Insides
 
     def _settle(self) -> None:
@@ -301,11 +312,7 @@ class ClusterRows:
         self.classes.price_on(self.machines.kinds)
         if before is None:
             return
-        there = np.flatnonzero(before >= 0)
-        now = np.full(self.machines.rows, -1, dtype=np.int64)
-        now[before[there]] = there
-        running = np.flatnonzero(self.tasks.state == RUNNING)
-        self.tasks.machine[running] = now[self.tasks.machine[running]]
+        self.tasks.follow_machines(before)
         self.classes.places.move(before)
 
     def _book(self, tasks: IntArray, sign: int) -> None:

@@ -15,6 +15,7 @@ from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.decision import Certificate, Decisions, Placement, Postponement
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Snapshot, cores_beside
+from flowsched.cluster.state_rows import StateRows
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.cluster.task_rows import RUNNING
 from flowsched.errors import EventError
@@ -95,7 +96,7 @@ class NetworkScheduler:
         timer.start("snapshot")
         take_stopped(self._solver)
         with self._told():
-            cluster = self._rows.catch_up(state, now_s)
+            cluster = self._rows.catch_up(state.rows)
         if self._rounds is None or self._rounds.cluster is not cluster:
             self._rounds = Rounds(cluster, self._solver, self._settings, clock=self._clock)
         before = tuple(
@@ -160,7 +161,7 @@ class NetworkScheduler:
     def _change(self, state: ClusterState, now_s: float, cluster: ClusterRows, outcome: RoundOutcome) -> ChangedRound:
         """What becomes of the round, on rows that are laid out anew: those that are kept depend on the rounds before."""
         snapshot = state.snapshot(now_s)
-        fresh = self._make_rows().lay_out(snapshot)
+        fresh = self._make_rows().catch_up(StateRows.of(snapshot))
 
         def rows(tasks: IntArray) -> IntArray:
             return np.array([fresh.tasks.row(cluster.tasks.name(row)) for row in tasks.tolist()], dtype=np.int64)

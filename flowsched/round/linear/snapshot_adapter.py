@@ -1,4 +1,4 @@
-"""What a snapshot's machines and tasks are to a cluster: kinds and classes with the numbers that policies price.
+"""What a state's machines and tasks are to cost models: kinds and classes with the numbers that policies price.
 
 The rules are those of bulk rounds: a task's behaviour is that of its profile at its width, run times on types differ by the
 types' speeds, a latency service limits the pressure on its machine and prices what is left of its goal.
@@ -7,7 +7,7 @@ types' speeds, a latency service limits the pressure on its machine and prices w
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -16,7 +16,8 @@ from operator import attrgetter
 import numpy as np
 
 from flowsched.cluster.machine_arrays import HEADROOM, PRESSURE
-from flowsched.cluster.snapshot import MILLI, Machine, Service, Snapshot, Task
+from flowsched.cluster.snapshot import MILLI, Machine, Service, Task
+from flowsched.cluster.state_rows import StateRows, room_beside
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.pricing.linear.headroom import headroom, job_behaviour, service_pressure
 from flowsched.pricing.linear.policy import CostModel, labels_of
@@ -47,22 +48,23 @@ class ClassContext:
     """Types of the machines that are there, sorted: slowness is relative to the fastest."""
     lists: frozenset[NamedPlaces]
     """Machines that waiting tasks name."""
-    machines: tuple[str, ...]
-    """All machines, sorted, where some task names any."""
+    machines: tuple[str | None, ...]
+    """All machines by row, None in rows without one, where some task names any."""
     spreads: frozenset[str]
     """Names of the relations that spread tasks."""
     labels: frozenset[tuple[str, str]]
     """Labels of machines, with their values, that waiting tasks have input at."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> ClassContext:
-        """That of a snapshot."""
-        types = {machine.type for machine in snapshot.machines}
-        spreads = frozenset(r.name for r in snapshot.relations if r.kind is RelationKind.SPREAD)
-        lists = frozenset(_named(task, spreads) for task in snapshot.pending) - {_ANYWHERE}
-        names = sorted(machine.name for machine in snapshot.machines) if lists else ()
-        labels = frozenset((label, value) for task in snapshot.pending for label, value, _ in task.locality)
-        return cls(snapshot.catalogue, tuple(sorted(types)), lists, tuple(names), spreads, labels)
+    def of(cls, state: StateRows, waiting: Iterable[Task]) -> ClassContext:
+        """That of a state's rows. ``waiting``: at least the waiting tasks that :meth:`counts`."""
+        waiting = tuple(waiting)
+        types = {machine.type for machine, _ in state.there.values()}
+        spreads = frozenset(r.name for r in state.relations.values() if r.kind is RelationKind.SPREAD)
+        lists = frozenset(_named(task, spreads) for task in waiting) - {_ANYWHERE}
+        names = tuple(state.machines.names) if lists else ()
+        labels = frozenset((label, value) for task in waiting for label, value, _ in task.locality)
+        return cls(state.catalogue, tuple(sorted(types)), lists, names, spreads, labels)
 
     def differs(self, other: ClassContext) -> str:
         """What is different, for those of one state; empty if nothing is."""
@@ -94,19 +96,19 @@ class ClassContext:
 
     @cached_property
     def _places(self) -> Mapping[NamedPlaces, Places]:
-        row = {name: i for i, name in enumerate(self.machines)}
+        row = {name: i for i, name in enumerate(self.machines) if name is not None}
 
         def mask(names: _Names) -> BoolArray | None:
-            if names is None:
+            if names is None or row.keys() <= set(names):
                 return None
-            found = np.zeros(len(row), dtype=np.bool_)
+            found = np.zeros(len(self.machines), dtype=np.bool_)
             found[[row[name] for name in names if name in row]] = True
-            return None if found.all() else found
+            return found
 
         found = {}
         for named in self.lists:
             machines, compared, wishes = named
-            cost = np.zeros(len(row))
+            cost = np.zeros(len(self.machines))
             for name, amount in wishes:
                 if name in row:
                     cost[row[name]] = amount
@@ -147,13 +149,7 @@ class SnapshotAdapter:
     def machine(self, machine: Machine, services: Sequence[Service]) -> MachineSpec:
         """A machine without its tasks: services have their widths, memory and cores for good."""
         kind = self._frame.catalogue.machine_types[machine.type]
-        taken = {core for service in services for core in service.cores}
-        cpu = machine.cpu_milli - sum(s.width_milli for s in services) if len(taken) < machine.vcpus else 0
-        allocatable = {
-            **dict(machine.resources),
-            "cpu": cpu,
-            "memory": machine.memory_mib - sum(s.memory_mib for s in services),
-        }
+        allocatable = room_beside(machine, services)
         readings: dict[str, float] = {}
         limits: dict[str, float] = {}
         if services:
@@ -180,7 +176,7 @@ class SnapshotAdapter:
             if HEADROOM in self._known:
                 readings[HEADROOM] = slope
         labels = tuple(label for label in machine.labels if label in self._frame.labels or label[0] in self._asked)
-        size = max(_LEAST_CORES, round(max(0, cpu) / MILLI, 1))
+        size = max(_LEAST_CORES, round(max(0, allocatable["cpu"]) / MILLI, 1))
         return MachineSpec(
             machine.name,
             MachineKind(machine.type, labels, kind.bandwidth, size),

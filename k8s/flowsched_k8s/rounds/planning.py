@@ -18,6 +18,7 @@ import numpy as np
 
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import PlannedStart, Reservation
+from flowsched.cluster.state_rows import StateRows
 from flowsched.cluster.task_class import TaskClass
 from flowsched.pricing.linear.policy import CostModel
 from flowsched.records.record import Recipe, of_first
@@ -389,7 +390,7 @@ class _Round:
         hosts = None if given.kept is None else given.kept.hosts
         rows = PricedRows(model, settings.headroom_weight, settings.slo_margin, hosts, behaviours)
         outcome = decide(
-            rows.lay_out(snapshot),
+            rows.catch_up(StateRows.of(snapshot)),
             model_settings(settings),
             solver=self.solver,
             now_s=snapshot.now_s,

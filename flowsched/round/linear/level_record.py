@@ -472,31 +472,26 @@ def plain_held(roll: Roll, reservation: MachineReservation) -> dict[str, Any]:
 
 def _plain_running(trace: NetworkTrace, present: Present) -> dict[str, Any]:
     roll = trace.roll
-    # Tasks by name and classes as the tasks come, of which it does not matter where else they might have gone: as in the
-    # cluster that changes are worked out on. Rows and numbers of classes depend on what was there before.
+    # Tasks by name and classes as the tasks come: rows and numbers of classes depend on what was there before.
     names = np.array([roll.tasks[row] for row in present.tasks.tolist()], dtype=np.object_)
     order = np.argsort(names, kind="stable")
     numbers = present.task_class[order].tolist()
-    bound = {c: replace(roll.classes[c], places=0) for c in dict.fromkeys(numbers)}
-    used: dict[TaskClass, int] = {}
-    for c, task_class in bound.items():
-        used.setdefault(task_class, c)
-    position = {task_class: i for i, task_class in enumerate(used)}
+    position = {c: i for i, c in enumerate(dict.fromkeys(numbers))}
     changed = trace.head.changed is not None
     created = np.array([roll.created_s[row] for row in present.tasks[order].tolist()]) if changed else None
     return {
         **({"created_s": created} if changed else {}),
         "classes": [
             {
-                **plain_class(task_class),
+                **plain_class(roll.classes[c]),
                 "effects": roll.effects[c],
                 **(_plain_prices(roll, c) if changed else {}),
             }
-            for task_class, c in used.items()
+            for c in position
         ],
         "task": names[order].tolist(),
         "machine": [roll.machines[row] for row in present.machine[order].tolist()],
-        "class": np.array([position[bound[c]] for c in numbers], dtype=np.int64),
+        "class": np.array([position[c] for c in numbers], dtype=np.int64),
         "end_s": present.end_s[order],
     }
 

@@ -242,6 +242,15 @@ def test_overcommitment_counts_services_and_all_tasks() -> None:
         state.apply(bound("b", 1001, (1, 2, 3)), 0.0)
 
 
+def test_no_task_starts_where_services_have_all_cores() -> None:
+    state = ClusterState(CATALOGUE)
+    state.apply(MachineAdded(machine(), (service(cores=ALL, width_milli=500),)), 0.0)
+    state.apply(TaskSubmitted(task("a")), 0.0)
+    with pytest.raises(ValueError, match="m1 would be overcommitted"):
+        state.apply(bound("a"), 0.0)
+    assert names(state.snapshot(0.0).pending) == ["a"]
+
+
 def test_time_does_not_go_backwards() -> None:
     state = cluster(TaskSubmitted(task("a")), at=10.0)
 

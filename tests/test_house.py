@@ -240,6 +240,17 @@ def test_files_that_a_page_sends_its_reader_to_are_there(page: str) -> None:
     assert [name for name in named if not any(f == name or f.endswith(f"/{name}") for f in files)] == []
 
 
+def test_a_round_is_its_numbered_steps_on_one_screen() -> None:
+    source = (HOUSE / "flowsched/round/scheduler.py").read_text(encoding="utf-8")
+    (whole,) = (n for n in ast.parse(source).body if isinstance(n, ast.ClassDef) and n.name == "FlowScheduler")
+    (decide,) = (n for n in whole.body if isinstance(n, ast.FunctionDef) and n.name == "decide")
+    lines = source.splitlines()[decide.lineno - 1 : decide.end_lineno]
+    assert len(lines) <= 60
+    told = (HOUSE / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## The path of a round")[2]
+    steps = re.findall(r"^(\d)\. \*\*(\w+)\*\*", told.partition("\n## ")[0], re.MULTILINE)
+    assert re.findall(r"^ +# (\d)\. (\w+)", "\n".join(lines), re.MULTILINE) == steps
+
+
 def test_pyproject_lists_every_package() -> None:
     folders = {
         ".".join(path.parent.relative_to(root.parent).parts) for root in ROOTS.values() for path in root.rglob("*.py")

@@ -83,73 +83,71 @@ class FlowScheduler:
 
     def decide(self, snapshot: Snapshot) -> Decisions:
         """One round."""
-        timer = StageTimer(self._clock)
-        began = self._clock()
-        settings = self._settings
+        timer, began, settings = StageTimer(self._clock), self._clock(), self._settings
         take_stopped(self._solver)
+        # 1. Compact: equal tasks become classes, equal machines groups.
         timer.start("compact")
         snapshot = with_rows(_with_requests(with_rows(snapshot)))
-        if self._hosts is None or self._hosts.catalogue is not snapshot.catalogue:
-            self._hosts = HostFactory(snapshot.catalogue)
-        self._hosts.attached(PaceTable).begin_round()
-        view = look(snapshot, self._hosts, settings)
+        hosts = self._hosts_of(snapshot)
+        view = look(snapshot, hosts, settings)
+        # 2. Price: the forecasts of each option, and who is overdue or has to start together.
         timer.start("price")
-        round_ = begin_round(view, self._hosts, settings)
+        begun = begin_round(view, hosts, settings)
+        # 3. Plan, level by level: overdue tasks and reservations, gangs, passes of min-cost flow, improvement.
         timer.start("passes")
-        deciding, goal_s = decide(round_, self._solver, settings)
+        deciding, goal_s = make_plan(begun, self._solver, settings)
+        # 4. Repair: no machine idles beside its plan, and no relation or gang is broken by what others were refused.
         timer.start("extract")
-        model, overdue, gangs = deciding.model, deciding.demands.overdue, deciding.demands.gangs
-        planned = deciding.plan.copy()
+        model, demands, planned = deciding.model, deciding.demands, deciding.plan.copy()
         early = _never_idle(model, _start_idle_machines(model, planned))
-        repaired = repair(model, early, gangs)
+        repaired = repair(model, early, demands.gangs)
         deciding.follow(early, repaired.plan)
+        # 5. Extract: placements, and the reasons of those that wait.
         bound = placements(deciding)
-        left = postponements(deciding, repaired.plan, overdue, {**gangs.reasons, **repaired.reasons})
-        if settings.changes_running:
-            timer.start("changes")
-        changes = change_running(model, bound, left, overdue, self._hosts, settings, goal_s)
-        bound, left = changes.placements, changes.postponements
-        done = {
-            **round_.work.counts,
-            "passes": len(deciding.passes),
-            **({"untried": deciding.untried} if deciding.untried else {}),
-            **stage_counts(deciding, changes),
-            **changes.counts,
-        }
+        left = postponements(deciding, repaired.plan, demands.overdue, {**demands.gangs.reasons, **repaired.reasons})
+        # 6. Change what runs: preempt and move, where settings let.
+        timer.start("changes" if settings.changes_running else None)
+        changes = change_running(model, bound, left, demands.overdue, hosts, settings, goal_s)
+        # 7. Outcome: certificate and record are made when they are asked for.
         timer.start(None)
+        counts = _counts(begun, deciding, changes)
         timings = {**timer.ms, "decide": (self._clock() - began) * 1e3}
         certifier = partial(certify, model, planned, deciding.plan.copy(), settings) if view.tasks else None
         stopped = take_stopped(self._solver)
-        recipe = None
-        if self._keep_records:
-            trace = RoundTrace(
-                solver=unlimited(self._solver),
-                settings=settings,
-                snapshot=snapshot,
-                deciding=deciding,
-                planned=tuple(planned.options),
-                gangs=gangs,
-                repairs=repaired.repairs,
-                goal_s=goal_s,
-                changes=changes,
-                counts=done,
-                timings_ms=timings,
-                stopped=stopped,
-            )
-            recipe = partial(round_record, trace)
+        trace = RoundTrace(
+            solver=unlimited(self._solver),
+            settings=settings,
+            snapshot=snapshot,
+            deciding=deciding,
+            planned=tuple(planned.options),
+            gangs=demands.gangs,
+            repairs=repaired.repairs,
+            goal_s=goal_s,
+            changes=changes,
+            counts=counts,
+            timings_ms=timings,
+            stopped=stopped,
+        )
         return Decisions(
-            bound,
-            left,
+            changes.placements,
+            changes.postponements,
             tuple(r for r in changes.reservations if r.overdue),
             certifier,
-            recipe,
+            partial(round_record, trace) if self._keep_records else None,
             timings,
             stopped,
-            done,
+            counts,
             changes.preemptions,
             changes.moves,
-            _look_again_s(snapshot, left, settings),
+            _look_again_s(snapshot, changes.postponements, settings),
         )
+
+    def _hosts_of(self, snapshot: Snapshot) -> HostFactory:
+        """Those of the snapshot's profiles, at the beginning of a round."""
+        if self._hosts is None or self._hosts.catalogue is not snapshot.catalogue:
+            self._hosts = HostFactory(snapshot.catalogue)
+        self._hosts.attached(PaceTable).begin_round()
+        return self._hosts
 
 
 def _look_again_s(snapshot: Snapshot, left: Sequence[Postponement], settings: Settings) -> float | None:
@@ -215,14 +213,14 @@ def _with_requests(snapshot: Snapshot) -> Snapshot:
     )
 
 
-def decide(begun: BegunRound, solver: Solver, settings: Settings) -> tuple[Deciding, float | None]:
+def make_plan(begun: BegunRound, solver: Solver, settings: Settings) -> tuple[Deciding, float | None]:
     """The plan of a round, and the goal that its prices ended with."""
     model = begun.model
     if settings.objective != "makespan" or not model.view.tasks:
-        return _decide_from(begun, model, solver, settings, None), None
+        return _plan_levels(begun, model, solver, settings, None), None
     by_goal: dict[float, FlowPrices] = {}
 
-    def decide_from(
+    def plan_from(
         start: Start | None,
         goal_s: float,
         offered: Offered = Offered.NARROWEST,
@@ -233,31 +231,31 @@ def decide(begun: BegunRound, solver: Solver, settings: Settings) -> tuple[Decid
         if goal_s not in by_goal:
             by_goal[goal_s] = model.prices.with_goal(goal_s)
         priced = replace(model, prices=by_goal[goal_s], offered=offered, starts=starts)
-        return _decide_from(begun, priced, solver, settings, start, moves)
+        return _plan_levels(begun, priced, solver, settings, start, moves)
 
     bound = max(bound_s(model), 1e-3)
     more = more_expected(model.view.snapshot)
     many = len(model.view.tasks) > settings.improved_tasks
     if not (more or begun.levels.gangs) and is_unsure(model.view.snapshot):
         listed = Start.of_stage(list_scheduled(model), PlanStage.LIST_SCHEDULING)
-        return decide_from(listed, bound, moves=False, starts=1 if many else model.starts), bound
+        return plan_from(listed, bound, moves=False, starts=1 if many else model.starts), bound
     if many and not more:
         # Whole plans of so many tasks cost more than they tell: what has room starts, the most work first.
-        return decide_from(None, bound, starts=1), bound
+        return plan_from(None, bound, starts=1), bound
     carried = carried_over(model)
     if carried is not None and not more and _is_whole(model, carried.plan):
-        return tighten(decide_from(carried, bound, moves=False), decide_from, (), settings, bound)
-    first = _decide_from(begun, model, solver, settings, None)
+        return tighten(plan_from(carried, bound, moves=False), plan_from, (), settings, bound)
+    first = _plan_levels(begun, model, solver, settings, None)
     if many:
         return first, None
-    whole = decide_from(first.as_start, bound, moves=False)
+    whole = plan_from(first.as_start, bound, moves=False)
     if more:
         left, end_s = whole.model.finish(whole.plan)
         wanted = left, end_s * (1.0 - WORTH_A_CHANGE)
         if sooner((0, bound), wanted):
             better = carried is not None and sooner(model.finish(carried.plan), (left, end_s))
-            start = decide_from(carried, bound, moves=False) if better else whole
-            found = tighten(start, decide_from, (), settings, bound)
+            start = plan_from(carried, bound, moves=False) if better else whole
+            found = tighten(start, plan_from, (), settings, bound)
             if sooner(found[0].model.finish(found[0].plan), wanted):
                 return found
         return first, None
@@ -268,7 +266,7 @@ def decide(begun: BegunRound, solver: Solver, settings: Settings) -> tuple[Decid
         starts.append(Start.of_stage(chain, PlanStage.LIST_SCHEDULING))
     if carried is not None:
         starts.append(carried)
-    return tighten(whole, decide_from, starts, settings, bound)
+    return tighten(whole, plan_from, starts, settings, bound)
 
 
 def _is_whole(model: RoundModel, plan: Assignment) -> bool:
@@ -277,7 +275,7 @@ def _is_whole(model: RoundModel, plan: Assignment) -> bool:
     return left == 0 and end_s < FORBIDDEN
 
 
-def _decide_from(
+def _plan_levels(
     begun: BegunRound,
     model: RoundModel,
     solver: Solver,
@@ -391,11 +389,17 @@ def _most_work_first(model: RoundModel) -> list[int]:
     return sorted(range(len(tasks)), key=lambda t: (-tasks[t].priority, -work_s[t], t))
 
 
-def stage_counts(deciding: Deciding, changes: ChangedDecisions) -> dict[str, int]:
-    """How many of the tasks that start each stage decided; that of networks is always there."""
+def _counts(begun: BegunRound, deciding: Deciding, changes: ChangedDecisions) -> dict[str, int]:
+    """What a round did, and how many of the tasks that start each stage decided; that of networks is always there."""
     number = {task.name: t for t, task in enumerate(deciding.model.view.tasks)}
     found = Counter(deciding.origins[number[p.task]].stage for p in changes.placements if p.task not in changes.let_in)
-    return {f"decided_by_{stage}": found[stage] for stage in PlanStage if stage is PlanStage.NETWORK or found[stage]}
+    return {
+        **begun.work.counts,
+        "passes": len(deciding.passes),
+        **({"untried": deciding.untried} if deciding.untried else {}),
+        **{f"decided_by_{stage}": found[stage] for stage in PlanStage if stage is PlanStage.NETWORK or found[stage]},
+        **changes.counts,
+    }
 
 
 def _never_idle(model: RoundModel, plan: Assignment) -> Assignment:

@@ -11,7 +11,7 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, Running, Snapshot, Task
 from flowsched.gpu.devices import MachineGpus, TaskGpus
 from flowsched.round.candidates import draw
-from flowsched.round.scheduler import FlowScheduler, begin_round, decide
+from flowsched.round.scheduler import FlowScheduler, begin_round, make_plan
 from flowsched.solvers import make_solver
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.estimated_executions import EstimatedExecutions
@@ -32,7 +32,7 @@ def warm_up() -> None:
     estimates.progress_of("any", 0)
     estimates.progress()
     view = compact(now, hosts, draw(now, hosts, settings))
-    decide(begin_round(view, hosts, settings), make_solver("ortools"), settings)
+    make_plan(begin_round(view, hosts, settings), make_solver("ortools"), settings)
 
 
 @cache

@@ -34,7 +34,7 @@ from flowsched.relations.relation import Relation, RelationKind
 from flowsched.round import candidates
 from flowsched.round.assignment import Assignment
 from flowsched.round.candidates import MANY_MACHINES, look
-from flowsched.round.scheduler import begin_round, decide
+from flowsched.round.scheduler import begin_round, make_plan
 from flowsched.solvers import make_solver
 from flowsched_models.runtime import HostFactory
 
@@ -84,11 +84,11 @@ def test_a_plan_costs_hardly_more_than_one_that_looks_at_all_machines(seed: int,
     now = crowd(MANY, waiting, seed)
     chosen = Settings(candidates=0, pricings=1 << 40)
     whole = begun(now, chosen)
-    best, _ = decide(whole, make_solver("ortools"), chosen)
+    best, _ = make_plan(whole, make_solver("ortools"), chosen)
     model = whole.model
     hosts = HostFactory(now.catalogue)
     few = begin_round(look(now, hosts, Settings()), hosts, Settings())
-    found, _ = decide(few, make_solver("ortools"), Settings())
+    found, _ = make_plan(few, make_solver("ortools"), Settings())
     # The same plan on the view of all machines, where equal ones stand for each other.
     options = []
     free = {g: list(group.members) for g, group in enumerate(model.view.groups)}

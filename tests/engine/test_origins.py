@@ -18,7 +18,7 @@ from flowsched.inspector.task_sentences import stage_sentences
 from flowsched.network.network import Network
 from flowsched.records import level_types
 from flowsched.round.origin import PlanStage
-from flowsched.round.scheduler import FlowScheduler, decide
+from flowsched.round.scheduler import FlowScheduler, make_plan
 from flowsched.solvers import make_solver
 from flowsched.solvers.solver import Solution
 
@@ -54,7 +54,7 @@ def test_every_option_has_an_origin_that_holds(now: Snapshot, objective: str, sl
     chosen = Settings(objective=objective, slots=slots)
     solver = Counting()
     round_ = begun(now, chosen)
-    deciding, _ = decide(round_, solver, chosen)
+    deciding, _ = make_plan(round_, solver, chosen)
 
     assert round_.work.solves == solver.asked >= len(deciding.passes)
     changed = 0

@@ -44,7 +44,7 @@ from flowsched.round.certificate import certify
 from flowsched.round.improvement import improve
 from flowsched.round.makespan import bound_s, is_unsure, more_expected
 from flowsched.round.passes import batch_size, run_passes
-from flowsched.round.scheduler import FlowScheduler, decide
+from flowsched.round.scheduler import FlowScheduler, make_plan
 from flowsched.solvers import make_solver
 from flowsched_models.forecast import forecast
 from flowsched_models.runtime import HostFactory, Resident
@@ -140,7 +140,7 @@ def test_the_certificate_bounds_what_was_decided(now: Snapshot, variant: dict[st
 def test_bounds_against_every_possible_plan(now: Snapshot, slots: int, shares: bool) -> None:
     now = replace(one_level(now), share_service_cores=shares)
     chosen = Settings(slots=slots)
-    deciding, _ = decide(begun(now, chosen), make_solver("ortools"), chosen)
+    deciding, _ = make_plan(begun(now, chosen), make_solver("ortools"), chosen)
     model = deciding.model
     if not now.pending or ways(model) > 6000:
         return
@@ -370,7 +370,7 @@ def test_under_a_makespan_goal_whatever_has_a_place_is_planned(now: Snapshot, sl
     there = tuple(replace(r, task=replace(r.task, submit_s=0.0)) for r in now.running)
     together = replace(one_level(replace(now, pending=pending)), running=there)
     assume(not more_expected(together))
-    deciding, _ = decide(begun(together, chosen), make_solver("ortools"), chosen)
+    deciding, _ = make_plan(begun(together, chosen), make_solver("ortools"), chosen)
     model, plan = deciding.model, deciding.plan
 
     for t, option in enumerate(plan.options):
@@ -433,7 +433,7 @@ def test_no_placement_is_predicted_to_break_a_latency_goal(now: Snapshot, varian
 def test_the_earliest_due_task_that_fits_anywhere_starts(now: Snapshot, variant: dict[str, Any]) -> None:
     """Of every priority, beside what higher ones have planned."""
     chosen = Settings(**variant)
-    deciding, _ = decide(begun(now, chosen), make_solver("ortools"), chosen)
+    deciding, _ = make_plan(begun(now, chosen), make_solver("ortools"), chosen)
     placed = where(flow_scheduler(**variant).decide(now))
 
     assert {deciding.model.view.tasks[t].name for t in deciding.model.must_start} <= placed.keys()
@@ -590,7 +590,7 @@ def test_no_plan_ends_before_the_bound_of_a_makespan(now: Snapshot, shared: bool
     for objective in ("completion", "makespan"):
         chosen = Settings(objective=objective, slots=slots, share_service_cores=shared)
         round_ = begun(one_level(now), chosen)
-        deciding, _ = decide(round_, make_solver("ortools"), chosen)
+        deciding, _ = make_plan(round_, make_solver("ortools"), chosen)
         left, end_s = deciding.model.finish(deciding.plan)
         assert left > 0 or end_s >= bound_s(round_.model) - 1e-6
 

@@ -31,8 +31,8 @@ from flowsched.records.record import (
 )
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.candidates import look
-from flowsched.round.certificate import certify
 from flowsched.round.changes import ChangedDecisions
+from flowsched.round.forecast_bound import certify_plan
 from flowsched.round.gang import Gangs
 from flowsched.round.hold import Hold
 from flowsched.round.origin import Origin, PlanStage
@@ -140,7 +140,7 @@ def forecast_level(trace: RoundTrace) -> dict[str, Any]:
             changes.preemptions, changes.moves, [(p.task, p.machine, p.room_for) for p in changes.taken_back]
         ),
         **bound_together,
-        "certificate": plain_certificate(certify(model, plan, decided, trace.settings) if view.tasks else None),
+        "certificate": plain_certificate(certify_plan(model, plan, decided, trace.settings) if view.tasks else None),
         "counts": dict(trace.counts),
         "timings": plain_timings(trace.timings_ms),
     }

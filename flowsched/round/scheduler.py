@@ -20,10 +20,10 @@ from flowsched.pricing.forecast_cache import forecast_cache
 from flowsched.records.record import COST_MODEL
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.candidates import look
-from flowsched.round.certificate import certify
 from flowsched.round.changes import ChangedDecisions, change_running
 from flowsched.round.demands import Levels
 from flowsched.round.extract import placements, postponements
+from flowsched.round.forecast_bound import certify_plan
 from flowsched.round.improvement import improve, share_cores
 from flowsched.round.machine_states import MachineStates
 from flowsched.round.makespan import (
@@ -112,7 +112,7 @@ class FlowScheduler:
         timer.start(None)
         counts = _counts(begun, deciding, changes)
         timings = {**timer.ms, "decide": (self._clock() - began) * 1e3}
-        certifier = partial(certify, model, planned, deciding.plan.copy(), settings) if view.tasks else None
+        certifier = partial(certify_plan, model, planned, deciding.plan.copy(), settings) if view.tasks else None
         stopped = take_stopped(self._solver)
         trace = RoundTrace(
             solver=unlimited(self._solver),

@@ -40,7 +40,7 @@ from flowsched.cluster.snapshot import Reservation, Snapshot, StartDelay, Task
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.records.record_file import record_json
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
-from flowsched.round.certificate import certify
+from flowsched.round.forecast_bound import certify_plan
 from flowsched.round.improvement import improve
 from flowsched.round.makespan import bound_s, is_unsure, more_expected
 from flowsched.round.passes import batch_size, run_passes
@@ -146,8 +146,8 @@ def test_bounds_against_every_possible_plan(now: Snapshot, slots: int, shares: b
         return
     best = optimum(model)
 
-    lagrangian = certify(model, deciding.plan, deciding.plan, replace(chosen, exact_limit=0))
-    exact = certify(model, deciding.plan, deciding.plan, chosen)
+    lagrangian = certify_plan(model, deciding.plan, deciding.plan, replace(chosen, exact_limit=0))
+    exact = certify_plan(model, deciding.plan, deciding.plan, chosen)
 
     slack = 1e-6 * max(1.0, abs(best))
     # Without a search it says so too where the plan costs no more than its bound.

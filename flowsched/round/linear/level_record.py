@@ -28,6 +28,7 @@ from flowsched.records.record import (
 )
 from flowsched.relations.relation import TaskGroup
 from flowsched.relations.topology_counts import TopologyCounts
+from flowsched.round.certificate import certify
 from flowsched.round.linear.cluster_rows import CPU
 from flowsched.round.linear.linear_bound import Evidence
 from flowsched.round.linear.linear_round import Level
@@ -91,7 +92,7 @@ def _shared(trace: NetworkTrace) -> dict[str, Any]:
 def _level(trace: NetworkTrace, number: int) -> dict[str, Any]:
     """A level with all that is its own; the first one has the counts and the times of all, and who took no part."""
     roll, outcome, costs, level = trace.roll, trace.outcome, trace.costs, trace.levels[number]
-    certificate = outcome.certificates[number] if outcome.levels else None
+    bound = outcome.bounds[number] if outcome.levels else None
     evidence, waiting = level.evidence, level.waiting
     rows = np.flatnonzero(evidence.open)
     names = _class_names(trace, level)
@@ -100,10 +101,8 @@ def _level(trace: NetworkTrace, number: int) -> dict[str, Any]:
     position = np.full(len(roll.machines), -1, dtype=np.int64)
     position[rows] = np.arange(len(rows))
     model = evidence.model
-    found = {} if certificate is None else certificate.prices
-    prices = np.array([found[f"class-{c}"] for c in waiting.classes.tolist()], dtype=np.float64)
-    if certificate is not None:
-        certificate = replace(certificate, prices=dict(zip(names, prices.tolist(), strict=True)))
+    prices = np.zeros(0) if bound is None else bound.prices[waiting.classes]
+    certificate = None if bound is None else certify([bound], dict(zip(names, prices.tolist(), strict=True)))
     numbered = _class_numbers(trace)
     class_of = dict(
         zip(waiting.tasks.tolist(), np.repeat(waiting.classes, np.diff(waiting.first)).tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""How far from optimal a round can be: weak duality on what was there before it, machine by machine, at exact prices.
+"""The lower bound of a level at linear prices: weak duality on what was there before it, by machine, at exact prices.
 
 For any price ``pi[c] >= 0`` per task of a class,
 
@@ -23,10 +23,10 @@ from functools import cached_property
 
 import numpy as np
 
-from flowsched.cluster.decision import Certificate
 from flowsched.cluster.machine_arrays import FIXED
 from flowsched.network.network import potentials
 from flowsched.pricing.linear import kernels
+from flowsched.round.certificate import LevelBound
 from flowsched.round.linear import bound_kernels
 from flowsched.round.linear.cluster_rows import ClusterRows
 from flowsched.round.linear.machine_groups import Compaction
@@ -216,16 +216,17 @@ def _alphas(coefficients: FloatArray, effects: FloatArray) -> FloatArray:
     return alphas
 
 
-def certify(evidence: Evidence, primal: float, paid: FloatArray | None = None, steps: int = BOUND_STEPS) -> Certificate:
-    """The certificate of a level that costs ``primal``. ``paid``: by class, the most that one of its tasks pays in the plan.
-    ``steps``: how often the prices climb.
+def level_bound(
+    evidence: Evidence, primal: float, paid: FloatArray | None = None, steps: int = BOUND_STEPS
+) -> LevelBound:
+    """The bound of a level that costs ``primal``; prices are by class. ``paid``: by class, the most that one of its tasks
+    pays in the plan. ``steps``: how often the prices climb.
 
     The climb starts from those prices if they bound the level better than the network's: with equal tasks they prove a plan
     that is optimal.
     """
-    waiting = evidence.waiting
     alone = evidence.best_alone()
-    leaving = np.minimum(waiting.cost, evidence.most)
+    leaving = np.minimum(evidence.waiting.cost, evidence.most)
     unconstrained = float(np.minimum(leaving, alone[evidence.task_class]).sum())
     # At these prices nothing gains anywhere: the bound is what tasks cost if each had the cluster to itself.
     best, prices = unconstrained, np.where(np.isfinite(alone), alone, evidence.most)
@@ -258,8 +259,7 @@ def certify(evidence: Evidence, primal: float, paid: FloatArray | None = None, s
         if length <= 0.0 or hope <= 1e-7 * max(1.0, abs(primal)):
             break
         pi = np.clip(pi + (best + hope - value) * (slope / scale) / length, 0.0, most)
-    names = {f"class-{c}": float(prices[c]) for c in waiting.classes.tolist()}
-    return Certificate("lagrangian", primal, min(best, primal), unconstrained, names)
+    return LevelBound(primal, best, unconstrained, prices)
 
 
 def _first_prices(evidence: Evidence, alone: FloatArray) -> FloatArray:

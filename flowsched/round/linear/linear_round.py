@@ -13,10 +13,11 @@ import numpy as np
 from flowsched.cluster.decision import Certificate
 from flowsched.cluster.settings import AUTO, PACK, SPREAD
 from flowsched.relations.topology_counts import TopologyCounts
+from flowsched.round.certificate import LevelBound, certify
 from flowsched.round.linear.candidate_index import CandidateIndex
 from flowsched.round.linear.cluster_rows import ClusterRows
 from flowsched.round.linear.gang_queue import GangIndex, QueuedGang, all_or_none
-from flowsched.round.linear.linear_bound import BOUND_STEPS, Evidence, certify
+from flowsched.round.linear.linear_bound import BOUND_STEPS, Evidence, level_bound
 from flowsched.round.linear.machine_groups import Compaction
 from flowsched.round.linear.machine_reservation import MachineReservation
 from flowsched.round.linear.network import ScaleNetwork, build_network
@@ -24,7 +25,7 @@ from flowsched.round.linear.overdue import OverdueTasks, Unbounded
 from flowsched.round.linear.queue import Queue, by_priority, merged
 from flowsched.round.linear.restricted import restrict, signatures
 from flowsched.round.linear.round_state import BulkRoundState, SavedRoundState
-from flowsched.round.linear.small_round import improve, with_exact
+from flowsched.round.linear.small_round import improve
 from flowsched.round.linear.waiting import Waiting, survey, without
 from flowsched.solvers import Solution, Solver, Status
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -106,6 +107,11 @@ class Level:
     topology_counts: Mapping[str, TopologyCounts] = field(default_factory=dict)
     """Relations as they stood when the level began."""
 
+    def bound(self, steps: int) -> LevelBound:
+        """How little it can cost. ``steps``: how often the prices climb."""
+        found = level_bound(self.evidence, self.primal, self.paid, steps)
+        return found if self.exact is None else found.with_optimum(self.exact.bound, self.exact.proven)
+
 
 @dataclass(frozen=True, eq=False)
 class RoundOutcome:
@@ -142,26 +148,14 @@ class RoundOutcome:
         return found
 
     @cached_property
-    def certificates(self) -> tuple[Certificate, ...]:
-        """Those of the levels. Worked out when they are first asked for."""
-        return tuple(
-            with_exact(certify(level.evidence, level.primal, level.paid, self.bound_steps), level.exact)
-            for level in self.levels
-        )
+    def bounds(self) -> tuple[LevelBound, ...]:
+        """How little each level can cost; prices are by class. Worked out when they are first asked for."""
+        return tuple(level.bound(self.bound_steps) for level in self.levels)
 
-    @cached_property
+    @property
     def certificate(self) -> Certificate | None:
-        """How far from optimal it can be: priority by priority, summed. Worked out when it is first asked for."""
-        found = self.certificates
-        if not found:
-            return None
-        return Certificate(
-            "exact" if all(c.method == "exact" for c in found) else "lagrangian",
-            sum(c.primal for c in found),
-            sum(c.bound for c in found),
-            sum(c.unconstrained for c in found),
-            {name: price for c in found for name, price in c.prices.items()},
-        )
+        """How far from optimal it can be, without prices: classes have no names here. None if no task takes part."""
+        return certify(self.bounds, {}) if self.levels else None
 
 
 class Rounds:

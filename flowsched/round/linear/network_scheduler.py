@@ -229,15 +229,16 @@ def _placements(
 
 
 def named_certificate(cluster: ClusterRows, outcome: RoundOutcome) -> Certificate | None:
-    """The certificate with classes called by their first task: their numbers depend on what was there before."""
-    if outcome.certificate is None:
+    """The certificate with prices by the first task of each class: its number depends on what was there before."""
+    certificate = outcome.certificate
+    if certificate is None:
         return None
     prices: dict[str, float] = {}
-    for level, found in zip(outcome.levels, outcome.certificates, strict=True):
+    for level, found in zip(outcome.levels, outcome.bounds, strict=True):
         waiting = level.waiting
         for c, first in zip(waiting.classes.tolist(), waiting.tasks[waiting.first[:-1]].tolist(), strict=True):
-            prices[cluster.tasks.name(first)] = found.prices[f"class-{c}"]
-    return replace(outcome.certificate, prices=prices)
+            prices[cluster.tasks.name(first)] = float(found.prices[c])
+    return replace(certificate, prices=prices)
 
 
 def _width(cluster: ClusterRows, task: int) -> int:
@@ -269,7 +270,7 @@ def prepare() -> None:
     cluster.submit(np.full(2, one), np.zeros(2))
     outcome = Rounds(cluster, make_solver("ortools")).decide(0.0)
     cluster.bind(outcome.tasks, outcome.machines)
-    _ = outcome.certificate
+    _ = outcome.bounds
 
 
 def solve_network_round(

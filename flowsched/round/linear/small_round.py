@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from flowsched.cluster.decision import Certificate
 from flowsched.round.linear.candidate_index import CandidateIndex
 from flowsched.round.linear.exchange import run_exchanges
-from flowsched.round.linear.linear_bound import Evidence, certify
+from flowsched.round.linear.linear_bound import Evidence, level_bound
 from flowsched.round.linear.round_state import BulkRoundState
-from flowsched.support.arrays import FloatArray
 
 if TYPE_CHECKING:
     from flowsched.round.linear.linear_optimum import ExactAnswer
@@ -44,24 +40,8 @@ def improve(
 
     level = ExactLevel(evidence)
     ours = state.task_class[start:], state.machine[start:]
-    answer = level.solve(*ours, prices=bound_prices(evidence, level.value(*ours)))
+    answer = level.solve(*ours, prices=level_bound(evidence, level.value(*ours)).prices)
     fewer = level.stranded(ours[0]) - level.stranded(answer.task_class)
     if fewer > 0 or (fewer == 0 and answer.value < level.value(*ours) - _WORTH):
         counts["exact_moves"] = counts.get("exact_moves", 0) + state.adopt(start, answer.task_class, answer.machine)
     return answer
-
-
-def bound_prices(evidence: Evidence, primal: float) -> FloatArray:
-    """The prices, by class, of the best bound known."""
-    named = certify(evidence, primal).prices
-    return np.array([named.get(f"class-{c}", 0.0) for c in range(len(evidence.counts))])
-
-
-def with_exact(found: Certificate, answer: ExactAnswer | None) -> Certificate:
-    """A level's certificate with what CP-SAT showed about it; ``exact`` if that is the optimum."""
-    if answer is None:
-        return found
-    bound = min(max(found.bound, answer.bound), found.primal)
-    return Certificate(
-        "exact" if answer.proven else found.method, found.primal, bound, found.unconstrained, found.prices
-    )

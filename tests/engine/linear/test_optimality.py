@@ -11,9 +11,9 @@ from scale_world import Draw, World, decide, draw_world, varied, worlds
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.round.linear.cluster_rows import ClusterRows
+from flowsched.round.linear.linear_bound import level_bound
 from flowsched.round.linear.linear_optimum import ExactLevel
 from flowsched.round.linear.linear_round import RoundOutcome, Rounds, RoundSettings
-from flowsched.round.linear.small_round import bound_prices
 from flowsched.solvers import make_solver
 
 SOME = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -31,7 +31,7 @@ def test_small_rounds_are_close_to_the_optimum_and_the_bound_is_never_above_it()
         world = varied(seed)
         cluster, outcome = decide(world)
         (level,) = outcome.levels
-        prices = bound_prices(level.evidence, level.primal)
+        prices = level_bound(level.evidence, level.primal).prices
         answer = ExactLevel(level.evidence).solve(
             cluster.tasks.task_class[outcome.tasks], outcome.machines, prices=prices
         )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from waiting_world import DUE_S, KIND, PERIOD_S, SETTINGS, ByWidth, World, of_width, spec
 
 from flowsched.cluster.task_class import MachineKind, MachineSpec
-from flowsched.round.linear.linear_bound import certify
+from flowsched.round.linear.linear_bound import level_bound
 
 NARROW = of_width(1, 30.0)
 WIDE = of_width(4, 10.0)
@@ -208,13 +208,13 @@ def test_a_reservation_takes_its_machine_out_of_the_certificate():
     outcome = world.round()
     assert len(outcome.tasks) == 0
     (level,) = outcome.levels
-    assert certify(level.evidence, level.primal).bound == pytest.approx(level.primal)
+    assert level_bound(level.evidence, level.primal).bound == pytest.approx(level.primal)
     # A task that is gone in time may go there, in the plan and in the bound.
     world.submit(of_width(1, 2.0))
     outcome = world.round()
     assert len(outcome.tasks) == 1
     (level,) = outcome.levels
-    assert certify(level.evidence, level.primal).bound == pytest.approx(level.primal)
+    assert level_bound(level.evidence, level.primal).bound == pytest.approx(level.primal)
 
 
 def test_a_higher_priority_is_not_bound_by_what_lower_ones_hold():
@@ -325,7 +325,7 @@ def test_whatever_happens_nothing_is_promised_twice(scene):
                 if crosses or mine <= theirs:
                     assert world.cluster.tasks.end_s[task] <= max(r.start_s, world.now_s) + 1e-6
         for level in outcome.levels:
-            assert certify(level.evidence, level.primal).bound <= level.primal + 1e-6
+            assert level_bound(level.evidence, level.primal).bound <= level.primal + 1e-6
         before = {r.task_sequence: r for r in outcome.reservations}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from math import inf
 
 from flowsched.relations.gang_search import GangPlaces, GangSearch
@@ -21,18 +22,23 @@ class LaterPlaces(GangPlaces[TimedPlace]):
     before_s: float = inf
     """Only machines that have room before this time."""
 
-    @property
-    @abstractmethod
-    def placed(self) -> Sequence[tuple[float, int, int]]:
+    @cached_property
+    def placed(self) -> list[tuple[float, int, int]]:
         """When, the machine and the member, in the order in which they were placed."""
+        return []
+
+    @property
+    def places(self) -> Sequence[TimedPlace]:
+        """All machines, whenever they have room."""
+        return [(0.0, m) for m in range(len(self.free))]
 
     @abstractmethod
     def when(self, member: int) -> Sequence[TimedPlace]:
         """When and where there will be room for a member and relations let it come, the earliest first."""
 
     @abstractmethod
-    def reserve(self, member: int, place: TimedPlace) -> None:
-        """Count a member where it has a place."""
+    def count(self, member: int, machine: int, sign: int) -> None:
+        """Count a member on a machine where it has a place, or no longer with ``sign`` -1: the one that came there last."""
 
     def options(self, member: int) -> Sequence[TimedPlace]:
         """Those before the time that is asked for."""
@@ -40,8 +46,14 @@ class LaterPlaces(GangPlaces[TimedPlace]):
 
     def put(self, member: int, options: Sequence[TimedPlace]) -> TimedPlace:
         """Place a member on the machine that has room first."""
-        self.reserve(member, options[0])
+        self.count(member, options[0][1], 1)
+        self.placed.append((*options[0], member))
         return options[0]
+
+    def take_back(self) -> None:
+        """Undo the last placement."""
+        _, machine, member = self.placed.pop()
+        self.count(member, machine, -1)
 
     def machine(self, place: TimedPlace) -> int:
         """Its number."""

@@ -14,6 +14,7 @@ from math import inf
 from flowsched.cluster.compaction import View
 from flowsched.cluster.settings import Settings
 from flowsched.round.assignment import Assignment
+from flowsched.round.bounded_waiting import binds
 from flowsched.round.gang import Gangs, RoundGang, ordered_gangs, priority_of, settle_gangs
 from flowsched.round.order import next_in_turn
 from flowsched.round.reservation import Above, OverdueDemands, reserve_next, settle_overdue
@@ -114,7 +115,7 @@ class Levels:
     ) -> Demands:
         view = self.model.view
         # A reservation of this level does not bind classes of higher ones.
-        above = frozenset(c for c, cls in enumerate(view.classes) if cls.task.priority > level)
+        above = frozenset(c for c, cls in enumerate(view.classes) if not binds(level, cls.task.priority))
         closed = closed_by(plan)
         model = before.on(self.model)
         overdue, asked = before.overdue, before.gangs

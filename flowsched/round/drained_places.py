@@ -72,26 +72,15 @@ class _DrainedPlaces(LaterPlaces):
         self._most = len(members) + _FURTHER
         self._order: dict[int, list[TimedPlace]] = {}
         """By class, when machines have room at the earliest, in this order."""
-        self._placed: list[tuple[float, int, int]] = []
         self._holds: dict[int, list[Hold]] = {}
         """What is held on a machine, with one member more each time."""
         self._known: dict[tuple[int, int], tuple[float, Hold] | None] = {}
         self._free = np.array([_left_for_good(view, g) for g in view.group_of], np.int64).reshape(-1, 2)
 
     @property
-    def placed(self) -> Sequence[tuple[float, int, int]]:
-        """When, the machine and the member."""
-        return self._placed
-
-    @property
     def relations(self) -> Mapping[str, Relation]:
         """Those of the snapshot."""
         return self._view.domain_counts.relations
-
-    @property
-    def places(self) -> Sequence[TimedPlace]:
-        """All machines."""
-        return [(0.0, m) for m in range(len(self._view.machines))]
 
     @property
     def free(self) -> IntArray:
@@ -128,20 +117,15 @@ class _DrainedPlaces(LaterPlaces):
         names = {*self.members[member].holds, *self.members[member].joins}
         return any(self.relations[name].key != MACHINE for name in names if name in self.relations)
 
-    def reserve(self, member: int, place: TimedPlace) -> None:
-        """Count a member where it has a place."""
-        machine = place[1]
-        at = self._at(member, machine)
-        assert at is not None
-        self._placed.append((*place, member))
-        self._holds.setdefault(machine, []).append(at[1])
-        self._counts.add(self._view.tasks[self.tasks[member]], machine)
-
-    def take_back(self) -> None:
-        """Undo the last placement."""
-        _, machine, member = self._placed.pop()
-        self._holds[machine].pop()
-        self._counts.add(self._view.tasks[self.tasks[member]], machine, -1)
+    def count(self, member: int, machine: int, sign: int) -> None:
+        """Count a member where it has a place, for relations and for what is held there."""
+        if sign > 0:
+            at = self._at(member, machine)
+            assert at is not None
+            self._holds.setdefault(machine, []).append(at[1])
+        else:
+            self._holds[machine].pop()
+        self._counts.add(self._view.tasks[self.tasks[member]], machine, sign)
 
     def _at(self, member: int, machine: int) -> tuple[float, Hold] | None:
         task = self.tasks[member]

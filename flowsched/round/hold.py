@@ -10,8 +10,7 @@ from flowsched.cluster.resource import Amounts, covers, without
 from flowsched.gpu.devices import MachineGpus, TaskGpus, fullest, suits, taken
 from flowsched.pricing.arrival import Colocation
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
-
-_TINY = 1e-6
+from flowsched.round.bounded_waiting import gone_by
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,9 @@ class Hold:
         found = prices.forecast(group, colocation)
         if found is None:
             return False
-        if max(end for end, mine in zip(found.arrivals_s, bound, strict=True) if mine) > self.start_s + _TINY:
+        if not gone_by(max(end for end, mine in zip(found.arrivals_s, bound, strict=True) if mine), self.start_s):
             return False
-        return drained_s(view, prices, group, colocation, self) <= self.start_s + _TINY
+        return gone_by(drained_s(view, prices, group, colocation, self), self.start_s)
 
 
 def _hold_all(gpus: MachineGpus | None, left: Sequence[int], asked: Iterable[TaskGpus]) -> bool:

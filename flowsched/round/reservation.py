@@ -1,16 +1,7 @@
-"""Bounded waiting: the earliest overdue tasks, or task groups, get machines that are reserved for them.
+"""Bounded waiting at forecast prices (:mod:`flowsched.round.bounded_waiting`): where overdue tasks have room, and when there
+will be.
 
-A task is *overdue* once it has waited longer than its overdue age: the due age, or what ``due_runs`` makes of its run time
-where that is more. If the earliest fits somewhere it starts in this round. If not, it gets a hard reservation on the
-feasible machine that drains soonest, and keeps it: nothing starts there unless it is predicted to end before the reserved
-start (EASY backfill: Lifka, The ANL/IBM SP Scheduling System, 1995); then the next one has its turn, until there are
-reservations for four. A reserved start never moves later, so once it has passed nothing joins at all, and a task waits at
-most ``overdue age + (B + 5)(T + one round)``: B tasks that had arrived earlier and still waited when it arrived, and T the
-longest run.
-Where tasks without an end leave no machine enough room, nothing is promised; with ``drain``, the machine that misses least
-of what the task needs takes no other task until it has room. Every priority has its own reservations, which bind tasks of
-that priority and lower ones, and so the bound holds within a priority; or across all with ``aging_crosses_priority``. An
-overdue member of a task group asks for all that have to start together. Relations to tasks that end count as ended at the
+Each priority has reservations for up to four tasks, or task groups. Relations to tasks that end count as ended at the
 reserved start, and what they count against the task is kept out of the domain until then.
 
 A plain task that comes next and has room nowhere (:func:`flowsched.round.order.next_in_turn`) gets a machine in the same
@@ -32,6 +23,7 @@ from flowsched.gpu.devices import TaskGpus, suits
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.round.assignment import Assignment
+from flowsched.round.bounded_waiting import Owed, in_turn, missing, serve
 from flowsched.round.drained_places import soonest_together
 from flowsched.round.gang import RoundGang, fit_now, ordered_gangs
 from flowsched.round.hold import Hold, drained_s
@@ -74,45 +66,67 @@ def settle_overdue(model: RoundModel, settings: Settings, due: Collection[int], 
     """Find the earliest of a level's overdue tasks, ``due``, and start it or reserve for it."""
     view = model.view
     gang_of = {t: gang for gang in ordered_gangs(view) for t in gang.members}
-    grouped = {view.tasks[t].name for t in gang_of}
-    mine = {view.tasks[t].name for t in due}
-    mine |= {view.tasks[m].name for t in due if t in gang_of for m in gang_of[t].members}
-    relations = _relations(model, above)
-    held = {
-        r.task: r
-        for r in view.snapshot.reservations
-        if r.task in mine and _still_suits(model, above, relations, r, r.task in grouped)
-    }
-    tried: set[str] = set()
-    found, reserving = OverdueDemands(), 0
-    for first in sorted(due, key=lambda t: (view.tasks[t].name not in held, view.tasks[t].submit_s, t)):
-        if reserving == MOST_RESERVING:
-            break
-        # What is reserved for those before it is not for it.
-        beside = replace(model, holds={**model.holds, **found.holds}) if found.holds else model
-        task = view.tasks[first]
-        if first in gang_of:
-            if gang_of[first].group.name in tried:
-                continue
-            tried.add(gang_of[first].group.name)
-            answer = _settle_gang(beside, above, relations, gang_of[first], held)
-        elif _fits_now(beside, above, first):
-            answer = OverdueDemands(frozenset({first}))
+    serving = _Serving(model, settings.drain, above, due, gang_of)
+    now_s = view.snapshot.now_s
+    waiting = (t for t in due if (g := gang_of.get(t)) is None or (g.complete and not g.expired(now_s)))
+    late = sorted(waiting, key=lambda t: (view.tasks[t].submit_s, t))
+    holders = {t for t, task in enumerate(view.tasks) if task.name in serving.held}
+    serve(
+        in_turn(late, holders, lambda t: Owed.of(gang_of[t]) if t in gang_of else Owed((t,))), serving, MOST_RESERVING
+    )
+    return serving.found
+
+
+class _Serving:
+    """What those that were served so far ask of the round; what is reserved for them is not for those that come later."""
+
+    def __init__(
+        self, model: RoundModel, drain: bool, above: Above, due: Collection[int], gang_of: Mapping[int, RoundGang]
+    ) -> None:
+        view = model.view
+        mine = {view.tasks[m].name for t in due for m in (gang_of[t].members if t in gang_of else (t,))}
+        grouped = {view.tasks[t].name for t in gang_of}
+        self.found = OverdueDemands()
+        self._beside, self._drain, self._above, self._relations = model, drain, above, _relations(model, above)
+        self.held = {
+            r.task: r
+            for r in view.snapshot.reservations
+            if r.task in mine and _still_suits(model, above, self._relations, r, r.task in grouped)
+        }
+        """What was reserved in the last round and still suits, by task."""
+
+    def start(self, owed: Owed[tuple[int, ...]]) -> bool:
+        seed: Assignment | None = None
+        if owed.gang is not None:
+            starts, seed = fit_now(self._beside, owed.gang, self._above.plan, self._above.closed)
         else:
-            reservation = held.get(task.name)
-            if reservation is None or _is_held(beside, reservation):
-                reservation = _reserve(beside, above, relations, first, settings.drain)
-            reservations = () if reservation is None else (reservation,)
-            answer = OverdueDemands(holds=_holds(view, above, reservations), reservations=reservations)
-        if answer is None:
-            continue
-        found = OverdueDemands(
-            answer.must_start, {**found.holds, **answer.holds}, (*found.reservations, *answer.reservations), answer.seed
-        )
-        if found.must_start:
-            break
-        reserving += bool(answer.reservations)
-    return found
+            starts = frozenset(t for t in owed.members if _fits_now(self._beside, self._above, t))
+        if starts:
+            self.found = replace(self.found, must_start=starts, seed=seed)
+        return bool(starts)
+
+    def keep(self, owed: Owed[tuple[int, ...]]) -> bool:
+        view = self._beside.view
+        mine = [r for t in owed.members if (r := self.held.get(view.tasks[t].name)) is not None]
+        if len(mine) < owed.needed or any(_is_held(self._beside, r) for r in mine):
+            return False
+        if owed.gang is not None and not self._relations.admit(_placed(view, mine)):
+            return False
+        return self._hold(mine)
+
+    def reserve(self, owed: Owed[tuple[int, ...]]) -> bool:
+        if owed.gang is not None:
+            return self._hold(_reserve_together(self._beside, self._above, self._relations, owed.gang))
+        one = _reserve(self._beside, self._above, self._relations, owed.members[0], self._drain)
+        return self._hold(() if one is None else (one,))
+
+    def _hold(self, reservations: Sequence[Reservation]) -> bool:
+        if not reservations:
+            return False
+        found, holds = self.found, _holds(self._beside.view, self._above, reservations)
+        self.found = replace(found, holds={**found.holds, **holds}, reservations=(*found.reservations, *reservations))
+        self._beside = replace(self._beside, holds={**self._beside.holds, **holds})
+        return True
 
 
 def reserve_next(model: RoundModel, above: Above, task: int) -> OverdueDemands | None:
@@ -144,29 +158,6 @@ def _fits_now(model: RoundModel, above: Above, task: int) -> bool:
         if fits and not model.refused(plan, task, m):
             return True
     return False
-
-
-def _settle_gang(
-    model: RoundModel,
-    above: Above,
-    relations: ReservedRelations,
-    gang: RoundGang,
-    held: Mapping[str, Reservation],
-) -> OverdueDemands | None:
-    """Start an overdue task group, or hold a machine for each who has to start; None where neither helps."""
-    view = model.view
-    if not gang.complete or gang.expired(view.snapshot.now_s):
-        return None
-    placed, seed = fit_now(model, gang, above.plan, above.closed)
-    if placed:
-        return OverdueDemands(placed, seed=seed)
-    reservations = [r for t in gang.members if (r := held.get(view.tasks[t].name)) is not None]
-    kept = len(reservations) >= gang.needed and not any(_is_held(model, r) for r in reservations)
-    if not kept or not relations.admit(_placed(view, reservations)):
-        reservations = _reserve_together(model, above, relations, gang)
-    if not reservations:
-        return None
-    return OverdueDemands(holds=_holds(view, above, reservations), reservations=tuple(reservations))
 
 
 def _placed(view: View, reservations: Sequence[Reservation]) -> list[tuple[Task, int]]:
@@ -270,11 +261,11 @@ def _could_take(model: RoundModel, above: Above, relations: ReservedRelations, t
 
 
 def _missing(view: View, wanted: Task, machine: int) -> float:
-    """What a machine misses now of what a task needs, summed over resources as shares of the need."""
+    """What a machine misses now of what a task needs."""
     here = view.groups[view.group_of[machine]]
-    asked = [(wanted.widths_milli[0], here.free_milli), (wanted.memory_mib, here.free_memory_mib)]
-    asked += [(units, here.free_resources.get(name, 0)) for name, units in wanted.resources]
-    return sum(max(0, need - free) / need for need, free in asked if need > 0)
+    needs = [wanted.widths_milli[0], wanted.memory_mib, *(units for _, units in wanted.resources)]
+    free = [here.free_milli, here.free_memory_mib, *(here.free_resources.get(name, 0) for name, _ in wanted.resources)]
+    return float(missing(np.array(needs, np.int64), np.array(free, np.int64)))
 
 
 def _reserve_together(

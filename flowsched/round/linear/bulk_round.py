@@ -53,7 +53,7 @@ def decide(
     if isinstance(cluster.classes.policy, BulkPrices):
         coarsen(cluster)
     rounds = Rounds(cluster, solver, settings or bulk_settings(Settings()), clock=clock)
-    rounds.resume(before)
+    rounds.reservations = before
     timer.start(None)
     outcome = rounds.decide(now_s)
     timer.ms.update(outcome.timings_ms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
@@ -9,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from flowsched.pricing.linear import kernels
-from flowsched.relations.gang_search import GangPlaces
+from flowsched.relations.gang_search import GangPlaces, Place
 from flowsched.relations.later_places import LaterPlaces, TimedPlace
 from flowsched.relations.relation import MACHINE, Relation
 from flowsched.round.linear.cluster_rows import ClusterRows
@@ -31,23 +32,34 @@ class RoomToCome(Protocol):
         """Count room on a machine as taken, or as free again with ``sign`` -1."""
 
 
-class _BoundRows:
-    """What relations say to members of some classes, by machine row."""
+class _PlacesByRow(GangPlaces[Place]):
+    """Machine rows, and what relations say there to the classes of members."""
 
-    def __init__(self, cluster: ClusterRows, relations: RoundRelations, members: int) -> None:
-        """``members``: how many there are."""
+    def __init__(self, cluster: ClusterRows, classes: IntArray, relations: RoundRelations) -> None:
+        """``classes``: of each member."""
+        self.classes: list[int] = classes.tolist()
+        super().__init__([cluster.classes[c] for c in self.classes], cluster.classes.demands[classes], self.classes)
         self.counts = relations
-        self.relations: Mapping[str, Relation] = {n: c.relation for n, c in relations.topology_counts.items()}
-        self._rows, self._most = cluster.machines.rows, max(_LOOKED_AT, members)
+        self._known = {n: c.relation for n, c in relations.topology_counts.items()}
+        self._rows, self._most = cluster.machines.rows, max(_LOOKED_AT, len(classes))
+
+    @abstractmethod
+    def row(self, place: Place) -> int:
+        """The row of a place."""
+
+    @property
+    def relations(self) -> Mapping[str, Relation]:
+        """Those that concern a member, or a class that waits."""
+        return self._known
 
     def joined(self, relation: Relation) -> int:
         """Tasks that join a relation in all domains."""
         counts = self.counts.topology_counts[relation.name]
         return int(counts.by_domain(counts.members).sum())
 
-    def domain(self, relation: Relation, row: int) -> int | None:
+    def domain(self, relation: Relation, place: Place) -> int | None:
         """The domain of a machine; None where it is in none."""
-        domain = int(self.counts.topology_counts[relation.name].domain[row])
+        domain = int(self.counts.topology_counts[relation.name].domain[self.row(place)])
         return domain if domain >= 0 else None
 
     def closed(self, task_class: int) -> BoolArray:
@@ -74,23 +86,18 @@ class _BoundRows:
         return np.unique(np.array(labels, dtype=np.int64), axis=1, return_inverse=True)[1].reshape(-1)
 
 
-class StartingPlaces(GangPlaces[int]):
+class StartingPlaces(_PlacesByRow[int]):
     """Machine rows where members have room as a round's state stands; the cheapest is taken."""
 
     def __init__(self, state: BulkRoundState, classes: IntArray, dearest: FloatArray) -> None:
         """``classes``: of each member; ``dearest``: the most that each may cost."""
-        cluster = state.cluster
-        super().__init__(
-            [cluster.classes[c] for c in classes.tolist()], cluster.classes.demands[classes], classes.tolist()
-        )
-        self._state, self._classes, self._dearest = state, classes.tolist(), dearest.tolist()
-        self._bound = _BoundRows(cluster, state.relations, len(classes))
-        self._rows = np.flatnonzero(cluster.machines.alive & ~state.barred)
+        super().__init__(state.cluster, classes, state.relations)
+        self._state, self._dearest = state, dearest.tolist()
+        self._open = np.flatnonzero(state.cluster.machines.alive & ~state.barred)
 
-    @property
-    def relations(self) -> Mapping[str, Relation]:
-        """Those that concern a class that waits."""
-        return self._bound.relations
+    def row(self, place: int) -> int:
+        """Itself."""
+        return place
 
     @property
     def places(self) -> Sequence[int]:
@@ -102,29 +109,21 @@ class StartingPlaces(GangPlaces[int]):
         """[rows, resources] beside all that was placed."""
         return self._state.free
 
-    def joined(self, relation: Relation) -> int:
-        """Tasks that join a relation in all domains."""
-        return self._bound.joined(relation)
-
-    def domain(self, relation: Relation, place: int) -> int | None:
-        """The domain of a machine."""
-        return self._bound.domain(relation, place)
-
     def options(self, member: int) -> list[int]:
         """Rows with room for a member, the cheapest first."""
-        state, c = self._state, self._classes[member]
-        rows = self._rows[~self._bound.closed(c)[self._rows]]
+        state, c = self._state, self.classes[member]
+        rows = self._open[~self.closed(c)[self._open]]
         room, price = np.zeros(len(rows), dtype=np.bool_), np.empty(len(rows))
         kernels.takes_at(rows, c, 0, state.model, state.free, state.readings, room)
         kernels.prices_at(rows, c, state.model, state.readings, price)
         good = room & np.isfinite(price) & (price <= self._dearest[member])
         rows, price = rows[good], price[good]
-        found: list[int] = rows[self._bound.best(rows, price)].tolist()
+        found: list[int] = rows[self.best(rows, price)].tolist()
         return found
 
     def put(self, member: int, options: Sequence[int]) -> int:
         """Place a member on the cheapest machine."""
-        self._state.put(self._classes[member], options[0])
+        self._state.put(self.classes[member], options[0])
         return options[0]
 
     def take_back(self) -> None:
@@ -132,7 +131,7 @@ class StartingPlaces(GangPlaces[int]):
         self._state.take_back(self._state.count - 1, np.ones(1, dtype=np.bool_))
 
 
-class DrainingPlaces(LaterPlaces):
+class DrainingPlaces(_PlacesByRow[TimedPlace], LaterPlaces):
     """Machine rows that have room for members once tasks have ended."""
 
     def __init__(
@@ -147,66 +146,28 @@ class DrainingPlaces(LaterPlaces):
         """``classes``: of each member; ``fits``: by class, machines that may be held and have room some time; ``free``:
         [rows, resources] what machines have for good.
         """
-        super().__init__(
-            [cluster.classes[c] for c in classes.tolist()], cluster.classes.demands[classes], classes.tolist()
-        )
-        self._rows, self._classes, self._drain, self._fits, self._free = (
-            cluster.machines.rows,
-            classes.tolist(),
-            drain,
-            fits,
-            free,
-        )
-        self._bound = _BoundRows(cluster, relations, len(classes))
-        self._placed: list[tuple[float, int, int]] = []
+        super().__init__(cluster, classes, relations)
+        self._drain, self._fits, self._free = drain, fits, free
 
-    @property
-    def placed(self) -> Sequence[tuple[float, int, int]]:
-        """When, the row and the member."""
-        return self._placed
-
-    @property
-    def relations(self) -> Mapping[str, Relation]:
-        """Those that concern a member."""
-        return self._bound.relations
-
-    @property
-    def places(self) -> Sequence[TimedPlace]:
-        """All rows."""
-        return [(0.0, row) for row in range(self._rows)]
+    def row(self, place: TimedPlace) -> int:
+        """Its second part."""
+        return place[1]
 
     @property
     def free(self) -> IntArray:
         """[rows, resources] what machines have for good."""
         return self._free
 
-    def joined(self, relation: Relation) -> int:
-        """Tasks that join a relation in all domains."""
-        return self._bound.joined(relation)
-
-    def domain(self, relation: Relation, place: TimedPlace) -> int | None:
-        """The domain of a machine."""
-        return self._bound.domain(relation, place[1])
-
     def when(self, member: int) -> list[TimedPlace]:
         """When and where there will be room for a member, the earliest first."""
-        c = self._classes[member]
-        rows = np.flatnonzero(self._fits[c] & ~self._bound.closed(c))
+        c = self.classes[member]
+        rows = np.flatnonzero(self._fits[c] & ~self.closed(c))
         at = self._drain.when(c, rows)
         rows, at = rows[np.isfinite(at)], at[np.isfinite(at)]
-        best = self._bound.best(rows, at)
+        best = self.best(rows, at)
         return list(zip(at[best].tolist(), rows[best].tolist(), strict=True))
 
-    def reserve(self, member: int, place: TimedPlace) -> None:
-        """Count a member where it has a place."""
-        self._count(member, place[1], 1)
-        self._placed.append((*place, member))
-
-    def take_back(self) -> None:
-        """Undo the last placement."""
-        _, row, member = self._placed.pop()
-        self._count(member, row, -1)
-
-    def _count(self, member: int, row: int, sign: int) -> None:
-        self._drain.reserve(self._classes[member], row, sign)
-        self._bound.counts.note(self._classes[member], np.array([row]), sign)
+    def count(self, member: int, machine: int, sign: int) -> None:
+        """Count a member where it has a place, for relations and for the room that is left."""
+        self._drain.reserve(self.classes[member], machine, sign)
+        self.counts.note(self.classes[member], np.array([machine]), sign)

@@ -177,12 +177,9 @@ class Rounds:
         self._clock = clock
         self._again: IntArray = np.zeros(0, dtype=np.int64)
         self._read = 0
-        self._overdue = OverdueTasks(cluster, self.compaction, self.settings.due_age_s, self.settings.drain)
+        self.reservations: tuple[MachineReservation, ...] = ()
+        """What the last round held; to be set by those who keep it elsewhere."""
         self._gangs = GangIndex(cluster)
-
-    def resume(self, reservations: Sequence[MachineReservation]) -> None:
-        """Hold these and no others, as if the last round had: for those who keep reservations elsewhere."""
-        self._overdue.resume(reservations)
 
     def decide(self, now_s: float, barred: BoolArray | None = None) -> RoundOutcome:
         """One round; the cluster is not changed. ``barred``: machine rows that take no task.
@@ -206,17 +203,16 @@ class Rounds:
         self.compaction.renumber()
         counts: dict[str, int] = {"solves": 0, "moves": 0, "trades": 0, "looks": 0}
         gangs = self._gangs.find(pending)
-        reserved = self._overdue.reservations
+        due_age_s, drain = self.settings.due_age_s, self.settings.drain
+        overdue = OverdueTasks(
+            state, self.compaction, self.reservations, changed, now_s, due_age_s=due_age_s, drain=drain
+        )
         try:
-            self._overdue.begin(changed)
-            levels = self._levels(by_priority(cluster, pending, gangs), state, timer, counts, now_s)
-        except Exception:
-            # As if it had not been: what changed is news to the next round, and what was held stays so.
-            self._overdue.resume(reserved)
-            raise
+            levels = self._levels(by_priority(cluster, pending, gangs), state, overdue, timer, counts, now_s)
         finally:
             self._again = np.flatnonzero(state.seen)
-        self._read = read
+        # Where it fails, what changed is news to the next round, and what was held stays so.
+        self._read, self.reservations = read, overdue.reservations
         timer.start("decide")
         tasks, machines, believed, cost = state.result()
         waits = np.setdiff1d(pending, tasks, assume_unique=True)
@@ -232,24 +228,30 @@ class Rounds:
             self.compaction.upkeep.plain(),
             counts,
             timer.ms,
-            self._overdue.reservations,
-            self._overdue.unbounded,
+            overdue.reservations,
+            overdue.unbounded,
             (*(g for g in gangs if not g.complete), *(g for level in levels for g in level.incomplete)),
             self.settings.bound_steps,
         )
 
     def _levels(
-        self, queues: Sequence[Queue], state: BulkRoundState, timer: StageTimer, counts: dict[str, int], now_s: float
+        self,
+        queues: Sequence[Queue],
+        state: BulkRoundState,
+        overdue: OverdueTasks,
+        timer: StageTimer,
+        counts: dict[str, int],
+        now_s: float,
     ) -> list[Level]:
         """Serve the queues one after the other."""
         levels: list[Level] = []
         crosses = self.settings.aging_crosses_priority
         timer.start("dues")
-        started = self._settle_overdue(merged(self.cluster, queues), state, levels, now_s) if crosses else _NO_TASKS
+        started = self._settle(overdue, merged(self.cluster, queues), state, levels) if crosses else _NO_TASKS
         for queue in queues:
             if not crosses:
                 timer.start("dues")
-                started = self._settle_overdue(queue, state, levels, now_s)
+                started = self._settle(overdue, queue, state, levels)
             timer.start("compact")
             rest = queue.without(started)
             if len(rest.tasks):
@@ -258,12 +260,12 @@ class Rounds:
                 levels.append(self._place(rest, state, timer, counts, now_s))
         return levels
 
-    def _settle_overdue(self, queue: Queue, state: BulkRoundState, levels: list[Level], now_s: float) -> IntArray:
+    def _settle(self, overdue: OverdueTasks, queue: Queue, state: BulkRoundState, levels: list[Level]) -> IntArray:
         """Who is first in a queue among due tasks starts, as a level of its own, or has a machine held; who started."""
         if not self.settings.reservations:
             return _NO_TASKS
         before = state.relations.save()
-        started = self._overdue.settle(queue, state, now_s)
+        started = overdue.settle(queue)
         if started is None:
             return _NO_TASKS
         levels.append(

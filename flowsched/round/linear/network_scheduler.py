@@ -103,7 +103,7 @@ class NetworkScheduler:
             MachineReservation.of(cluster, cluster.tasks.row(r.task), cluster.row(r.machine), r.start_s)
             for r in sorted(state.reservations, key=attrgetter("task", "machine"))
         )
-        self._rounds.resume(before)
+        self._rounds.reservations = before
         timer.start(None)
         outcome = self._rounds.decide(now_s)
         timer.ms.update(outcome.timings_ms)

@@ -1,18 +1,8 @@
-"""Bounded waiting in rounds at linear prices: the earliest overdue task starts now, or a machine is held for it.
+"""Bounded waiting at linear prices (:mod:`flowsched.round.bounded_waiting`): where overdue tasks have room, and when there
+will be.
 
-A task is *overdue* once it has waited longer than the due age, counted from its creation, so that a restart resets nothing.
-The overdue task that came first starts before all others if there is room anywhere, whatever it costs. If not, it gets a
-hard reservation on the machine that drains soonest (`machine_reservation.py`) and keeps it from round to round.
-
-The bound: if no running task lasts longer than T, a task waits at most ``due age + (B + 1)(T + one round)``, B tasks that
-had come earlier and still waited when it came. It is overdue at the due age, and so is all that came before it. Each of
-them, once it is first, waits for one machine to drain, at most T since nothing joins it that stays, and for the next round.
-That holds within a priority, or for all tasks with ``aging_crosses_priority``. Where runs are longer than predicted, nothing
-joins once the reserved start has passed, so a task may wait for T twice. A reservation is given up, and made again, where
-relations do not let its tasks start at its places together; while it stands, nothing comes to its domains that relations
-count against them. Tasks without an end make T infinite: where they leave no machine for a task, nothing is held for it, the
-next one is served, and the round's outcome says so; or, where rounds drain machines, the one that misses least of what the
-task needs takes no other task until it has room.
+Each queue has reservations for one task or task group at a time: all of a class have the same answer. Where nothing can be
+promised, the round's outcome says so.
 """
 
 from __future__ import annotations
@@ -25,9 +15,8 @@ import numpy as np
 from flowsched.cluster.task_rows import RUNNING
 from flowsched.relations.gang_search import GangSearch, steps_among
 from flowsched.relations.later_places import earliest_set
-from flowsched.round.linear.cluster_rows import ClusterRows
+from flowsched.round.bounded_waiting import Owed, in_turn, missing, serve
 from flowsched.round.linear.gang_places import DrainingPlaces, StartingPlaces
-from flowsched.round.linear.gang_queue import QueuedGang
 from flowsched.round.linear.linear_bound import Evidence
 from flowsched.round.linear.machine_groups import Compaction
 from flowsched.round.linear.machine_reservation import Drain, Lasting, MachineReservation, open_to
@@ -56,130 +45,120 @@ class Started:
     primal: float
 
 
-@dataclass(frozen=True)
-class _Owed:
-    """Who has to start together: one task, or what is missing of a task group."""
-
-    members: IntArray
-    """In the order in which they came; any ``needed`` of them."""
-    needed: int
-    key: int | str
-    """Class or group: what all with the same answer share."""
-
-
 class OverdueTasks:
-    """What is owed to overdue tasks, kept from round to round: by queue, which is a priority, or all tasks as one."""
+    """What a round owes to overdue tasks, queue by queue: a queue is a priority, or all tasks."""
 
-    def __init__(self, cluster: ClusterRows, compaction: Compaction, due_age_s: float, drain: bool = False) -> None:
-        """Nothing is owed yet. ``drain``: whether a machine is kept free of new tasks where no end is known."""
-        self._cluster = cluster
+    def __init__(
+        self,
+        state: BulkRoundState,
+        compaction: Compaction,
+        before: Sequence[MachineReservation],
+        changed: IntArray,
+        now_s: float,
+        *,
+        due_age_s: float,
+        drain: bool,
+    ) -> None:
+        """``before``: what the last round held; ``changed``: machines since then; ``drain``: whether a machine is kept free
+        of new tasks where no end is known.
+        """
+        self._state = state
+        self._cluster = state.cluster
         self._compaction = compaction
-        self._due_age_s = due_age_s
-        self._drain = drain
-        self.reservations: tuple[MachineReservation, ...] = ()
-        """What is held as things stand."""
-        self._before: tuple[MachineReservation, ...] = ()
-        self._unbounded: list[Unbounded] = []
-        self._lasting: Lasting | None = None
-        self._changed: IntArray = np.zeros(0, dtype=np.int64)
-
-    @property
-    def unbounded(self) -> tuple[Unbounded, ...]:
-        """Overdue tasks of this round that nothing can be promised."""
-        return tuple(self._unbounded)
-
-    def resume(self, held: Sequence[MachineReservation]) -> None:
-        """Hold this and nothing else, as if the last round had."""
-        self.reservations = tuple(held)
-
-    def begin(self, changed: IntArray) -> None:
-        """A round begins. ``changed``: machines since the last one."""
+        self._due_age_s, self._drain = due_age_s, drain
         self._changed = changed
-        self._unbounded = []
-        self._lasting = None
-        self._before = tuple(now for r in self.reservations if (now := r.now(self._cluster)) is not None)
-        self.reservations = ()
+        self._now_s = now_s
+        self._before = tuple(now for r in before if (now := r.now(self._cluster)) is not None)
+        self._mine: tuple[MachineReservation, ...] = ()
+        """Of those before, the ones for tasks of the queue that is served."""
+        self._refused = False
+        self._started: Started | None = None
+        self._lasting: Lasting | None = None
+        self.reservations: tuple[MachineReservation, ...] = ()
+        """What is held from this round on."""
+        self.unbounded: tuple[Unbounded, ...] = ()
+        """Overdue tasks of this round that nothing can be promised."""
 
-    def settle(self, queue: Queue, state: BulkRoundState, now_s: float) -> Started | None:
+    def settle(self, queue: Queue) -> Started | None:
         """Start the first overdue task of a queue, or hold a machine for it; those that started.
 
         Queues are settled in the order of their rank: what one holds binds those after it.
         """
-        cluster, pending = self._cluster, queue.tasks
-        late = pending[cluster.tasks.age_s(pending, now_s) > self._due_age_s]
+        tasks, pending = self._cluster.tasks, queue.tasks
+        late = pending[tasks.age_s(pending, self._now_s) > self._due_age_s]
         if not len(late):
             return None
-        late = cluster.tasks.in_order(late)
-        held = tuple(r for r in self._before if (pending == r.task).any())
-        for owed in self._in_turn(late, held, queue.gangs):
-            members = set(owed.members.tolist())
-            mine = held if len(held) == owed.needed and all(r.task in members for r in held) else ()
-            started = self._start(owed, mine, state, now_s)
-            if started is not None:
-                return started
-            refused = self._refused(mine, state)
-            kept = () if refused else self._kept(mine, state)
-            found = kept or self._reserve(owed, state, now_s, refused)
-            if found:
-                self.reservations += found
-                rows = np.unique([r.machine for r in found])
-                start_s = max(r.start_s for r in found)
-                state.hold(rows, np.full(len(rows), start_s - now_s if np.isfinite(start_s) else -np.inf))
-                for r in found:
-                    state.relations.keep_away(int(cluster.tasks.task_class[r.task]), r.machine)
-                return None
-        return None
+        late = tasks.in_order(late)
+        self._mine = tuple(r for r in self._before if (pending == r.task).any())
+        holders = {r.task for r in self._mine}
+        _, first = np.unique(tasks.task_class[late], return_index=True)
+        asked = np.union1d(first, np.flatnonzero(np.isin(late, list(holders))))
+        gang_of = {c: gang for gang in queue.gangs for c in gang.classes.tolist()}
 
-    # Below: how
+        def owed(task: int) -> Owed[IntArray]:
+            gang = gang_of.get(int(tasks.task_class[task]))
+            return Owed(np.array([task])) if gang is None else Owed.of(gang)
 
-    def _in_turn(self, late: IntArray, held: Sequence[MachineReservation], gangs: Sequence[QueuedGang]) -> list[_Owed]:
-        """Who is served first, one of each class or group: the holder of a reservation, then as they came."""
-        task_class = self._cluster.tasks.task_class[late]
-        _, first = np.unique(task_class, return_index=True)
-        group = {c: gang for gang in gangs for c in gang.classes.tolist()}
-        holders = {r.task for r in held}
-        turns: dict[int | str, _Owed] = {}
-        for i in np.sort(first).tolist():
-            gang = group.get(int(task_class[i]))
-            if gang is None:
-                turns[int(task_class[i])] = _Owed(late[i : i + 1], 1, int(task_class[i]))
-            elif gang.group.name not in turns:
-                turns[gang.group.name] = _Owed(gang.members, gang.needed, gang.group.name)
-        order = list(turns.values())
-        if holders:
-            holding = [o for o in order if isinstance(o.key, str) and holders <= set(o.members.tolist())]
-            if not holding and len(held) == 1:
-                holding = [_Owed(np.array([held[0].task]), 1, int(self._cluster.tasks.task_class[held[0].task]))]
-            order = holding + order
-        return order
+        self._started = None
+        serve(in_turn(late[asked].tolist(), holders, owed), self, most=1)
+        return self._started
 
-    def _start(
-        self, owed: _Owed, mine: Sequence[MachineReservation], state: BulkRoundState, now_s: float
-    ) -> Started | None:
-        """Place those who are owed, at whatever cost; None, and nothing has changed, if there is no room."""
-        cluster = self._cluster
+    def start(self, owed: Owed[IntArray]) -> bool:
+        """Place those who are owed, at whatever cost; False, and nothing has changed, if there is no room."""
+        cluster, state = self._cluster, self._state
         start = state.count
         classes = cluster.tasks.task_class[owed.members]
         free, readings = state.free.copy(), state.readings.copy()
-        if not self._place(owed, mine, state):
-            return None
+        if not self._place(owed):
+            return False
         placed = state.task_class[start:]
         # Where tasks lean on others, those that were placed first stand without the rest.
         tasks = _as_they_came(owed.members, classes, placed[: owed.needed] if state.relations else placed, owed.needed)
         extra = _beyond(state.task_class[start:], cluster.tasks.task_class[tasks])
         if extra.any():
             state.take_back(start, extra)
-        waiting = survey(cluster, cluster.tasks.in_order(tasks), now_s, self._due_age_s)
+        waiting = survey(cluster, cluster.tasks.in_order(tasks), self._now_s, self._due_age_s)
         waiting = replace(
             waiting, cost=np.full(len(waiting.cost), np.inf), dearest=np.full(len(waiting.dearest), np.inf)
         )
         open_ = state.model._replace(ceiling=np.full(len(cluster.classes), np.inf))
         evidence = Evidence.of(cluster, self._compaction, waiting, free, readings, state.barred, open_)
-        return Started(waiting, evidence, state.close(start, waiting, evidence))
+        self._started = Started(waiting, evidence, state.close(start, waiting, evidence))
+        return True
 
-    def _place(self, owed: _Owed, mine: Sequence[MachineReservation], state: BulkRoundState) -> bool:
+    def keep(self, owed: Owed[IntArray]) -> bool:
+        """Hold the machines of the last round again if they still suit, all of them or none."""
+        mine = self._held_for(owed)
+        self._refused = self._is_refused(mine)
+        return not self._refused and self._still_suit(mine) and self._hold(mine)
+
+    def reserve(self, owed: Owed[IntArray]) -> bool:
+        """Hold machines that drain soonest and on which all could start together, until the last of them has room."""
+        return self._hold(self._reserved(owed))
+
+    # Below: how
+
+    def _held_for(self, owed: Owed[IntArray]) -> tuple[MachineReservation, ...]:
+        members = set(owed.members.tolist())
+        mine = self._mine
+        return mine if len(mine) == owed.needed and all(r.task in members for r in mine) else ()
+
+    def _hold(self, found: tuple[MachineReservation, ...]) -> bool:
+        if not found:
+            return False
+        state, now_s = self._state, self._now_s
+        self.reservations += found
+        rows = np.unique([r.machine for r in found])
+        start_s = max(r.start_s for r in found)
+        state.hold(rows, np.full(len(rows), start_s - now_s if np.isfinite(start_s) else -np.inf))
+        for r in found:
+            state.relations.keep_away(int(self._cluster.tasks.task_class[r.task]), r.machine)
+        return True
+
+    def _place(self, owed: Owed[IntArray]) -> bool:
         """Place as many as are needed, or more; False, and nothing has changed, where too few find a place."""
-        cluster, start = self._cluster, state.count
+        cluster, state, mine = self._cluster, self._state, self._held_for(owed)
+        start = state.count
         classes = cluster.tasks.task_class[owed.members]
         wanted = np.bincount(classes, minlength=len(cluster.classes))
         held = np.isin(np.arange(cluster.machines.rows), [r.machine for r in mine])
@@ -197,14 +176,14 @@ class OverdueTasks:
         places = StartingPlaces(state, cluster.tasks.task_class[first], np.full(len(first), np.inf))
         return GangSearch(places, owed.needed, steps_among(cluster.machines.machine_count), more=False).fit()
 
-    def _widest_first(self, owed: _Owed) -> IntArray:
+    def _widest_first(self, owed: Owed[IntArray]) -> IntArray:
         widths = [-self._cluster.classes[c].width_milli for c in self._cluster.tasks.task_class[owed.members].tolist()]
         widest: IntArray = owed.members[np.argsort(widths, kind="stable")]
         return widest
 
-    def _refused(self, mine: Sequence[MachineReservation], state: BulkRoundState) -> bool:
+    def _is_refused(self, mine: Sequence[MachineReservation]) -> bool:
         """Whether all that a reservation waits for is there, and only relations keep its tasks from starting."""
-        cluster = self._cluster
+        cluster, state = self._cluster, self._state
         rows = np.array([r.machine for r in mine], dtype=np.int64)
         classes = cluster.tasks.task_class[[r.task for r in mine]]
         if not any(cluster.classes.roles[c] for c in classes.tolist()):
@@ -214,29 +193,27 @@ class OverdueTasks:
         np.add.at(readings, rows, cluster.classes.effects[classes])
         return bool((free[rows] >= 0).all() and (readings[rows] <= cluster.limits[rows]).all())
 
-    def _kept(self, held: tuple[MachineReservation, ...], state: BulkRoundState) -> tuple[MachineReservation, ...]:
-        """The reservations of the last round if they still suit, all of them or none."""
-        cluster = self._cluster
+    def _still_suit(self, held: Sequence[MachineReservation]) -> bool:
+        cluster, state = self._cluster, self._state
         rows = [r.machine for r in held]
         if state.barred[rows].any() or np.isin(rows, state.held).any():
-            return ()
+            return False
         for row in np.intersect1d(rows, self._changed).tolist():
             draining = [r for r in held if r.machine == row and np.isinf(r.start_s)]
             if draining and self._for_good.large(int(cluster.tasks.task_class[draining[0].task]))[row]:
                 continue
             if not self._for_good.take(row, cluster.tasks.task_class[[r.task for r in held if r.machine == row]]):
-                return ()
+                return False
         classes = cluster.tasks.task_class[[r.task for r in held]]
         draining_only = any(np.isinf(r.start_s) for r in held)
         if draining_only or not any(cluster.classes.roles[c] for c in np.unique(classes).tolist()):
-            return held
-        admitted = any(self._relations(classes, state, d).admit(classes, np.array(rows)) for d in (True, False))
-        return held if admitted else ()
+            return True
+        return any(self._relations(classes, d).admit(classes, np.array(rows)) for d in (True, False))
 
-    def _relations(self, classes: IntArray, state: BulkRoundState, drained: bool) -> RoundRelations:
+    def _relations(self, classes: IntArray, drained: bool) -> RoundRelations:
         """Relations beside all that runs and was placed; ``drained``: once all of it that has an end has ended."""
         cluster = self._cluster
-        placed, machine = state.task_class, state.machine
+        placed, machine = self._state.task_class, self._state.machine
         stays = np.ones(len(placed), dtype=np.bool_)
         relations = RoundRelations(cluster, np.union1d(classes, placed))
         if relations and drained:
@@ -253,16 +230,11 @@ class OverdueTasks:
             self._lasting = Lasting(self._cluster)
         return self._lasting
 
-    def _reserve(
-        self, owed: _Owed, state: BulkRoundState, now_s: float, refused: bool
-    ) -> tuple[MachineReservation, ...]:
-        """Machines that drain soonest and on which all could start together, all held until the last of them has room; none
-        where there are no such machines.
-
-        ``refused``: relations with what runs kept the tasks from starting where they had room, so they count as things
-        stand if there are such places.
+    def _reserved(self, owed: Owed[IntArray]) -> tuple[MachineReservation, ...]:
+        """None where there are no such machines. Where relations with what runs kept the tasks from starting where they had
+        room, relations count as things stand if there are such places.
         """
-        cluster = self._cluster
+        cluster, state = self._cluster, self._state
         classes = np.unique(cluster.tasks.task_class[owed.members]).tolist()
         fits = {c: self._for_good.fits(c) & ~state.barred for c in classes}
         for c in classes:
@@ -270,9 +242,9 @@ class OverdueTasks:
         if sum(self._for_good.most(c, fits[c]) for c in classes) >= owed.needed:
             members = self._widest_first(owed)
             of = cluster.tasks.task_class[members]
-            drain = Drain(state, np.flatnonzero(np.logical_or.reduce([*fits.values()])), now_s)
-            for drained in (False, True) if refused else (True, False):
-                relations = self._relations(np.array(classes), state, drained)
+            drain = Drain(state, np.flatnonzero(np.logical_or.reduce([*fits.values()])), self._now_s)
+            for drained in (False, True) if self._refused else (True, False):
+                relations = self._relations(np.array(classes), drained)
                 places = DrainingPlaces(cluster, of, relations, drain, fits, self._for_good.free)
                 found = earliest_set(places, owed.needed, steps_among(cluster.machines.machine_count))
                 if found is not None:
@@ -280,35 +252,33 @@ class OverdueTasks:
                     return tuple(MachineReservation.of(cluster, int(members[i]), row, start_s) for i, row in chosen)
                 if not relations:
                     break
-        if self._drain and owed.needed == 1 and (drained_one := self._drained(int(owed.members[0]), state)):
+        if self._drain and owed.needed == 1 and (drained_one := self._drained(int(owed.members[0]))):
             return drained_one
-        self._unbounded.append(Unbounded(int(owed.members[0]), self._why_never(owed, classes)))
+        self.unbounded += (Unbounded(int(owed.members[0]), self._why_never(owed, classes)),)
         return ()
 
-    def _drained(self, task: int, state: BulkRoundState) -> tuple[MachineReservation, ...]:
+    def _drained(self, task: int) -> tuple[MachineReservation, ...]:
         """The machine that a task fits on once it is empty, and that misses least of what it needs now."""
-        cluster = self._cluster
+        cluster, state = self._cluster, self._state
         task_class = int(cluster.tasks.task_class[task])
         able = self._for_good.large(task_class) & ~state.barred
         able[state.held] = False
         rows = np.flatnonzero(able)
         if not len(rows):
             return ()
-        demand = cluster.classes.demands[task_class]
-        asked = np.flatnonzero(demand)
-        missing = (np.maximum(0, demand[asked] - state.free[rows][:, asked]) / demand[asked]).sum(axis=1)
-        row = int(rows[np.argmin(missing)])
+        row = int(rows[np.argmin(missing(cluster.classes.demands[task_class], state.free[rows]))])
         return (MachineReservation.of(cluster, task, row, np.inf),)
 
-    def _why_never(self, owed: _Owed, classes: list[int]) -> str:
+    def _why_never(self, owed: Owed[IntArray], classes: list[int]) -> str:
         for c in classes:
             if not self._for_good.large(c).any():
                 name = self._cluster.classes[c].name
                 if (self._cluster.machines.alive & open_to(self._cluster, c)).any():
                     return f"no machine that it may use is large enough for {name}"
                 return f"{name} may use no machine that is there: its selector or the policy forbids them all"
-        if owed.needed > 1:
-            return f"no machines have room for {owed.needed} tasks of {owed.key} together once all that have an end are gone"
+        if owed.gang is not None:
+            many = f"{owed.needed} tasks of {owed.gang.group.name}"
+            return f"no machines have room for {many} together once all that have an end are gone"
         if any(self._cluster.classes.roles[c] for c in classes):
             return "on every machine that is large enough, tasks without an end leave too little room or relations refuse it"
         return "on every machine that is large enough, tasks without an end leave too little room"

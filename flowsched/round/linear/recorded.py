@@ -113,7 +113,7 @@ def change_again(parts: Sequence[Part], solver: Solver) -> dict[str, list[dict[s
     settings = read_round_settings(given["settings"])
     cluster = read_linear_cluster(parts)
     rounds = Rounds(cluster, solver, settings)
-    rounds.resume(_before(cluster, given))
+    rounds.reservations = _before(cluster, given)
     outcome = rounds.decide(float(given["now_s"]))
     plain = given["changes"]
     known = {name: value for name, value in plain["settings"].items() if name in CHANGE_SETTINGS}

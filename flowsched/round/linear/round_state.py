@@ -8,6 +8,7 @@ import numpy as np
 
 from flowsched.pricing.linear import kernels
 from flowsched.relations.topology_counts import TopologyCounts
+from flowsched.round.bounded_waiting import gone_by
 from flowsched.round.linear import packing_kernels, relation_kernels, trade_kernels
 from flowsched.round.linear.candidate_index import CandidateIndex
 from flowsched.round.linear.cluster_rows import ClusterRows
@@ -16,8 +17,6 @@ from flowsched.round.linear.round_relations import RoundRelations
 from flowsched.round.linear.waiting import Waiting
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
-_SLACK_S = 1e-6
-"""Times that differ by less are equal."""
 _SAVED = ("free", "readings", "machine", "task_class", "believed")
 """Arrays of a state that placing changes, by their names in :class:`SavedRoundState` too."""
 
@@ -157,7 +156,7 @@ class BulkRoundState:
         """Reserve machines: from here on only those join who are predicted to be gone within so many seconds."""
         cluster = self.cluster
         kind = cluster.machines.kind[rows]
-        base = np.where(cluster.classes.lasting_s()[:, kind] <= until_s + _SLACK_S, self.model.base[:, kind], np.inf)
+        base = np.where(gone_by(cluster.classes.lasting_s()[:, kind], until_s), self.model.base[:, kind], np.inf)
         kinds = self.model.kind.copy()
         kinds[rows] = self.model.base.shape[1] + np.arange(len(rows))
         self.model = self.model._replace(

@@ -10,6 +10,7 @@ import numpy as np
 from flowsched.cluster.task_class import TaskClass
 from flowsched.relations.gang_search import steps_among
 from flowsched.relations.later_places import EARLIER, earliest_set
+from flowsched.round.bounded_waiting import missing
 from flowsched.round.linear.bulk_rows import bulk_rows
 from flowsched.round.linear.cluster_rows import ClusterRows
 from flowsched.round.linear.gang_places import DrainingPlaces
@@ -101,9 +102,9 @@ class DrainedNodes:
         row = machines.row(node)
         if row is None:
             return float("inf")
-        free = machines.free[row]
-        asked = ((amount, 0 if c is None else int(free[c])) for amount, c in self._columns(needs))
-        return sum(max(0, amount - there) / amount for amount, there in asked)
+        asked = self._columns(needs)
+        there = [0 if column is None else machines.free[row, column] for _, column in asked]
+        return float(missing(np.array([amount for amount, _ in asked]), np.array(there)))
 
     # One pod
 
@@ -113,12 +114,12 @@ class DrainedNodes:
             return None
         machines = self._cache.machines
         rows = np.flatnonzero(able)
-        free, missing = machines.free[rows], np.zeros(len(rows))
-        for amount, column in self._columns(entry.needs):
-            missing += np.maximum(0, amount - free[:, column]) / amount
+        asked = self._columns(entry.needs)
+        columns = [column for _, column in asked if column is not None]
+        least = missing(np.array([amount for amount, _ in asked]), machines.free[rows][:, columns])
         names = (str(machines.names[r]) for r in rows.tolist())
         first = ""
-        for _, name in sorted(zip(missing.tolist(), names, strict=True)):
+        for _, name in sorted(zip(least.tolist(), names, strict=True)):
             if not self._may_take(entry, name, priority, now, deletions=True):
                 continue
             if self._may_take(entry, name, priority, now, deletions=False):
@@ -234,12 +235,10 @@ class _MissingRoom:
 
     def when(self, task_class: int, rows: IntArray) -> FloatArray:
         """[rows] shares of the demand, summed over resources; infinite where there will never be room."""
-        asked = np.flatnonzero(self._demands[task_class])
-        demand = self._demands[task_class][asked]
-        free, for_good = self._free[rows][:, asked], self._for_good[rows][:, asked]
-        missing: FloatArray = (np.maximum(0, demand - free) / demand).sum(axis=1)
-        missing[(for_good < demand).any(axis=1)] = np.inf
-        return missing
+        demand = self._demands[task_class]
+        found = missing(demand, self._free[rows])
+        found[((demand > 0) & (self._for_good[rows] < demand)).any(axis=1)] = np.inf
+        return found
 
     def reserve(self, task_class: int, row: int, sign: int = 1) -> None:
         """Count room on a machine as taken, or as free again with ``sign`` -1."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from flowsched.round.bounded_waiting import binds
+
 
 @dataclass(frozen=True)
 class HeldNodes:
@@ -27,4 +29,4 @@ class HeldNodes:
     def bar(self, uids: Collection[str], group: str | None, priority: int) -> bool:
         """Whether pods of a class, of a group or of none, leave these nodes alone."""
         mine = self.group == group if self.group is not None else any(uid in uids for uid, _ in self.places)
-        return not mine and priority <= self.priority
+        return not mine and binds(self.priority, priority)

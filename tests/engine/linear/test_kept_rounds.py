@@ -31,7 +31,7 @@ def rounds_of(cluster: ClusterRows) -> Rounds:
 def record(rounds: Rounds, now_s: float) -> str:
     """A round with all that its record has, but for what was made anew for it and how long it took."""
     cluster = rounds.cluster
-    rounds.resume(())
+    rounds.reservations = ()
     outcome = rounds.decide(now_s)
     closing = Closing.of(cluster, outcome.tasks, outcome.machines)
     reasons, costs = why_all(now_s, cluster, outcome, closing), PlacedCosts.in_turn(outcome, closing)

@@ -144,9 +144,9 @@ def test_reservations_that_are_kept_elsewhere_can_be_handed_back():
     world = crowded()
     due(world)
     first = world.round().reservations
-    world.rounds.resume([replace(first[0], machine=world.cluster.row("m2"), machine_name="m2", start_s=90.0)])
+    world.rounds.reservations = (replace(first[0], machine=world.cluster.row("m2"), machine_name="m2", start_s=90.0),)
     assert [(r.machine_name, r.start_s) for r in world.step().reservations] == [("m2", 90.0)]
-    world.rounds.resume(())
+    world.rounds.reservations = ()
     assert [(r.machine_name, r.start_s) for r in world.step().reservations] == [("m1", 40.0)]
 
 

@@ -103,11 +103,11 @@ def test_a_round_that_fails_leaves_no_trace(answers: int) -> None:
     waiting = int(cluster.tasks.waiting()[0])
     cluster.machines.touch(np.flatnonzero(cluster.machines.alive))
     held = MachineReservation.of(cluster, waiting, 0, 1e9)
-    rounds.resume([held])
+    rounds.reservations = (held,)
     with pytest.raises(RuntimeError, match="refused"):
         rounds.decide(world.now_s)
-    assert rounds._overdue.reservations == (held,)
-    rounds.resume([])
+    assert rounds.reservations == (held,)
+    rounds.reservations = ()
     solver.answers = 10**9
     after = rounds.decide(world.now_s)
     fresh = Rounds(world.cluster(), make_solver("ortools"), RoundSettings(worth_a_solve=0.0)).decide(world.now_s)

@@ -77,7 +77,7 @@ class Waits:
     task: str
     reason: str
     cause: str
-    """``postponed``, or at linear prices the cause of a :class:`flowsched.round.linear.reasons.Reason`."""
+    """``postponed``, or at linear prices the cause of a :class:`flowsched.round.wait_reasons.Reason`."""
     waited_s: float | None = None
     cost: float | None = None
     terms: Mapping[str, float] = field(default_factory=dict)

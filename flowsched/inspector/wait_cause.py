@@ -6,40 +6,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from flowsched.round.wait_reasons import WaitCause
 
-class WaitCause(StrEnum):
-    """What keeps a task waiting. Those of bulk rounds are :class:`flowsched.round.linear.reasons.Cause`."""
-
-    NOT_ALLOWED = "not_allowed"
-    """No machine that it may run on is in the cluster."""
-    NEVER = "never"
-    """No machine that may take it has room, whatever ends."""
-    CAPACITY = "capacity"
-    """No machine that may take it has room now."""
-    RELATION = "relation"
-    """Relations refuse it wherever there is room."""
-    SERVICE = "service"
-    """Wherever there is room it would break a latency goal."""
-    GOAL = "goal"
-    """It is a service, and would miss its own p95 goal on every machine that it may run on."""
-    UTILITY = "utility"
-    """Wherever there is room, it or another task would miss its minimum utility."""
-    COST = "cost"
-    """Every place is dearer than waiting, or than it may be."""
-    HELD = "held"
-    """The machines with room are reserved for tasks that come before it."""
-    PROMISED = "promised"
-    """The machines with room are planned for others."""
-    RESERVED = "reserved"
-    """A machine is reserved for it."""
-    PLANNED = "planned"
-    """It is planned behind a completion."""
-    GROUP = "group"
-    """Its task group cannot start whole."""
-    FAULT = "fault"
-    """The round failed on it."""
-    UNKNOWN = "unknown"
-    """The record does not say."""
+__all__ = ["NoBound", "WaitCause", "waits_with_gang"]
 
 
 class NoBound(StrEnum):

@@ -40,12 +40,12 @@ class Gang(Generic[Members]):
         """A sentence with the numbers; ``placeable``: how many could start at most, if all assignments were ``searched``."""
         group = self.group
         if self.complete:
-            text = f"task group {group.name}: {self.running + placeable} of {group.minimum} could start now; all wait"
+            text = f"group {group.name}: {self.running + placeable} of {group.minimum} could be placed"
             if not searched:
                 text += " (not all assignments were searched; more may fit)"
         else:
             here = self.running + len(self.members)
-            text = f"task group {group.name}: {here} of {group.minimum} are there; all wait"
+            text = f"group {group.name}: {here} of {group.minimum} are here"
         if self.expired(now_s):
             text += (
                 f"; its deadline, {group.deadline_s:g} s, has passed: given up for this round, tried again in the next"

@@ -10,19 +10,18 @@ import numpy as np
 
 from flowsched.cluster.compaction import MachineGroup
 from flowsched.cluster.decision import Placement, Postponement
-from flowsched.cluster.domain_counts import demand_text
-from flowsched.cluster.resource import amount_text
-from flowsched.cluster.snapshot import PlannedStart, Reservation, Task
+from flowsched.cluster.resource import Amounts
+from flowsched.cluster.snapshot import PlannedStart, Task
 from flowsched.gpu.devices import TaskGpus
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.pricing.topology_prices import TopologyPrices
 from flowsched.relations.relation import Relation
+from flowsched.round import wait_reasons
 from flowsched.round.assignment import Assignment
 from flowsched.round.passes import Deciding
 from flowsched.round.reservation import OverdueDemands
 from flowsched.round.round_model import RoundModel
-from flowsched_models.quantity import count_cores
 
 
 class BelowDemand(NamedTuple):
@@ -145,10 +144,9 @@ def postponements(
         reason = known.get(t)
         held = reserved.get(task.name)
         if held is not None:
-            kept = f"{held.machine} {_kept(held, now)}"
-            reason = (
-                f"{'is due' if held.overdue else 'comes next'}, and {kept}" if reason is None else f"{reason}; {kept}"
-            )
+            in_s = held.start_s - now
+            alone = wait_reasons.reserved(held.machine, in_s, held.overdue).text
+            reason = alone if reason is None else f"{reason}; {wait_reasons.kept(held.machine, in_s)}"
         left.append(Postponement(task.name, reason or reasons_of.of(t), waited, sum(terms.values()), terms))
     return tuple(left)
 
@@ -183,14 +181,13 @@ class _WaitingReasons:
         model, view = self._model, self._view
         wanted, c = view.tasks[task], view.class_of[task]
         if not view.groups:
-            return "there is no machine in the cluster"
-        waiting = f"waiting costs {model.waiting(task):.2f}"
+            return wait_reasons.not_allowed(0).text
         if task in self._closest:
             price, machine = self._closest[task]
             name = view.machines[machine].name
             if (sets := below_demand(model, self._plan.colocation(machine), task, machine)) is not None:
                 return sets.text
-            return f"{waiting}; starting now would cost {price:.2f} on {name}, where it costs least"
+            return wait_reasons.too_dear(model.waiting(task), price, name).text
         key = wanted.machines, wanted.widths_milli[0], wanted.memory_mib, wanted.resources, wanted.gpus
         if key not in self._shortages:
             self._shortages[key] = self._shortage(wanted)
@@ -199,9 +196,9 @@ class _WaitingReasons:
             return shortage
         width = wanted.widths_milli[0]
         roomy = np.flatnonzero(view.large_enough(wanted, width) & view.roomy(wanted)).tolist()
-        refusal = _refused_everywhere(model, self._plan, task, roomy)
-        if refusal is not None:
-            return f"every machine with room is closed to it by {demand_text(refusal)}"
+        refusals = _refused_everywhere(model, self._plan, task, roomy)
+        if refusals:
+            return wait_reasons.closed_by(refusals).text
         prices = model.prices
         alone = (Arrival(c, 0, width),)
         if all(prices.machine_cost(g, alone) - prices.machine_cost(g, ()) == FORBIDDEN for g in roomy):
@@ -209,34 +206,34 @@ class _WaitingReasons:
             best = max((u for u in utilities if u is not None), default=None)
             if wanted.min_utility is not None and best is not None and best < wanted.min_utility:
                 return f"its utility now would be {best:.2f} at best, below the {wanted.min_utility:g} that it demands"
-            return "every machine with room has a latency service whose p95 goal it would break"
-        return f"{waiting}; no machine has room for it beside those that start now or are planned"
+            return wait_reasons.breaks_a_goal().text
+        return wait_reasons.promised(model.waiting(task)).text
 
     def _shortage(self, wanted: Task) -> str | None:
         """Why no machine has room for such a task, whatever else starts; None where one has."""
         view, width = self._view, wanted.widths_milli[0]
         allowed = view.allowed_to(wanted)
         if not allowed.any():
-            return "none of the machines that it may run on is in the cluster"
-        needs = f"needs {count_cores(width)} and {wanted.memory_mib} MiB{_further(wanted)} on one machine"
+            return wait_reasons.not_allowed(len(view.snapshot.machines)).text
+        asked = [(name, units) for name, units in _resources(width, wanted.memory_mib, wanted.resources) if units > 0]
+        needs = wait_reasons.amounts(asked) + ("" if wanted.gpus is None else f" and {wanted.gpus}")
         large = view.large_enough(wanted, width)
         if not large.any():
-            if any(view.groups[g].endless for g in np.flatnonzero(allowed)):
-                return f"{needs}; no machine is that large beside its tasks that have no end"
-            return f"{needs}; no machine is that large"
+            endless = any(view.groups[g].endless for g in np.flatnonzero(allowed))
+            return wait_reasons.too_large(needs, beside_endless=endless).text
         if (large & view.roomy(wanted)).any():
             return None
         groups = [view.groups[g] for g in np.flatnonzero(large)]
         if wanted.gpus is not None:
-            return f"{needs}; {_most_devices(groups, wanted.gpus)}"
-        group = max(groups, key=lambda g: g.free_milli)
-        free = "".join(
-            f" and {group.free_resources.get(name, 0)} {name}" for name, units in wanted.resources if units > 0
-        )
-        return (
-            f"{needs}; the emptiest, "
-            f"{group.machine.name}, has {count_cores(group.free_milli)} and {group.free_memory_mib} MiB{free} free"
-        )
+            return f"needs {needs} on one machine; {_most_devices(groups, wanted.gpus)}"
+        emptiest = max(groups, key=lambda g: g.free_milli)
+        free = dict(_resources(emptiest.free_milli, emptiest.free_memory_mib, emptiest.free_resources.items()))
+        there = wait_reasons.amounts((name, free.get(name, 0)) for name, _ in asked)
+        return wait_reasons.no_room(needs, emptiest.machine.name, there).text
+
+
+def _resources(cpu_milli: int, memory_mib: int, others: Amounts) -> list[tuple[str, int]]:
+    return [("cpu", cpu_milli), ("memory", memory_mib), *others]
 
 
 def below_demand(model: RoundModel, others: Colocation, task: int, machine: int) -> BelowDemand | None:
@@ -268,10 +265,10 @@ def _most_devices(suited: Sequence[MachineGroup], wanted: TaskGpus) -> str:
     return f"of the machines that suit it {most.machine.name} has most left: {left} of its GPUs"
 
 
-def _refused_everywhere(model: RoundModel, plan: Assignment, task: int, roomy: list[int]) -> Relation | None:
-    """The relation that keeps a task off every machine with room, with those there who start now; None if one is open."""
+def _refused_everywhere(model: RoundModel, plan: Assignment, task: int, roomy: list[int]) -> list[Relation]:
+    """The relations that keep a task off the machines with room, with those there who start now; none if one is open."""
     if not model.related(task):
-        return None
+        return []
     view = model.view
     domain_counts = view.counted_with(plan.starting())
     width = view.tasks[task].widths_milli[0]
@@ -283,22 +280,4 @@ def _refused_everywhere(model: RoundModel, plan: Assignment, task: int, roomy: l
         if sum(n.width_milli for n in plan.colocation(m) if n.start_after == 0) + width
         <= view.groups[view.group_of[m]].free_milli
     ]
-    return None if None in refusals or not refusals else refusals[0]
-
-
-def _kept(reservation: Reservation, now_s: float) -> str:
-    """How long a machine is reserved."""
-    if reservation.start_s == FORBIDDEN:
-        return "drains for it: no end is known there"
-    return f"is reserved for it, predicted to be free {_from_now(reservation.start_s - now_s)}"
-
-
-def _from_now(seconds: float) -> str:
-    """When something is, or was: a clock's seconds say nothing to people."""
-    return f"in about {seconds:.0f} s" if seconds >= 0.0 else f"{-seconds:.0f} s ago"
-
-
-def _further(task: Task) -> str:
-    text = amount_text(task.resources)
-    gpus = "" if task.gpus is None else f" and {task.gpus}"
-    return f"{f' and {text}' if text else ''}{gpus}"
+    return [] if None in refusals else [r for r in refusals if r is not None]

@@ -324,7 +324,7 @@ def test_a_group_that_loses_a_member_is_undone_with_those_who_followed_it() -> N
     repaired = repair(model, plan, Gangs(ordered_gangs(model.view)))
 
     assert starts(model, repaired.plan) == {}
-    assert any("1 of 2 could start now; all wait" in reason for reason in repaired.reasons.values())
+    assert any("1 of 2 could be placed" in reason for reason in repaired.reasons.values())
 
 
 # --- task groups ------------------------------------------------------------------------------------------
@@ -338,9 +338,9 @@ def test_a_group_that_fits_starts_and_one_that_does_not_waits_whole() -> None:
             snapshot(grouped(count, widths_milli=(2000,)), cluster, task_groups=(train,))
         )
         assert len(decisions.placements) == started
-    assert set(why(decisions).values()) == {"task group train: 3 of 4 are there; all wait"}
+    assert set(why(decisions).values()) == {"group train: 3 of 4 are here"}
     wide = snapshot(grouped(4, widths_milli=(4000,)), cluster, task_groups=(train,))
-    assert set(why(flow_scheduler().decide(wide)).values()) == {"task group train: 2 of 4 could start now; all wait"}
+    assert set(why(flow_scheduler().decide(wide)).values()) == {"group train: 2 of 4 could be placed"}
 
 
 def test_others_take_the_room_of_a_group_that_waits() -> None:

@@ -24,8 +24,8 @@ from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched.round.linear.bulk_outcome import BulkOutcome
 from flowsched.round.linear.bulk_round import decide
 from flowsched.round.linear.bulk_settings import bulk_settings
-from flowsched.round.linear.reasons import Cause
 from flowsched.round.linear.recorded import read_linear_cluster
+from flowsched.round.wait_reasons import WaitCause
 from flowsched.solvers import make_solver
 
 SOLVER = make_solver("ortools")
@@ -79,17 +79,17 @@ def test_every_task_is_placed_validly_or_left_for_a_true_reason(world: World) ->
         permitted = [m for m in room if not naive.refusals(kind, m)]
         quiet = [m for m in permitted if naive.bears(kind, m)]
         match left.cause:
-            case Cause.NOT_ALLOWED:
+            case WaitCause.NOT_ALLOWED:
                 assert not allowed
-            case Cause.CAPACITY:
+            case WaitCause.CAPACITY | WaitCause.NEVER:
                 assert allowed and not room
-            case Cause.RELATION:
+            case WaitCause.RELATION:
                 assert room and not permitted
-            case Cause.SERVICE:
+            case WaitCause.SERVICE:
                 assert permitted and not quiet
-            case Cause.COST:
+            case WaitCause.COST:
                 assert quiet and not any(naive.affords(kind, m, -1e-9) for m in quiet)
-            case Cause.GROUP:
+            case WaitCause.GROUP:
                 assert kind.group is not None
         assert left.text
 
@@ -120,7 +120,7 @@ def test_groups_are_placed_all_or_none(world: World) -> None:
         placed = sum(kinds[p.task].group == group.name for p in outcome.placements)
         assert placed == 0 or placed + world.running_members[group.name] >= group.minimum
     for left in outcome.left:
-        if left.cause is Cause.GROUP:
+        if left.cause is WaitCause.GROUP:
             assert not any(kinds[p.task].group == kinds[left.task].group for p in outcome.placements)
 
 
@@ -388,7 +388,7 @@ def test_half_placed_groups_do_not_block_each_other() -> None:
     outcome = run(world)
 
     assert {p.task for p in outcome.placements} == set(kinds[0].tasks)
-    assert {(left.cause, left.text) for left in outcome.left} == {(Cause.GROUP, "group b: 1 of 3 could be placed")}
+    assert {(left.cause, left.text) for left in outcome.left} == {(WaitCause.GROUP, "group b: 1 of 3 could be placed")}
 
 
 def test_the_room_of_a_group_that_fails_goes_to_others() -> None:
@@ -411,13 +411,13 @@ def test_running_members_count_and_members_beyond_the_minimum_are_welcome() -> N
     outcome = run(world)
 
     assert len(outcome.placements) == 4
-    assert {left.cause for left in outcome.left} == {Cause.CAPACITY}
+    assert {left.cause for left in outcome.left} == {WaitCause.CAPACITY}
 
 
 def test_a_group_whose_members_are_not_all_here_waits() -> None:
     world = World(equal_boxes(2), kinds=(plain("gang", 2, group="gang"),), groups=(TaskGroup("gang", 4),))
 
-    assert {(left.cause, left.text) for left in run(world).left} == {(Cause.GROUP, "group gang: 2 of 4 are here")}
+    assert {(left.cause, left.text) for left in run(world).left} == {(WaitCause.GROUP, "group gang: 2 of 4 are here")}
 
 
 def test_what_leaned_on_a_group_that_gave_way_is_not_kept() -> None:
@@ -433,7 +433,7 @@ def test_what_leaned_on_a_group_that_gave_way_is_not_kept() -> None:
     outcome = run(world)
 
     assert not outcome.placements
-    assert {left.cause for left in outcome.left} == {Cause.GROUP, Cause.RELATION}
+    assert {left.cause for left in outcome.left} == {WaitCause.GROUP, WaitCause.RELATION}
 
 
 @pytest.mark.parametrize(
@@ -441,38 +441,42 @@ def test_what_leaned_on_a_group_that_gave_way_is_not_kept() -> None:
     [
         (
             plain("a", 1, 9000),
-            Cause.CAPACITY,
-            "it asks for 9 cores, and the largest machine that may take it has 8 cores: it never starts",
+            WaitCause.NEVER,
+            "needs 9 cores on one machine; no machine is that large: the most is 8 cores",
         ),
         (
             Kind("a", 1, {"fpga": 1}),
-            Cause.CAPACITY,
-            "it asks for 1 of fpga, and the largest machine that may take it has 0 of fpga: it never starts",
+            WaitCause.NEVER,
+            "needs 1 fpga on one machine; no machine is that large: the most is 0 fpga",
         ),
         (
             plain("a", 1, forbidden=frozenset(("n000", "n001"))),
-            Cause.NOT_ALLOWED,
+            WaitCause.NOT_ALLOWED,
             "none of the 2 machines may take it",
         ),
-        (plain("a", 1, joins=("no",)), Cause.RELATION, "of 2 machines with room no refuses 2"),
+        (
+            plain("a", 1, joins=("no",)),
+            WaitCause.RELATION,
+            "every machine with room is closed to it by relation no: no matching task in the same machine (anti-affinity)",
+        ),
         (
             plain("a", 1, waiting_cost=0.1, preference={"n000": 0.5, "n001": 0.4}),
-            Cause.COST,
-            "waiting costs 0.1, the cheapest machine with room, n001, 0.4",
+            WaitCause.COST,
+            "waiting costs 0.10; starting now would cost 0.40 on n001, where it costs least",
         ),
         (
             plain("a", 1, max_cost=0.25, preference={"n000": 0.5, "n001": 0.4}),
-            Cause.COST,
-            "it may cost 0.25, the cheapest machine with room, n001, 0.4",
+            WaitCause.COST,
+            "it may cost 0.25; starting now would cost 0.40 on n001, where it costs least",
         ),
         (
             plain("a", 1, pressure=2.0),
-            Cause.SERVICE,
-            "on all of 2 machines with room it would break a latency goal",
+            WaitCause.SERVICE,
+            "every machine with room has a latency service whose p95 goal it would break",
         ),
     ],
 )
-def test_what_is_left_is_told_with_numbers(kind: Kind, cause: Cause, text: str) -> None:
+def test_what_is_left_is_told_with_numbers(kind: Kind, cause: WaitCause, text: str) -> None:
     boxes = tuple(replace(b, pressure_cap=1.0) for b in equal_boxes(2))
     holder = Kind("holder", 1, {}, holds=("no",))
     world = World(boxes, (Relation("no", RelationKind.APART),), ((holder, "n000"), (holder, "n001")), kinds=(kind,))
@@ -497,7 +501,7 @@ def test_nothing_to_place_and_nowhere_to_place_it() -> None:
     nothing = run(World(equal_boxes(2)))
     assert (nothing.placements, nothing.left, nothing.certificate) == ((), (), None)
     nowhere = run(World((), kinds=(plain("a", 2),)))
-    assert [left.cause for left in nowhere.left] == [Cause.NOT_ALLOWED] * 2
+    assert [left.cause for left in nowhere.left] == [WaitCause.NOT_ALLOWED] * 2
 
 
 def test_tasks_without_cpu_spread_by_count() -> None:

@@ -715,7 +715,7 @@ def test_a_task_group_says_who_is_missing() -> None:
     plain = check_searched(full, "g0")
     assert (plain["cause"], plain["group"]["missing"]) == ("group", 0)
     assert plain["closest"] is not None, "by itself it could start"
-    assert "2 of 3 could start now; all wait. With it wait: g1, g2." in "\n".join(explain(full, "g0").lines())
+    assert "2 of 3 could be placed. With it wait: g1, g2." in "\n".join(explain(full, "g0").lines())
     fits = searched(snapshot(members(3, memory_mib=100), task_groups=(group,)))
     plain = check_searched(fits, "g1")
     assert (plain["fate"], plain["why_now"]) == ("placed", "group")

@@ -53,7 +53,7 @@ def test_the_summary_has_all_parts(recorded: RecordView) -> None:
     assert "11 tasks in 4 classes, 3 machines in" in text
     assert "reserved" in text and "m2" in text
     assert "certificate (lagrangian)" in text
-    assert "huge: it asks for 32 cores, and the largest machine that may take it has 4 cores: it never starts" in text
+    assert "huge: needs 32 cores on one machine; no machine is that large: the most is 4 cores" in text
 
 
 def test_explanations_add_up(recorded: RecordView) -> None:

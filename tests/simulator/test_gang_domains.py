@@ -54,7 +54,7 @@ def switches(waiting: Sequence[Task], busy: Mapping[str, float], **changes: obje
 def test_a_gang_of_two_machines_starts_under_the_switch_that_is_idle(name: str) -> None:
     assert set(started(decide(name, switches(pair(), {"a1": 900.0}))).values()) == {"b1", "b2"}
     waits = why(decide(name, switches(pair(), {"a1": 900.0, "b2": 900.0})))
-    assert all(reason.startswith("task group pair: 1 of 2 could start now; all wait") for reason in waits.values())
+    assert all(reason.startswith("group pair: 1 of 2 could be placed") for reason in waits.values())
 
 
 @pytest.mark.parametrize("name", ["quincy", "coco", "trivial", "load-spreading", "shortest-job-first"])
@@ -134,7 +134,7 @@ def test_shares_of_gpus_change_places_until_all_fit() -> None:
         assert len(started(decide(name, view))) == 3, name
         view = snapshot(shares(500, 600, 800), cluster, running=[there], task_groups=(TaskGroup("pair", 3),))
         reasons = set(why(decide(name, view)).values())
-        assert all(reason.startswith("task group pair: 2 of 3 could start now") for reason in reasons), name
+        assert all(reason.startswith("group pair: 2 of 3 could be placed") for reason in reasons), name
 
 
 def test_a_search_that_ends_early_says_so() -> None:
@@ -143,7 +143,7 @@ def test_a_search_that_ends_early_says_so() -> None:
     view = snapshot(gang, machines(24), task_groups=(TaskGroup("pair", 30),))
     (reason,) = set(why(decide("fcfs", view)).values())
     assert re.fullmatch(
-        r"task group pair: 2\d of 30 could start now; all wait \(not all assignments were searched; more may fit\)",
+        r"group pair: 2\d of 30 could be placed \(not all assignments were searched; more may fit\)",
         reason,
     )
 
@@ -286,7 +286,7 @@ def test_every_rule_starts_a_gang_if_and_only_if_some_assignment_fits(view: Snap
         found = started(decisions)
         if most < group.minimum:
             assert not found, name
-            said = f"task group g0: {most} of {group.minimum} could start now; all wait"
+            said = f"group g0: {most} of {group.minimum} could be placed"
             assert {w.partition("; reserved")[0] for w in why(decisions).values()} == {said}, name
         else:
             assert len(found) >= group.minimum, name

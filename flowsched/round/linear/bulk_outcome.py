@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from flowsched.cluster.decision import Certificate
-from flowsched.round.linear.reasons import Cause
+from flowsched.round.wait_reasons import WaitCause
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Leftover:
     """A task that waits on."""
 
     task: str
-    cause: Cause
+    cause: WaitCause
     text: str
     """One sentence with numbers."""
 

@@ -23,13 +23,11 @@ from flowsched.round.linear.machine_reservation import MachineReservation
 from flowsched.round.linear.network_scheduler import named_certificate
 from flowsched.round.linear.network_trace import NetworkTrace, RoundHead, counts_of
 from flowsched.round.linear.placed_costs import PlacedCosts
-from flowsched.round.linear.reasons import Cause, Closing, why_all
+from flowsched.round.linear.reasons import Closing, why_all
 from flowsched.round.linear.restricted import coarsen
 from flowsched.solvers import Solver
 from flowsched.support.arrays import rows_of
 from flowsched.support.stage_timer import StageTimer
-
-_CAUSES = {"never": Cause.CAPACITY, "held": Cause.CAPACITY, "reserved": Cause.CAPACITY}
 
 
 def decide(
@@ -64,14 +62,7 @@ def decide(
     placements = _placements(cluster, outcome, costs)
     # Class by class, in the order in which they came.
     waits = outcome.waits[np.argsort(cluster.tasks.task_class[outcome.waits], kind="stable")].tolist()
-    left = tuple(
-        Leftover(
-            cluster.tasks.name(row),
-            _CAUSES.get(reasons[row].cause) or Cause(reasons[row].cause),
-            reasons[row].text,
-        )
-        for row in waits
-    )
+    left = tuple(Leftover(cluster.tasks.name(row), reasons[row].cause, reasons[row].text) for row in waits)
     timer.start(None)
     timings = {name: ms for name, ms in timer.ms.items() if name != "decide"}
     timings |= {"gather": timer.ms["decide"], "decide": (clock() - began) * 1e3}

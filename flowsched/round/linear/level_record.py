@@ -36,7 +36,8 @@ from flowsched.round.linear.machine_groups import buckets_of, middles_of
 from flowsched.round.linear.machine_reservation import MachineReservation
 from flowsched.round.linear.network import ScaleNetwork
 from flowsched.round.linear.network_trace import NetworkTrace, Present, Roll
-from flowsched.round.linear.reasons import PLACE, Reason
+from flowsched.round.linear.reasons import PLACE
+from flowsched.round.wait_reasons import Reason
 from flowsched.solvers import Status, make_solver
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 

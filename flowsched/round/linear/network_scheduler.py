@@ -30,8 +30,9 @@ from flowsched.round.linear.machine_reservation import MachineReservation
 from flowsched.round.linear.network_trace import NetworkTrace, RoundHead
 from flowsched.round.linear.placed_costs import PlacedCosts
 from flowsched.round.linear.priced_rows import PricedRows
-from flowsched.round.linear.reasons import Closing, Reason, leaving, why_all
+from flowsched.round.linear.reasons import Closing, leaving, why_all
 from flowsched.round.linear.running_changes import History, change_running
+from flowsched.round.wait_reasons import Reason
 from flowsched.solvers import Solver, make_solver
 from flowsched.solvers.limited import limited, take_stopped, unlimited
 from flowsched.support.arrays import FloatArray, IntArray

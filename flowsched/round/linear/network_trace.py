@@ -20,9 +20,9 @@ from flowsched.round.linear.machine_reservation import MachineReservation
 from flowsched.round.linear.placed_costs import PlacedCosts
 from flowsched.round.linear.places import Places
 from flowsched.round.linear.price_table import PriceTable
-from flowsched.round.linear.reasons import Reason
 from flowsched.round.linear.round_state import BulkRoundState
 from flowsched.round.linear.waiting import survey
+from flowsched.round.wait_reasons import Reason
 from flowsched.support.arrays import FloatArray, IntArray
 
 _NONE: IntArray = np.zeros(0, dtype=np.int64)

@@ -3,38 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 
 from flowsched.cluster.machine_arrays import FIXED, UNLIMITED
-from flowsched.cluster.snapshot import MILLI
 from flowsched.cluster.task_rows import PENDING
 from flowsched.pricing.linear import kernels
+from flowsched.round import wait_reasons
 from flowsched.round.linear.cluster_rows import ClusterRows
 from flowsched.round.linear.linear_round import RoundOutcome
 from flowsched.round.linear.round_relations import RoundRelations
+from flowsched.round.wait_reasons import Reason, WaitCause
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 PLACE = "place"
 """The term of what a place costs whatever else runs there."""
-
-
-class Cause(StrEnum):
-    """Why a task is left over."""
-
-    NOT_ALLOWED = "not_allowed"
-    """No machine may take it."""
-    CAPACITY = "capacity"
-    """No machine that may take it has room."""
-    SERVICE = "service"
-    """Wherever there is room it would break a latency goal."""
-    RELATION = "relation"
-    """Relations refuse it wherever there is room."""
-    COST = "cost"
-    """Every place is dearer than waiting, or than it may be."""
-    GROUP = "group"
-    """Its task group cannot be started whole."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,40 +84,19 @@ class Closing:
         return np.where(cluster.machines.alive, prices, np.inf)
 
 
-@dataclass(frozen=True)
-class Reason:
-    """Why tasks wait."""
-
-    cause: str
-    """A value of :class:`Cause`, or ``never``, ``held`` (machines are kept for others) or
-    ``reserved`` (one is kept for it).
-    """
-    text: str
-
-
 def why_all(now_s: float, cluster: ClusterRows, outcome: RoundOutcome, closing: Closing) -> dict[int, Reason]:
     """Why each task waits, by its row."""
     cost = leaving(cluster, outcome)
     held = np.unique([r.machine for r in outcome.reservations]).astype(np.int64)
     special: dict[int, Reason] = {}
     for r in outcome.reservations:
-        if np.isinf(r.start_s):
-            special[r.task] = Reason(
-                "reserved", f"it is due, and {r.machine_name} drains for it: no end is known there"
-            )
-            continue
-        when = f"in {r.start_s - now_s:.0f} s" if r.start_s > now_s else "since it should have been free"
-        special[r.task] = Reason("reserved", f"it is due, and {r.machine_name} is kept for it, {when}")
-    for unbounded in outcome.unbounded:
-        text = f"it is due, and nothing is kept for it: {unbounded.why}"
-        special.setdefault(unbounded.task, Reason(Cause.CAPACITY, text))
+        special[r.task] = wait_reasons.reserved(r.machine_name, r.start_s - now_s)
+    for one in outcome.unbounded:
+        special.setdefault(one.task, wait_reasons.unbounded(one.why))
     for gang in outcome.incomplete:
-        if gang.complete:
-            text = f"group {gang.group.name}: {gang.running + gang.reached} of {gang.group.minimum} could be placed"
-        else:
-            text = f"group {gang.group.name}: {gang.running + len(gang.members)} of {gang.group.minimum} are here"
+        reason = Reason(WaitCause.GROUP, gang.why_all_wait(gang.reached, now_s))
         for row in gang.members.tolist():
-            special.setdefault(row, Reason(Cause.GROUP, text))
+            special.setdefault(row, reason)
     usual: dict[int, Reason] = {}
     reasons: dict[int, Reason] = {}
     # The dearest of a class comes first, so what is said of waiting is true of the others too.
@@ -161,83 +123,51 @@ def why_waiting(closing: Closing, task_class: int, waiting_cost: float, held: In
     cluster = closing.cluster
     prices = closing.prices(task_class)
     allowed = np.isfinite(prices)
-    count = int(allowed.sum())
-    if not count:
-        return Reason(Cause.NOT_ALLOWED, f"none of the {_machines(cluster.machines.machine_count)} may take it")
+    if not allowed.any():
+        return wait_reasons.not_allowed(cluster.machines.machine_count)
     demand = cluster.classes.demands[task_class]
-    enough = (demand == 0) | (closing.free >= demand)
-    room = allowed & enough.all(axis=1)
+    room = allowed & ((demand == 0) | (closing.free >= demand)).all(axis=1)
     if not room.any():
-        return _no_room(closing, task_class, allowed, enough)
+        return _no_room(closing, demand, allowed)
     refusals = [(name, room & refused) for name, refused in closing.relations.refusals(task_class)]
-    count_with_room = int(room.sum())
     for _, refused in refusals:
         room &= ~refused
     if not room.any():
-        said = ", ".join(f"{name} refuses {int(refused.sum())}" for name, refused in refusals if refused.any())
-        return Reason(Cause.RELATION, f"of {_machines(count_with_room)} with room {said}")
+        known = closing.relations.topology_counts
+        return wait_reasons.closed_by(known[name].relation for name, refused in refusals if refused.any())
     effect = cluster.classes.effects[task_class]
     bears = (effect == 0) | (cluster.limits >= UNLIMITED) | (closing.readings + effect <= cluster.limits)
     open_ = room & bears.all(axis=1)
     if not open_.any():
-        return Reason(Cause.SERVICE, f"on all of {int(room.sum())} machines with room it would break a latency goal")
+        return wait_reasons.breaks_a_goal()
     kept = open_.copy()
     open_[held] = False
     if not open_.any():
-        names = [cluster.machines.name(row) for row in np.flatnonzero(kept).tolist()]
-        who = (
-            f"{names[0]}, the only machine with room for it, is"
-            if len(names) == 1
-            else f"all {len(names)} with room are"
-        )
-        return Reason("held", f"{who} kept for a task that has waited longer")
+        return wait_reasons.kept_for_others([cluster.machines.name(row) for row in np.flatnonzero(kept).tolist()])
     best = int(np.argmin(np.where(open_, prices, np.inf)))
-    limit, what = waiting_cost, "waiting costs"
-    most = float(cluster.classes.table().max_cost[task_class])
-    if most < waiting_cost:
-        limit, what = most, "it may cost"
-    text = f"{what} {limit:.4g}, the cheapest machine with room, {cluster.machines.name(best)}, {prices[best]:.4g}"
-    if prices[best] <= limit:
-        text += "; others had it when this one was looked at"
-    return Reason(Cause.COST, text)
+    most, price = float(cluster.classes.table().max_cost[task_class]), float(prices[best])
+    others_had_it = price <= min(most, waiting_cost)
+    return wait_reasons.too_dear(waiting_cost, price, cluster.machines.name(best), most, others_had_it)
 
 
-def _no_room(closing: Closing, task_class: int, allowed: BoolArray, enough: BoolArray) -> Reason:
-    """Which resource is short, and how much of it there is."""
+def _no_room(closing: Closing, demand: IntArray, allowed: BoolArray) -> Reason:
+    """Whether any of the allowed machines is large enough, and what is free on the emptiest of these."""
     cluster = closing.cluster
-    demand = cluster.classes.demands[task_class]
+    asked = np.flatnonzero(demand).tolist()
     large = (demand == 0) | (cluster.allocatable >= demand)
-    if not (allowed & large.all(axis=1)).any():
-        short = [k for k in np.flatnonzero(demand).tolist() if not large[allowed, k].any()]
-        asks = _amounts(cluster, demand, short or np.flatnonzero(demand).tolist())
-        most = _amounts(cluster, cluster.allocatable[allowed].max(axis=0), short or np.flatnonzero(demand).tolist())
-        return Reason(
-            "never", f"it asks for {asks}, and the largest machine that may take it has {most}: it never starts"
-        )
-    short = [k for k in np.flatnonzero(demand).tolist() if not enough[allowed, k].any()]
-    asks = _amounts(cluster, demand, np.flatnonzero(demand).tolist())
-    count = int(allowed.sum())
-    if not short:
-        none = f"none of the {count} machines that may take it has all of that free together"
-        return Reason(Cause.CAPACITY, f"no room: it asks for {asks}, and {none}")
-    most = _amounts(cluster, np.maximum(0, closing.free[allowed].max(axis=0)), short)
-    if count == 1:
-        return Reason(Cause.CAPACITY, f"no room: it asks for {asks}, and the machine that may take it has {most} free")
-    of_them = f"of the {count} machines that may take it none has more than {most} free"
-    return Reason(Cause.CAPACITY, f"no room: it asks for {asks}, and {of_them}")
+    able = allowed & large.all(axis=1)
+    if not able.any():
+        short = [k for k in asked if not large[allowed, k].any()]
+        most = _amounts(cluster, cluster.allocatable[allowed].max(axis=0), short)
+        return wait_reasons.too_large(_amounts(cluster, demand, short or asked), most=most)
+    emptiest = int(np.argmax(np.where(able, closing.free[:, 0], np.iinfo(np.int64).min)))
+    free = _amounts(cluster, np.maximum(0, closing.free[emptiest]), asked)
+    return wait_reasons.no_room(_amounts(cluster, demand, asked), cluster.machines.name(emptiest), free)
 
 
 def _amounts(cluster: ClusterRows, values: IntArray, columns: list[int]) -> str:
-    return " and ".join(_amount(cluster, cluster.classes.resources[k], int(values[k])) for k in columns)
-
-
-def _amount(cluster: ClusterRows, resource: str, value: int) -> str:
-    if resource == "cpu":
-        return f"{value / MILLI:g} core{'' if value == MILLI else 's'}"
-    if resource == "memory":
-        return f"{value / cluster.memory_unit:.12g} MiB of memory"
-    return f"{value} of {resource}"
-
-
-def _machines(count: int) -> str:
-    return f"{count} machine{'' if count == 1 else 's'}"
+    names = [cluster.classes.resources[k] for k in columns]
+    shown = (
+        values[k] / (cluster.memory_unit if name == "memory" else 1) for k, name in zip(columns, names, strict=True)
+    )
+    return wait_reasons.amounts(zip(names, shown, strict=True))

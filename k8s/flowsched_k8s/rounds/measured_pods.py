@@ -33,7 +33,7 @@ _MIB = 1 << 20
 _OWN_FIELDS = ("cpu", "memory")
 """Resources that a machine and a task have a field for."""
 _ROUNDED_UP = 1.0 + 1e-9
-_ALL_WAIT = re.compile(r"task group .*: (?P<number>\d+) of \d+ (?P<what>are there|could start now); all wait")
+_ALL_WAIT = re.compile(r"group .*: (?P<number>\d+) of \d+ (?P<what>are here|could be placed)")
 """What the engine says of a group that does not start."""
 
 
@@ -342,14 +342,13 @@ class MeasuredPods:
         return found
 
     def _group_text(self, c: ClassInput, reason: str) -> str:
-        """The same words as for groups at linear prices: operators look for them."""
+        """With the members that this part does not see, and the minimum that the user has set."""
         counted = _ALL_WAIT.fullmatch(reason)
         group = next((g for g in self.given.groups if g.name == c.group), None)
         if counted is None or group is None:
             return reason
         number = int(counted["number"]) + self._unseen(group.name)
-        there = "are here" if counted["what"] == "are there" else "could be placed"
-        return f"group {group.name}: {number} of {group.minimum} {there}"
+        return f"group {group.name}: {number} of {group.minimum} {counted['what']}"
 
     def _incomplete(self, decisions: Decisions, by_uid: Mapping[str, ClassInput]) -> set[str | None]:
         """Groups that have too few members even with those that this part has placed."""

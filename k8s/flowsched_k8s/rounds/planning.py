@@ -31,8 +31,8 @@ from flowsched.round.linear.lone_task import decide_lone
 from flowsched.round.linear.places import Places
 from flowsched.round.linear.preparation import prepare
 from flowsched.round.linear.priced_rows import PricedRows
-from flowsched.round.linear.reasons import Cause as LeftCause
 from flowsched.round.scheduler import FlowScheduler
+from flowsched.round.wait_reasons import WaitCause
 from flowsched.solvers import Solver
 from flowsched.support.arrays import BoolArray, FloatArray
 from flowsched_k8s.causes import Cause
@@ -46,7 +46,7 @@ from flowsched_k8s.services.keepers import KeptRows, PrecedenceClaim, yielded_bo
 LOG = logging.getLogger(__name__)
 
 _MOST_UNKNOWN = 64
-_SAID = frozenset({LeftCause.GROUP, LeftCause.COST, LeftCause.SERVICE})
+_SAID = frozenset({WaitCause.GROUP, WaitCause.COST, WaitCause.SERVICE})
 """Causes that the engine says in words of its own; for the others there is the standard message."""
 
 
@@ -465,17 +465,17 @@ class _Round:
         self.timings["explain"] += (self.clock() - began) * 1e3
 
     def _explain_left(self, outcome: BulkOutcome, by_uid: Mapping[str, ClassInput]) -> None:
-        together: dict[tuple[str, LeftCause, str], list[str]] = {}
+        together: dict[tuple[str, WaitCause, str], list[str]] = {}
         for left in outcome.left:
             text = left.text if left.cause in _SAID else ""
             together.setdefault((by_uid[left.task].name, left.cause, text), []).append(left.task)
         for (_, cause, text), uids in together.items():
             c = by_uid[uids[0]]
-            if cause is LeftCause.GROUP:
+            if cause is WaitCause.GROUP:
                 self.held.append(group_waits(self.given, c, tuple(uids), text))
-            elif cause in (LeftCause.COST, LeftCause.SERVICE):
+            elif cause in (WaitCause.COST, WaitCause.SERVICE):
                 held = Held(tuple(uids), Fate.POSTPONED, f"postponed: {text}", frozenset({Cause.PROFILE}))
-                self.held.append(replace(held, for_cost=cause is LeftCause.COST))
+                self.held.append(replace(held, for_cost=cause is WaitCause.COST))
             elif self.given.model is not None and room(self.given, c).any():
                 # Rounds of a cost model count memory in whole MiB.
                 text = next(left.text for left in outcome.left if left.task == uids[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
@@ -49,6 +49,11 @@ class MachineRoom:
     def row(self, machine: str) -> int:
         """The row of a machine."""
         return self._row[machine]
+
+    def others(self, barred: Collection[str]) -> BoolArray:
+        """[machines] all but some."""
+        found: BoolArray = ~np.isin(self.names, sorted(barred))
+        return found
 
     def take(self, running: Running, sign: int = 1) -> None:
         """A task comes to its machine (1), or leaves it (-1)."""

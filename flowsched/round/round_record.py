@@ -31,7 +31,6 @@ from flowsched.records.record import (
 )
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.candidates import look
-from flowsched.round.changes import ChangedDecisions
 from flowsched.round.forecast_bound import certify_plan
 from flowsched.round.gang import Gangs
 from flowsched.round.hold import Hold
@@ -40,6 +39,7 @@ from flowsched.round.pass_network import node_names
 from flowsched.round.passes import Deciding, Pass
 from flowsched.round.repair import Repair
 from flowsched.round.round_model import RoundModel
+from flowsched.round.running_changes import ChangedDecisions
 from flowsched.solvers import Solver, Status
 from flowsched_models.runtime import HostFactory
 

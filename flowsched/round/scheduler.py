@@ -20,10 +20,10 @@ from flowsched.pricing.forecast_cache import forecast_cache
 from flowsched.records.record import COST_MODEL
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.candidates import look
-from flowsched.round.changes import ChangedDecisions, change_running
 from flowsched.round.demands import Levels
 from flowsched.round.extract import placements, postponements
 from flowsched.round.forecast_bound import certify_plan
+from flowsched.round.forecast_changes import changed_decisions
 from flowsched.round.improvement import improve, share_cores
 from flowsched.round.machine_states import MachineStates
 from flowsched.round.makespan import (
@@ -42,6 +42,7 @@ from flowsched.round.passes import FEW_MACHINES, NONE, Deciding, Start, run_pass
 from flowsched.round.repair import repair
 from flowsched.round.round_model import Offered, RoundModel
 from flowsched.round.round_record import RoundTrace, round_record
+from flowsched.round.running_changes import ChangedDecisions
 from flowsched.solvers import Solver, make_solver
 from flowsched.solvers.limited import limited, take_stopped, unlimited
 from flowsched.support.stage_timer import StageTimer
@@ -107,7 +108,7 @@ class FlowScheduler:
         left = postponements(deciding, repaired.plan, demands.overdue, {**demands.gangs.reasons, **repaired.reasons})
         # 6. Change what runs: preempt and move, where settings let.
         timer.start("changes" if settings.changes_running else None)
-        changes = change_running(model, bound, left, demands.overdue, hosts, settings, goal_s)
+        changes = changed_decisions(model, bound, left, demands.overdue, hosts, settings, goal_s)
         # 7. Outcome: certificate and record are made when they are asked for.
         timer.start(None)
         counts = _counts(begun, deciding, changes)

@@ -8,8 +8,8 @@ over, a task moves if
 
     gain * (1 - e) > migration_price + what standing still for ``migration_pause_s`` costs
 
-with ``LOST_RUN_PRICE * e`` on the right side too if its work is lost (``migrated_work``). The price is ``HYSTERESIS``
-times as high for a task that moved less than ``QUIET_S`` ago. Tasks without a predicted end stay where they are.
+with ``LOST_RUN_PRICE * e`` on the right side too if its work is lost (``migrated_work``). Tasks without a predicted end
+stay where they are.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flowsched.cluster.machine_arrays import UNLIMITED
-from flowsched.cluster.settings import HYSTERESIS, QUIET_S, Settings
+from flowsched.cluster.settings import Settings
 from flowsched.pricing.linear import kernels
 from flowsched.round.linear.cluster_rows import ClusterRows
+from flowsched.round.running_changes import moving_price
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 LOST_RUN_PRICE = 1.0
@@ -91,7 +92,7 @@ def least_gains(
     moved last; minus infinity: never.
     """
     done, left = elapsed(cluster, tasks, now_s)
-    price = settings.migration_price * np.where(now_s - moved_s < QUIET_S, HYSTERESIS, 1.0)
+    price = moving_price(moved_s, now_s, settings)
     if settings.migration_pause_s > 0.0:
         price = price + _standing_still(cluster, tasks, settings.migration_pause_s)
     if not settings.keeps_migrated_work:

@@ -14,24 +14,25 @@ import numpy as np
 from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.decision import Certificate, Decisions, Placement, Postponement
 from flowsched.cluster.settings import Settings
-from flowsched.cluster.snapshot import Reservation, Snapshot, cores_beside
+from flowsched.cluster.snapshot import Snapshot, cores_beside
 from flowsched.cluster.state_rows import StateRows
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.cluster.task_rows import RUNNING
 from flowsched.errors import EventError
 from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.pricing.linear.policy import CostModel
-from flowsched.round.linear.changed_round import ChangedRound, changed_round, started_of
+from flowsched.round.linear.changed_round import ChangedRound, changed_round
 from flowsched.round.linear.choice import GuardedCostModel, user_name
 from flowsched.round.linear.cluster_rows import ClusterRows
 from flowsched.round.linear.level_record import linear_record
+from flowsched.round.linear.linear_changes import History, LinearChanges, named_reservations
 from flowsched.round.linear.linear_round import RoundOutcome, Rounds, RoundSettings
 from flowsched.round.linear.machine_reservation import MachineReservation
 from flowsched.round.linear.network_trace import NetworkTrace, RoundHead
 from flowsched.round.linear.placed_costs import PlacedCosts
 from flowsched.round.linear.priced_rows import PricedRows
 from flowsched.round.linear.reasons import Closing, leaving, why_all
-from flowsched.round.linear.running_changes import History, change_running
+from flowsched.round.running_changes import ChangedDecisions, change_running
 from flowsched.round.wait_reasons import Reason
 from flowsched.solvers import Solver, make_solver
 from flowsched.solvers.limited import limited, take_stopped, unlimited
@@ -113,16 +114,19 @@ class NetworkScheduler:
         bound = _placements(state, cluster, outcome.tasks, outcome.machines, outcome.cost, closing)
         reasons = why_all(now_s, cluster, outcome, closing)
         left = _postponements(now_s, cluster, outcome, reasons)
-        held = tuple(
-            Reservation(cluster.tasks.name(r.task), r.machine_name, _width(cluster, r.task), r.start_s)
-            for r in outcome.reservations
+        may_preempt, may_move = self._changes.preempts, bool(self._changes.migration_moves)
+        decided = ChangedDecisions(
+            bound,
+            left,
+            named_reservations(cluster, outcome.reservations),
+            () if may_preempt else None,
+            () if may_move else None,
         )
         changed: ChangedRound | None = None
         if self._changes.changes_running and self._may_change(cluster, outcome):
             timer.start("changes")
-            changed = self._change(state, now_s, cluster, outcome)
-            bound, left = changed.placements, changed.merged(left)
-            held = tuple(r for r in held if r.task not in changed.starting)
+            changed = self._change(state, now_s, cluster, outcome, decided)
+            decided = changed.decisions
         timer.start(None)
         total = (self._clock() - began) * 1e3
         timer.start("certify")
@@ -139,15 +143,15 @@ class NetworkScheduler:
             trace = NetworkTrace.of(self._rounds, outcome, reasons, costs, head, before, named=True)
             recipe = partial(linear_record, trace)
         return Decisions(
-            bound,
-            left,
-            held,
+            decided.placements,
+            decided.postponements,
+            decided.reservations,
             lambda: certificate,
             recipe,
             timings,
             stopped,
-            preemptions=None if not self._changes.preempts else () if changed is None else changed.preemptions,
-            moves=None if not self._changes.migration_moves else () if changed is None else changed.moves,
+            preemptions=decided.preemptions,
+            moves=decided.moves,
         )
 
     def _may_change(self, cluster: ClusterRows, outcome: RoundOutcome) -> bool:
@@ -159,7 +163,9 @@ class NetworkScheduler:
         highest = priority[cluster.tasks.task_class[outcome.waits]].max(initial=-(1 << 62))
         return bool(highest > priority[cluster.tasks.task_class[there]].min(initial=1 << 62))
 
-    def _change(self, state: ClusterState, now_s: float, cluster: ClusterRows, outcome: RoundOutcome) -> ChangedRound:
+    def _change(
+        self, state: ClusterState, now_s: float, cluster: ClusterRows, outcome: RoundOutcome, before: ChangedDecisions
+    ) -> ChangedRound:
         """What becomes of the round, on rows that are laid out anew: those that are kept depend on the rounds before."""
         snapshot = state.snapshot(now_s)
         fresh = self._make_rows().catch_up(StateRows.of(snapshot))
@@ -168,27 +174,20 @@ class NetworkScheduler:
             return np.array([fresh.tasks.row(cluster.tasks.name(row)) for row in tasks.tolist()], dtype=np.int64)
 
         machines = [fresh.row(cluster.machines.name(row)) for row in outcome.machines.tolist()]
-        reserved = np.array([r.task for r in outcome.reservations], dtype=np.int64)
-        held = [
-            MachineReservation.of(fresh, task, fresh.row(r.machine_name), r.start_s)
-            for task, r in zip(rows(reserved).tolist(), outcome.reservations, strict=True)
-        ]
-        history = History.of(fresh, snapshot.running)
-        changes = change_running(
+        pricer = LinearChanges(
             fresh,
             rows(outcome.tasks),
             np.array(machines, dtype=np.int64),
             rows(outcome.waits),
-            held,
-            history,
             self._solver,
             self._changes,
             now_s,
+            History.of(fresh, snapshot.running),
         )
-        starting, closing, cost = started_of(changes, fresh)
-        at = changes.cluster.tasks.machine[starting]
-        bound = _placements(state, fresh, starting, at, cost, closing)
-        return changed_round(snapshot, fresh, changes, bound, self._changes)
+        changes = change_running(pricer, before.reservations, self._changes)
+        starting, closing, cost = pricer.started()
+        bound = _placements(state, fresh, starting, pricer.cluster.tasks.machine[starting], cost, closing)
+        return changed_round(snapshot, pricer, changes, bound, before.postponements, before.reservations, self._changes)
 
     def upkeep(self) -> dict[str, dict[str, int]]:
         """What happened since the round before: applied in place, or made anew, with the reasons."""
@@ -240,10 +239,6 @@ def named_certificate(cluster: ClusterRows, outcome: RoundOutcome) -> Certificat
         for c, first in zip(waiting.classes.tolist(), waiting.tasks[waiting.first[:-1]].tolist(), strict=True):
             prices[cluster.tasks.name(first)] = float(found.prices[c])
     return replace(certificate, prices=prices)
-
-
-def _width(cluster: ClusterRows, task: int) -> int:
-    return cluster.classes[int(cluster.tasks.task_class[task])].width_milli
 
 
 def _postponements(

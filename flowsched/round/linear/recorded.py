@@ -13,17 +13,18 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.pricing.linear.policy import FORBIDDEN, ClassPrices, CostModel, Feature
-from flowsched.records.record import of_decision, of_first
+from flowsched.records.record import of_decision, of_first, plain_value
 from flowsched.relations.relation import MACHINE, roles_of
 from flowsched.relations.topology_counts import read_topology_counts
 from flowsched.round.linear.bulk_prices import BulkPrices
 from flowsched.round.linear.bulk_round import decide
 from flowsched.round.linear.bulk_rows import MIB
 from flowsched.round.linear.cluster_rows import ClusterRows
+from flowsched.round.linear.linear_changes import History, LinearChanges, named_reservations
 from flowsched.round.linear.linear_round import Rounds, RoundSettings
 from flowsched.round.linear.machine_reservation import MachineReservation
 from flowsched.round.linear.places import read_numbers, read_places
-from flowsched.round.linear.running_changes import History, change_running
+from flowsched.round.running_changes import change_running
 from flowsched.solvers import Solver
 from flowsched.support.arrays import IntArray, rows_of
 
@@ -123,37 +124,21 @@ def change_again(parts: Sequence[Part], solver: Solver) -> dict[str, list[dict[s
         np.where(np.isfinite(moved_s := read_numbers(plain["moved_s"])), moved_s, -np.inf),
         np.asarray(plain["stays"], dtype=np.bool_),
     )
-    changes = change_running(
-        cluster,
-        outcome.tasks,
-        outcome.machines,
-        outcome.waits,
-        outcome.reservations,
-        history,
-        solver,
-        Settings(due_age_s=settings.due_age_s, **known),
-        float(given["now_s"]),
+    changing = Settings(due_age_s=settings.due_age_s, **known)
+    now_s = float(given["now_s"])
+    pricer = LinearChanges(cluster, outcome.tasks, outcome.machines, outcome.waits, solver, changing, now_s, history)
+    changes = change_running(pricer, named_reservations(cluster, outcome.reservations), changing)
+    let_in = np.sort(pricer.rows(changes.let_in))
+    return told_changes(
+        {
+            "preemptions": [plain_value(p) for p in changes.preemptions],
+            "moves": [plain_value(step) for step in changes.steps],
+            "let_in": [
+                {"task": cluster.tasks.name(task), "machine": cluster.machines.name(row)}
+                for task, row in rows_of(let_in, pricer.cluster.tasks.machine[let_in])
+            ],
+        }
     )
-    moves, machine = changes.moves, changes.cluster.tasks.machine
-    return {
-        "preemptions": [
-            {
-                "task": cluster.tasks.name(task),
-                "machine": cluster.machines.name(row),
-                "room_for": cluster.tasks.name(by),
-                "cost": price,
-            }
-            for task, row, by, price in rows_of(changes.victims, changes.machines, changes.room_for, changes.price)
-        ],
-        "moves": [
-            {"task": cluster.tasks.name(task), "machine": cluster.machines.name(row), "gain": gain, "price": price}
-            for task, row, gain, price in rows_of(moves.tasks, moves.target, moves.gain, moves.least_gain)
-        ],
-        "let_in": [
-            {"task": cluster.tasks.name(task), "machine": cluster.machines.name(int(machine[task]))}
-            for task in np.sort(changes.let_in).tolist()
-        ],
-    }
 
 
 def told_changes(part: Part) -> dict[str, list[dict[str, Any]]]:

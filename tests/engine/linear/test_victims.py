@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,33 +18,82 @@ from test_migration_random import crowd
 from flowsched.cluster.machine_arrays import FIXED, UNLIMITED
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.task_rows import PENDING, RUNNING
+from flowsched.round import running_changes
 from flowsched.round.linear.cluster_rows import ClusterRows
+from flowsched.round.linear.linear_changes import History, LinearChanges
 from flowsched.round.linear.linear_round import Rounds, RoundSettings
-from flowsched.round.linear.victims import PreemptionPlanner, Preemptions, carry_out
+from flowsched.round.running_changes import Entry, change_running
 from flowsched.solvers import make_solver
 
 ON = Settings(preemption="lower-priority")
 LOW = a_class("low", 1, 0.0, 0.0)
 HIGH = a_class("high", 2, 0.0, 0.0, priority=5)
+NONE = np.zeros(0, dtype=np.int64)
 OFTEN = settings(max_examples=60, deadline=None)
 
 
-def planner(
-    cluster: ClusterRows, how: Settings = ON, times: dict[int, int] | None = None, **rest: int
-) -> PreemptionPlanner:
-    known = np.zeros(len(cluster.tasks.state), dtype=np.int64)
-    known[list(times or ())] = list((times or {}).values())
-    return PreemptionPlanner(cluster, make_solver("ortools"), how, known, **rest)
+@dataclass
+class Preemptions:
+    """Rows of those that go and of those that come, in turn."""
+
+    victims: np.ndarray
+    price: np.ndarray
+    room_for: np.ndarray
+    """Position in ``tasks`` of the one that each goes for."""
+    tasks: np.ndarray
+    machines: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.victims)
+
+
+class Watched(LinearChanges):
+    """Keeps what it lets in."""
+
+    def let_in(self, tasks: Sequence[str], highest: int, barred: Collection[str], most: int) -> Sequence[Entry]:
+        found = super().let_in(tasks, highest, barred, most)
+        self.entries = [*self.entries, *found]
+        return found
+
+    entries: Sequence[Entry] = ()
+
+    def found(self) -> Preemptions:
+        leaving = [(gone, k) for k, entry in enumerate(self.entries) for gone in entry.leaving]
+        tasks = self.rows([entry.task for entry in self.entries])
+        return Preemptions(
+            self.rows([gone.task for gone, _ in leaving]),
+            np.array([gone.cost for gone, _ in leaving]),
+            np.array([k for _, k in leaving], dtype=np.int64),
+            tasks,
+            self.cluster.tasks.machine[tasks],
+        )
+
+
+def pricer(
+    cluster: ClusterRows, how: Settings = ON, now_s: float = 0.0, times: dict[int, int] | None = None
+) -> Watched:
+    rows, count = np.array(list(times or ()), dtype=np.int64), len(times or ())
+    before = np.array(list((times or {}).values()), dtype=np.int64)
+    history = History(rows, before, np.full(count, -np.inf), np.zeros(count, dtype=np.bool_))
+    return Watched(cluster, NONE, NONE, cluster.tasks.waiting(), make_solver("ortools"), how, now_s, history)
+
+
+def planned(cluster: ClusterRows, *rest: Any) -> Preemptions:
+    """For all that wait."""
+    by = pricer(cluster, *rest)
+    change_running(by, (), by.settings)
+    return by.found()
 
 
 def preempt(
-    cluster: ClusterRows, how: Settings = ON, now_s: float = 0.0, times: dict[int, int] | None = None, **rest: int
+    cluster: ClusterRows, how: Settings = ON, now_s: float = 0.0, times: dict[int, int] | None = None
 ) -> Preemptions:
-    """Plan for all that wait, and carry it out; ``times``: how often each was preempted, which changes."""
-    plan = planner(cluster, how, times, **rest).plan(cluster.tasks.waiting(), now_s)
+    """The same, carried out; ``times``: how often each was preempted, which changes."""
+    plan = planned(cluster, how, now_s, times)
     if times is not None:
         times.update({task: times.get(task, 0) + 1 for task in plan.victims.tolist()})
-    carry_out(plan, cluster)
+    cluster.unbind(plan.victims)
+    cluster.bind(plan.tasks, plan.machines)
     return plan
 
 
@@ -161,12 +212,13 @@ def test_tasks_without_an_end_only_become_dearer():
     assert np.diff(prices).tolist() == [1.0, 2.0]
 
 
-def test_no_more_victims_than_allowed():
+def test_no_more_victims_than_allowed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(running_changes, "MOST_VICTIMS", 5)
     cluster = cluster_of([spec(f"m{i}", 2) for i in range(6)])
     for i in range(6):
         run(cluster, LOW, f"m{i}", 2)
     wait(cluster, HIGH, 6)
-    plan = preempt(cluster, most_victims=5)
+    plan = preempt(cluster)
     assert len(plan) == 4
     assert len(plan.tasks) == 2
     assert not overcommitted(cluster)
@@ -195,10 +247,9 @@ def test_barred_machines_are_left_alone():
     run(cluster, LOW, "a", 2)
     run(cluster, LOW, "b", 2)
     wait(cluster, HIGH, 2)
-    barred = np.zeros(cluster.machines.rows, dtype=np.bool_)
-    barred[cluster.row("a")] = True
-    plan = planner(cluster).plan(cluster.tasks.waiting(), 0.0, barred)
-    assert plan.machines.tolist() == [cluster.row("b")]
+    by = pricer(cluster)
+    by.let_in(list(by.waiting), LOW.priority, {"a"}, 100)
+    assert by.found().machines.tolist() == [cluster.row("b")]
 
 
 # Whatever the cluster
@@ -236,8 +287,7 @@ def lets_in(cluster: ClusterRows, row: int, newcomer: int, gone: tuple[int, ...]
 def test_victims_are_lower_and_needed_and_the_newcomers_get_in(world: World):
     cluster = after_a_round(world)
     waits = cluster.tasks.waiting()
-    by = planner(cluster)
-    plan = by.plan(waits, world.now_s)
+    plan = planned(cluster, ON, world.now_s)
     priority = cluster.classes.table().priority[cluster.tasks.task_class]
     assert set(plan.tasks.tolist()) <= set(waits.tolist())
     assert len(set(plan.tasks.tolist())) == len(plan.tasks)
@@ -265,7 +315,7 @@ def test_there_are_victims_in_such_worlds():
     for seed in range(10):
         world = draw_world(seed, Draw(machines=4, use=0.9, priorities=3, tasks=12))
         cluster = after_a_round(world)
-        plan = planner(cluster).plan(cluster.tasks.waiting(), world.now_s)
+        plan = planned(cluster, ON, world.now_s)
         sizes += np.bincount(plan.room_for, minlength=len(plan.tasks)).tolist()
     assert sizes.count(1) > 3
     assert sum(n > 1 for n in sizes) > 1
@@ -278,8 +328,7 @@ def test_the_cheapest_set_goes(world: World):
     for the first newcomer.
     """
     cluster = after_a_round(world)
-    by = planner(cluster)
-    plan = by.plan(cluster.tasks.waiting(), world.now_s)
+    plan = planned(cluster, ON, world.now_s)
     if not len(plan.tasks):
         return
     row, newcomer = int(plan.machines[0]), int(cluster.tasks.task_class[plan.tasks[0]])
@@ -287,7 +336,8 @@ def test_the_cheapest_set_goes(world: World):
     highest = priority[plan.victims[plan.room_for == 0]].max(initial=-1)
     there = cluster.tasks.running_on(row)
     lower = there[priority[there] <= highest]
-    price = dict(zip(lower.tolist(), by.prices(lower, cluster, world.now_s).tolist(), strict=True))
+    prices = pricer(cluster, ON, world.now_s).leaving_prices(lower)
+    price = dict(zip(lower.tolist(), prices.tolist(), strict=True))
     if len(lower) > 12:
         return
     least = min(
@@ -304,8 +354,7 @@ def test_the_cheapest_set_goes(world: World):
 def test_no_task_waits_that_could_have_got_in(world: World):
     """After preemption no task of higher priority waits for a place at no cost that lower ones alone take."""
     cluster = after_a_round(world)
-    by = planner(cluster)
-    carry_out(by.plan(cluster.tasks.waiting(), world.now_s), cluster)
+    preempt(cluster, ON, world.now_s)
     table = cluster.classes.table()
     for task in np.flatnonzero(cluster.tasks.state == PENDING).tolist():
         c = int(cluster.tasks.task_class[task])
@@ -325,7 +374,6 @@ def test_no_task_waits_that_could_have_got_in(world: World):
 def test_the_same_state_gives_the_same_plan(world: World):
     cluster = after_a_round(world)
     before = {k: v.tobytes() for k, v in vars(cluster).items() if isinstance(v, np.ndarray)}
-    waits = np.flatnonzero(cluster.tasks.state == PENDING)
-    first, second = (planner(cluster).plan(waits, world.now_s) for _ in range(2))
+    first, second = (planned(cluster, ON, world.now_s) for _ in range(2))
     assert all(v.tobytes() == vars(second)[k].tobytes() for k, v in vars(first).items())
     assert {k: v.tobytes() for k, v in vars(cluster).items() if isinstance(v, np.ndarray)} == before

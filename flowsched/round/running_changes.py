@@ -9,9 +9,10 @@ priority, which wait again. Higher priorities are served first, in each those th
 decides *whether*: where leaving of lower priorities makes room on one machine, they leave. The price decides *who*, among
 sets of which none could stay: first the set whose highest priority is lowest, so that no task that leaves drives out
 another, then the cheapest. Tasks that the round itself was about to start may leave too; they lose their place, wait as
-they did, and are served with their own priority. A task with an end is preempted at most ``preemption_limit`` times; one
-without an end at most as often as tasks of higher priority start, since only these drive it out. Members of task groups,
-and tasks that relations bind or count, neither preempt nor are preempted.
+they did, and are served with their own priority. Those that it starts before higher priorities, since they are overdue
+(``aging_crosses_priority``), stay. A task with an end is preempted at most ``preemption_limit`` times; one without an end
+at most as often as tasks of higher priority start, since only these drive it out. Members of task groups, and tasks that
+relations bind or count, neither preempt nor are preempted.
 
 *Migration*, when all that starts has its place. A task is moved if that gains more than ``migration_price``, which counts
 ``HYSTERESIS`` times for a task that moved less than ``QUIET_S`` ago; a round makes at most ``migration_moves``. Two tasks

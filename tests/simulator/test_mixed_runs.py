@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Running, Snapshot
 from flowsched.pricing.linear.policies.registry import COST_MODELS
+from flowsched.round.scheduler import solve
 from flowsched_simulator import EngineOptions, Run, make_scenario, simulate
 
 POLICIES = ("flow", *COST_MODELS)
@@ -57,3 +59,38 @@ def test_a_gang_of_both_starts_at_once(policy: str, overdue: bool) -> None:
     found = start_s(run(policy, rules, [*stream, *gang], task_groups=[{"name": "g", "minimum": 2}]))
     assert found["plain"] is not None and found["plain"] == found["measured"]
     assert found["plain"] <= 60.0 + 60.0 + 6 * 101.0
+
+
+@BOTH
+@pytest.mark.parametrize("policy", POLICIES)
+def test_solve_lets_a_task_of_one_kind_go_for_one_of_the_other(policy: str, first: str, other: str) -> None:
+    jobs = [
+        {"name": "low", "request": 4, **KINDS[first]},
+        {"name": "high", "request": 4, "priority": 10, "submit_s": 10, **KINDS[other]},
+    ]
+    of = make_scenario(machines=[MACHINE], jobs=jobs)
+    tasks = {t.name: t for t in of.tasks}
+    low = tasks["low"]
+    there = Running(low, "m", 4000, of.catalogue.jobs[low.profile].threads_for(4), (0, 1, 2, 3), 0.0, 0.0)
+    now = Snapshot(now_s=10.0, catalogue=of.catalogue, machines=of.machines, running=(there,), pending=(tasks["high"],))
+    decided = solve(now, policy=policy, settings=Settings(preemption="lower-priority"))
+    assert [(p.task, p.machine, p.room_for) for p in decided.preemptions or ()] == [("low", "m", "high")]
+    assert [p.task for p in decided.placements] == ["high"]
+
+
+@BOTH
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_overdue_task_that_starts_before_higher_priorities_keeps_its_place(
+    policy: str, first: str, other: str
+) -> None:
+    jobs = [
+        {"name": "low", "request": 4, **KINDS[first]},
+        {"name": "high", "request": 4, "priority": 10, "submit_s": 99, **KINDS[other]},
+    ]
+    of = make_scenario(machines=[MACHINE], jobs=jobs)
+    now = Snapshot(now_s=100.0, catalogue=of.catalogue, machines=of.machines, pending=of.tasks)
+    started = {}
+    for crosses in (False, True):
+        rules = Settings(preemption="lower-priority", due_age_s=60.0, due_runs=0.0, aging_crosses_priority=crosses)
+        started[crosses] = [p.task for p in solve(now, policy=policy, settings=rules).placements]
+    assert started == {False: ["high"], True: ["low"]}

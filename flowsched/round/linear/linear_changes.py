@@ -95,6 +95,9 @@ class LinearChanges:
         self._rows = {self._name(row): row for row in np.flatnonzero(cluster.tasks.state != FREE).tolist()}
         self._placed = frozenset(map(self._name, tasks.tolist()))
         self._waiting = {self._name(row): self._priority(row) for row in waits.tolist()}
+        overdue = cluster.tasks.age_s(tasks, now_s) > settings.due_age_s
+        self._protected = tasks[overdue] if settings.aging_crosses_priority else _NONE
+        """Tasks of the round that start before higher priorities."""
         self._victims: list[int] = []
 
     @property
@@ -220,6 +223,7 @@ class LinearChanges:
         classes = cluster.tasks.task_class[tasks]
         able = np.array([c.movable and not c.bound for c in cluster.classes], dtype=np.bool_)[classes]
         able &= may_go(times, ~np.isfinite(cluster.classes.table().run_s)[classes], settings)
+        able &= ~np.isin(tasks, self._protected)
         prices: FloatArray = np.where(able, price, np.inf)
         return prices
 

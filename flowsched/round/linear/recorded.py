@@ -124,7 +124,8 @@ def change_again(parts: Sequence[Part], solver: Solver) -> dict[str, list[dict[s
         np.where(np.isfinite(moved_s := read_numbers(plain["moved_s"])), moved_s, -np.inf),
         np.asarray(plain["stays"], dtype=np.bool_),
     )
-    changing = Settings(due_age_s=settings.due_age_s, **known)
+    crosses = settings.aging_crosses_priority
+    changing = Settings(due_age_s=settings.due_age_s, aging_crosses_priority=crosses, **known)
     now_s = float(given["now_s"])
     pricer = LinearChanges(cluster, outcome.tasks, outcome.machines, outcome.waits, solver, changing, now_s, history)
     changes = change_running(pricer, named_reservations(cluster, outcome.reservations), changing)

@@ -9,8 +9,9 @@ so a victim costs what its own completion is delayed by, less what its leaving b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 
 import numpy as np
@@ -21,7 +22,7 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import MOST_KEPT, Running, Snapshot, Task, by_machine
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.pricing.trial_machines import Trial, TrialMachines
-from flowsched.round.forecast_moves import ForecastMoves, single
+from flowsched.round.forecast_moves import moves_that_pay, single
 from flowsched.round.reservation import OverdueDemands
 from flowsched.round.room import MachineRoom
 from flowsched.round.round_model import RoundModel
@@ -103,11 +104,15 @@ class ForecastChanges:
         self._tasks = {t.name: t for t in snapshot.pending}
         self.placements = {p.task: p for p in bound}
         """By task, in the order of the round."""
-        self._hosts, self._settings, self._goal_s = hosts, settings, goal_s
+        self._settings = settings
+        self._price = partial(TrialMachines, hosts=hosts, settings=settings, goal_s=goal_s)
         running = tuple(started(snapshot, self._tasks[p.task], p) for p in self.placements.values())
         pending = tuple(t for t in snapshot.pending if t.name not in self.placements)
         self._snapshot = replace(snapshot, running=(*snapshot.running, *running), pending=pending)
-        self._waiting = {t.name: t.priority for t in pending}
+        self.placed = frozenset(self.placements)
+        """Tasks that the round starts."""
+        self.waiting = {t.name: t.priority for t in pending}
+        """Tasks that the round leaves, with their priorities."""
         self._room = MachineRoom(self._snapshot)
         able = self._able(protected) if settings.preempts else []
         self._victims = {r.task.name: r for r in able}
@@ -115,16 +120,6 @@ class ForecastChanges:
         self._leaving: dict[str, float] | None = None
         self._waiting_cost: dict[str, float] = {}
         self._known: TrialMachines | None = None
-
-    @property
-    def placed(self) -> Collection[str]:
-        """Tasks that the round starts."""
-        return self.placements.keys()
-
-    @property
-    def waiting(self) -> Mapping[str, int]:
-        """Tasks that the round leaves, with their priorities."""
-        return self._waiting
 
     def turns(self, tasks: Sequence[str]) -> Sequence[Sequence[str]]:
         """One after the other, as they came."""
@@ -158,8 +153,7 @@ class ForecastChanges:
 
     def move(self, barred: Collection[str], fixed: Collection[str]) -> ProposedMoves:
         """Moves, the best one first."""
-        moves = ForecastMoves(self._snapshot, barred, fixed, self._hosts, self._settings, self._goal_s)
-        return ProposedMoves(moves.all())
+        return ProposedMoves(moves_that_pay(self._snapshot, barred, fixed, self._settings, self._price))
 
     def _able(self, protected: Collection[str]) -> list[Running]:
         """Who may be preempted."""
@@ -196,7 +190,7 @@ class ForecastChanges:
                 for v in self._victims.values()
             ]
             pending = [self._again(v) for v in self._victims.values()]
-            priced = TrialMachines(self._snapshot, trials, pending, self._hosts, self._settings, self._goal_s)
+            priced = self._price(self._snapshot, trials, pending)
             self._known = priced
             found = {
                 name: priced.trial_cost(i) - priced.cost(v.machine) for i, (name, v) in enumerate(self._victims.items())
@@ -221,7 +215,7 @@ class ForecastChanges:
         ]
         assert self._known is not None, "leaving was priced"
         only = self._known.representatives(task)
-        priced = TrialMachines(self._snapshot, trials, [task], self._hosts, self._settings, self._goal_s, only)
+        priced = self._price(self._snapshot, trials, [task], only=only)
         best: tuple[float, int] | None = None
         for i, choice in enumerate(choices):
             cost, _ = priced.cheapest_arrival(i, task.name)

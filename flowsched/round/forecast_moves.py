@@ -11,9 +11,8 @@ state that those before it leave.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -23,7 +22,6 @@ from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.pricing.trial_machines import Trial, TrialMachines
 from flowsched.round.room import MachineRoom
 from flowsched.round.running_changes import MoveStep, moving_price
-from flowsched_models.runtime import HostFactory
 
 _LOOKED_AT = 16
 """Tasks whose leaving brings most, for which targets are priced."""
@@ -40,36 +38,28 @@ def single(task: Task) -> bool:
     return not (task.group or task.holds or task.joins)
 
 
-class ForecastMoves:
-    """The moves of a round in which all that starts has its place."""
-
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        barred: Collection[str],
-        fixed: Collection[str],
-        hosts: HostFactory,
-        settings: Settings,
-        goal_s: float | None,
-    ) -> None:
-        """``barred``: machines that take no task; ``fixed``: tasks that stay."""
-        self._snapshot, self._barred, self._stay = snapshot, barred, set(fixed)
-        self._hosts, self._settings, self._goal_s = hosts, settings, goal_s
-
-    def all(self) -> list[MoveStep]:
-        """At most ``migration_moves``, the best one first."""
-        steps: list[MoveStep] = []
-        while len(steps) < self._settings.migration_moves:
-            state = _MoveSearch(self._snapshot, self._barred, self._stay, self._hosts, self._settings, self._goal_s)
-            found = state.best_move()
-            if found is None:
-                break
-            running, to, step = found
-            stay = (r for r in self._snapshot.running if r is not running)
-            self._snapshot = replace(self._snapshot, running=(*stay, to))
-            self._stay.add(step.task)
-            steps.append(step)
-        return steps
+def moves_that_pay(
+    snapshot: Snapshot,
+    barred: Collection[str],
+    fixed: Collection[str],
+    settings: Settings,
+    price: Callable[[Snapshot, Sequence[Trial], Sequence[Task]], TrialMachines],
+) -> list[MoveStep]:
+    """The moves of a round in which all that starts has its place, the best one first. ``barred``: machines that take no
+    task; ``fixed``: tasks that stay.
+    """
+    steps: list[MoveStep] = []
+    stay = set(fixed)
+    while len(steps) < settings.migration_moves:
+        found = _MoveSearch(snapshot, barred, stay, settings, price).best_move()
+        if found is None:
+            break
+        running, to, step = found
+        others = (r for r in snapshot.running if r is not running)
+        snapshot = replace(snapshot, running=(*others, to))
+        stay.add(step.task)
+        steps.append(step)
+    return steps
 
 
 @dataclass
@@ -79,33 +69,30 @@ class _MoveSearch:
     snapshot: Snapshot
     barred: Collection[str]
     stay: Collection[str]
-    hosts: HostFactory
     settings: Settings
-    goal_s: float | None
+    price: Callable[[Snapshot, Sequence[Trial], Sequence[Task]], TrialMachines]
 
     def __post_init__(self) -> None:
         """Nothing is priced yet."""
         self._room = MachineRoom(self.snapshot)
         self._here = by_machine(self.snapshot.running)
+        running = self.snapshot.running
+        self._movable = [r for r in running if single(r.task) and not r.task.endless and r.task.name not in self.stay]
         self._cores = {m.name: self.snapshot.batch_cores(m) for m in self.snapshot.machines}
-
-    @cached_property
-    def movable(self) -> list[Running]:
-        """Tasks that may move."""
-        tasks = self.snapshot.running
-        return [r for r in tasks if single(r.task) and not r.task.endless and r.task.name not in self.stay]
 
     def best_move(self) -> _Change | None:
         """The move that gains most above its price; None if none pays."""
-        targets = {r.task.name: self._targets(r) for r in self.movable}
-        movable = sorted((r for r in self.movable if targets[r.task.name]), key=lambda r: r.task.name)
+        targets = {r.task.name: self._targets(r) for r in self._movable}
+        movable = sorted((r for r in self._movable if targets[r.task.name]), key=lambda r: r.task.name)
         if not movable:
             return None
-        priced, relief = self._relief(movable)
+        without = [Trial(r.machine, tuple(o for o in self._here[r.machine] if o is not r)) for r in movable]
+        priced = self.price(self.snapshot, without, ())
+        relief = [priced.cost(r.machine) - priced.trial_cost(i) for i, r in enumerate(movable)]
         order = sorted(range(len(movable)), key=lambda i: (-relief[i], movable[i].task.name))[:_LOOKED_AT]
         pairs = [(i, n) for i in order for n in _different(priced, targets[movable[i].task.name])]
         moved = [self._moved(movable[i], n) for i, n in pairs]
-        joined = self._priced([Trial(r.machine, (*self._here[r.machine], r)) for r in moved])
+        joined = self.price(self.snapshot, [Trial(r.machine, (*self._here[r.machine], r)) for r in moved], ())
         best: tuple[tuple[float, str, str], _Change] | None = None
         for trial, ((i, n), to) in enumerate(zip(pairs, moved, strict=True)):
             cost = joined.trial_cost(trial)
@@ -118,15 +105,6 @@ class _MoveSearch:
                 step = MoveStep(to.task.name, movable[i].machine, n, gain, price, to.devices)
                 best = key, (movable[i], to, step)
         return None if best is None else best[1]
-
-    def _relief(self, tasks: Sequence[Running]) -> tuple[TrialMachines, list[float]]:
-        """What the leaving of each task brings its machine."""
-        without = [Trial(r.machine, tuple(o for o in self._here[r.machine] if o is not r)) for r in tasks]
-        priced = self._priced(without)
-        return priced, [priced.cost(r.machine) - priced.trial_cost(i) for i, r in enumerate(tasks)]
-
-    def _priced(self, trials: Sequence[Trial]) -> TrialMachines:
-        return TrialMachines(self.snapshot, trials, (), self.hosts, self.settings, self.goal_s)
 
     def _moved(self, running: Running, machine: str) -> Running:
         """A task as it would go on on another machine."""

@@ -15,8 +15,8 @@ at most as often as tasks of higher priority start, since only these drive it ou
 relations bind or count, neither preempt nor are preempted.
 
 *Migration*, when all that starts has its place. A task is moved if that gains more than ``migration_price``, which counts
-``HYSTERESIS`` times for a task that moved less than ``QUIET_S`` ago; a round makes at most ``migration_moves``. Two tasks
-that take each other's places are two moves, which have to gain more than both prices together. What the round starts
+``HYSTERESIS`` times for a task that moved less than ``QUIET_S`` ago; a round makes at most ``migration_moves``. At linear
+prices two tasks may trade places too: two moves, which have to gain more than both prices together. What the round starts
 stays, and so do tasks without an end, members of task groups, and tasks that relations bind or count.
 
 No task gets a machine that is reserved for another one which waits and, where it is to be preempted for, has no lower

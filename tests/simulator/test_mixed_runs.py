@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -94,3 +95,58 @@ def test_an_overdue_task_that_starts_before_higher_priorities_keeps_its_place(
         rules = Settings(preemption="lower-priority", due_age_s=60.0, due_runs=0.0, aging_crosses_priority=crosses)
         started[crosses] = [p.task for p in solve(now, policy=policy, settings=rules).placements]
     assert started == {False: ["high"], True: ["low"]}
+
+
+TWO = [MACHINE, {**MACHINE, "name": "m2"}]
+PAIRS = [
+    {"name": f"{kind}-{i}", "request": 2, **how}
+    for kind, how in {**KINDS, "measured": {"profile": "canneal", "scale": 5}}.items()
+    for i in (1, 2)
+]
+TRADERS = pytest.mark.parametrize("policy", ["flow-network", "coco"])
+FREE = Settings(migration_moves=2, migration_price=0.005, migration_pause_s=0.0)
+
+
+@TRADERS
+def test_solve_lets_a_plain_task_and_a_measured_one_take_each_others_places(policy: str) -> None:
+    """At prices that say what co-located tasks do to each other; rounds of `flow` make single moves only."""
+    of = make_scenario(machines=TWO, jobs=PAIRS)
+    running = tuple(
+        Running(
+            task,
+            "m" if task.name.startswith("plain") else "m2",
+            2000,
+            of.catalogue.jobs[task.profile].threads_for(4),
+            (0, 1, 2, 3),
+            0.0,
+            0.0,
+        )
+        for task in of.tasks
+    )
+    now = Snapshot(now_s=10.0, catalogue=of.catalogue, machines=of.machines, running=running)
+    moves = solve(now, policy=policy, settings=FREE).moves or ()
+    assert sorted((m.task.split("-")[0], m.source, m.machine) for m in moves) == [
+        ("measured", "m2", "m"),
+        ("plain", "m", "m2"),
+    ]
+    assert sum(m.gain - m.price for m in moves) > 0.0
+    to = {m.task: m.machine for m in moves}
+    traded = replace(now, running=tuple(replace(r, machine=to.get(r.task.name, r.machine)) for r in running))
+    assert min(traded.free_milli().values()) == 0
+    assert not solve(traded, policy=policy, settings=FREE).moves, "it is not taken back"
+    assert not solve(now, policy=policy, settings=replace(FREE, migration_moves=1)).moves, "neither has room alone"
+
+
+@TRADERS
+def test_they_trade_in_a_run_as_well(policy: str) -> None:
+    # The measured ones start beside each other while another task has the other machine, which the plain ones take then.
+    jobs: list[dict[str, Any]] = [
+        {"name": "blocker", "request": 4, "runtime_s": 10, "machines": ["m"]},
+        *({**job, "submit_s": 1 if str(job["name"]).startswith("measured") else 5} for job in PAIRS),
+        {"name": "late", "request": 4, "runtime_s": 10, "submit_s": 20},
+    ]
+    of = make_scenario(machines=TWO, jobs=jobs)
+    found = simulate(of, policy, engine=EngineOptions(FREE))
+    moved = [(job.name.split("-")[0], stay.left_s) for job in found.jobs for stay in job.earlier if stay.moved]
+    assert {"plain", "measured"} <= {kind for kind, _ in moved}
+    assert len({left_s for kind, left_s in moved}) < len(moved), "two leave in the same round"

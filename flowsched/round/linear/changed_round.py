@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS
 from flowsched.cluster.snapshot import Reservation, Snapshot
 from flowsched.records.record import plain_changes, plain_value
-from flowsched.round.linear.linear_changes import LinearChanges
+from flowsched.round.linear.linear_changes import History, LinearChanges, history_of
 from flowsched.round.running_changes import ChangedDecisions, RunningChanges, as_moves, waits_again
 
 
@@ -24,8 +23,7 @@ class ChangedRound:
 
     decisions: ChangedDecisions
     settings: Settings
-    history: Mapping[str, tuple[int, float | None, bool]]
-    """By running task, in order of their names: times preempted, when it was moved last, whether it stays."""
+    history: History
 
     def plain(self) -> dict[str, Any]:
         """What the record has beside its parts."""
@@ -66,6 +64,4 @@ def changed_round(
         changes.let_in,
         changes.taken_back,
     )
-    running = sorted(((r.task.name, r) for r in snapshot.running), key=itemgetter(0))
-    history = {name: (r.task.preemptions, r.moved_s, r.task.machines is not None) for name, r in running}
-    return ChangedRound(decided, settings, history)
+    return ChangedRound(decided, settings, history_of(snapshot.running))

@@ -20,8 +20,8 @@ Moves are those of a full round (:mod:`flowsched.round.linear.full_round`); they
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -45,28 +45,16 @@ VICTIM_PRICE = 1.0
 _NONE: IntArray = np.zeros(0, dtype=np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class History:
-    """What happened to running tasks so far; arrays by task in ``tasks``."""
+History = Mapping[str, tuple[int, float | None, bool]]
+"""By running task: how often it was preempted, when it was moved last (None: never), and whether it may run on some machines
+only: where it runs it is like all others, so it stays there.
+"""
 
-    tasks: IntArray = field(default_factory=lambda: _NONE)
-    """Rows."""
-    preemptions: IntArray = field(default_factory=lambda: _NONE)
-    """How often each was preempted."""
-    moved_s: FloatArray = field(default_factory=lambda: np.zeros(0))
-    """When each was moved last; minus infinity: never."""
-    stays: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
-    """Those that may run on some machines only: where they run they are like all others, so they stay there."""
 
-    @classmethod
-    def of(cls, cluster: ClusterRows, running: Sequence[Running]) -> History:
-        """That of a snapshot's running tasks."""
-        return cls(
-            np.array([cluster.tasks.row(r.task.name) for r in running], dtype=np.int64),
-            np.array([r.task.preemptions for r in running], dtype=np.int64),
-            np.array([-np.inf if r.moved_s is None else r.moved_s for r in running], dtype=np.float64),
-            np.array([r.task.machines is not None for r in running], dtype=np.bool_),
-        )
+def history_of(running: Iterable[Running]) -> History:
+    """That of a snapshot's running tasks, in order of their names."""
+    found = {r.task.name: (r.task.preemptions, r.moved_s, r.task.machines is not None) for r in running}
+    return dict(sorted(found.items()))
 
 
 class LinearChanges:
@@ -83,7 +71,7 @@ class LinearChanges:
         solver: Solver,
         settings: Settings,
         now_s: float,
-        history: History | None = None,
+        history: History = MappingProxyType({}),
     ) -> None:
         """After a round that starts ``tasks`` on ``machines`` and leaves ``waits``; ``cluster``: before it, which stays."""
         self._before = cluster
@@ -91,24 +79,22 @@ class LinearChanges:
         """With all that runs."""
         self.cluster.bind(tasks, machines, cluster.predicted_end(tasks, machines, now_s))
         self._solver, self.settings, self._now_s = solver, settings, now_s
-        self._history = history or History()
         self._rows = {self._name(row): row for row in np.flatnonzero(cluster.tasks.state != FREE).tolist()}
-        self._placed = frozenset(map(self._name, tasks.tolist()))
-        self._waiting = {self._name(row): self._priority(row) for row in waits.tolist()}
+        known = self.rows(history)
+        times, moved_s, stays = zip(*history.values(), strict=True) if history else ((), (), ())
+        self._times = np.zeros(len(cluster.tasks.state), dtype=np.int64)
+        self._times[known] = times
+        self._moved_s = np.full(len(cluster.tasks.state), -np.inf)
+        self._moved_s[known] = [-np.inf if at is None else at for at in moved_s]
+        self._stay = known[np.array(stays, dtype=np.bool_)]
+        self.placed = frozenset(map(self._name, tasks.tolist()))
+        """Tasks that the round starts."""
+        self.waiting = dict(zip(map(self._name, waits.tolist()), self._priorities(waits).tolist(), strict=True))
+        """Tasks that the round leaves, with their priorities."""
         overdue = cluster.tasks.age_s(tasks, now_s) > settings.due_age_s
         self._protected = tasks[overdue] if settings.aging_crosses_priority else _NONE
         """Tasks of the round that start before higher priorities."""
         self._victims: list[int] = []
-
-    @property
-    def placed(self) -> Collection[str]:
-        """Tasks that the round starts."""
-        return self._placed
-
-    @property
-    def waiting(self) -> Mapping[str, int]:
-        """Tasks that the round leaves, with their priorities."""
-        return self._waiting
 
     def rows(self, tasks: Collection[str]) -> IntArray:
         """Rows of tasks."""
@@ -167,16 +153,14 @@ class LinearChanges:
 
     def move(self, barred: Collection[str], fixed: Collection[str]) -> ProposedMoves:
         """All at once, as a full round proposes them."""
-        cluster, history = self.cluster, self._history
+        cluster = self.cluster
         cluster.leave(
             np.array(self._victims, dtype=np.int64)
         )  # they wait for the next round: no move makes room for them
-        stay = np.unique(np.concatenate([self.rows(fixed), history.tasks[history.stays]]))
-        moved_s = np.full(len(cluster.tasks.state), -np.inf)
-        moved_s[history.tasks] = history.moved_s
+        stay = np.unique(np.concatenate([self.rows(fixed), self._stay]))
         stay = stay[cluster.tasks.state[stay] == RUNNING]
         held = self._machines(barred)
-        moves = propose(cluster, self._solver, self.settings, self._now_s, moved_s, barred=held, fixed=stay)
+        moves = propose(cluster, self._solver, self.settings, self._now_s, self._moved_s, barred=held, fixed=stay)
         carry_out(moves, cluster)
         steps = moves.kept(~moves.starts)
         return ProposedMoves(
@@ -210,9 +194,7 @@ class LinearChanges:
     def leaving_prices(self, tasks: IntArray) -> FloatArray:
         """What the going of each running task costs; infinite for those that are no victims."""
         settings, cluster = self.settings, self.cluster
-        known = np.zeros(len(cluster.tasks.state), dtype=np.int64)
-        known[self._history.tasks] = self._history.preemptions
-        times = known[tasks]
+        times = self._times[tasks]
         done, _ = elapsed(cluster, tasks, self._now_s)
         again = self._waiting_cost(tasks)
         again = np.where(
@@ -273,7 +255,7 @@ class LinearChanges:
         kept = steps.plan < count
         goes, comes = steps.who[kept & (steps.who >= 0)], kept & (steps.who < 0)
         gone, come, at = running[goes], tasks[-1 - steps.who[comes]], steps.target[comes]
-        self._victims += [row for row in gone.tolist() if self._name(row) not in self._placed]
+        self._victims += [row for row in gone.tolist() if self._name(row) not in self.placed]
         self.cluster.unbind(gone)
         self.cluster.bind(come, at, self.cluster.predicted_end(come, at, self._now_s))
 

@@ -25,7 +25,7 @@ from flowsched.round.linear.changed_round import ChangedRound, changed_round
 from flowsched.round.linear.choice import GuardedCostModel, user_name
 from flowsched.round.linear.cluster_rows import ClusterRows
 from flowsched.round.linear.level_record import linear_record
-from flowsched.round.linear.linear_changes import History, LinearChanges, named_reservations
+from flowsched.round.linear.linear_changes import LinearChanges, history_of, named_reservations
 from flowsched.round.linear.linear_round import RoundOutcome, Rounds, RoundSettings
 from flowsched.round.linear.machine_reservation import MachineReservation
 from flowsched.round.linear.network_trace import NetworkTrace, RoundHead
@@ -182,7 +182,7 @@ class NetworkScheduler:
             self._solver,
             self._changes,
             now_s,
-            History.of(fresh, snapshot.running),
+            history_of(snapshot.running),
         )
         changes = change_running(pricer, before.reservations, self._changes)
         starting, closing, cost = pricer.started()

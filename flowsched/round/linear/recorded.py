@@ -20,7 +20,7 @@ from flowsched.round.linear.bulk_prices import BulkPrices
 from flowsched.round.linear.bulk_round import decide
 from flowsched.round.linear.bulk_rows import MIB
 from flowsched.round.linear.cluster_rows import ClusterRows
-from flowsched.round.linear.linear_changes import History, LinearChanges, named_reservations
+from flowsched.round.linear.linear_changes import LinearChanges, named_reservations
 from flowsched.round.linear.linear_round import Rounds, RoundSettings
 from flowsched.round.linear.machine_reservation import MachineReservation
 from flowsched.round.linear.places import read_numbers, read_places
@@ -118,12 +118,9 @@ def change_again(parts: Sequence[Part], solver: Solver) -> dict[str, list[dict[s
     outcome = rounds.decide(float(given["now_s"]))
     plain = given["changes"]
     known = {name: value for name, value in plain["settings"].items() if name in CHANGE_SETTINGS}
-    history = History(
-        np.array([cluster.tasks.row(name) for name in plain["task"]], dtype=np.int64),
-        np.asarray(plain["preemptions"], dtype=np.int64),
-        np.where(np.isfinite(moved_s := read_numbers(plain["moved_s"])), moved_s, -np.inf),
-        np.asarray(plain["stays"], dtype=np.bool_),
-    )
+    moved_s = [at if np.isfinite(at) else None for at in read_numbers(plain["moved_s"]).tolist()]
+    times, stays = np.asarray(plain["preemptions"]).tolist(), np.asarray(plain["stays"]).tolist()
+    history = dict(zip(plain["task"], zip(times, moved_s, stays, strict=True), strict=True))
     crosses = settings.aging_crosses_priority
     changing = Settings(due_age_s=settings.due_age_s, aging_crosses_priority=crosses, **known)
     now_s = float(given["now_s"])

@@ -20,7 +20,7 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.task_rows import PENDING, RUNNING
 from flowsched.round import running_changes
 from flowsched.round.linear.cluster_rows import ClusterRows
-from flowsched.round.linear.linear_changes import History, LinearChanges
+from flowsched.round.linear.linear_changes import LinearChanges
 from flowsched.round.linear.linear_round import Rounds, RoundSettings
 from flowsched.round.running_changes import Entry, change_running
 from flowsched.solvers import make_solver
@@ -72,9 +72,7 @@ class Watched(LinearChanges):
 def pricer(
     cluster: ClusterRows, how: Settings = ON, now_s: float = 0.0, times: dict[int, int] | None = None
 ) -> Watched:
-    rows, count = np.array(list(times or ()), dtype=np.int64), len(times or ())
-    before = np.array(list((times or {}).values()), dtype=np.int64)
-    history = History(rows, before, np.full(count, -np.inf), np.zeros(count, dtype=np.bool_))
+    history = {cluster.tasks.name(row): (count, None, False) for row, count in (times or {}).items()}
     return Watched(cluster, NONE, NONE, cluster.tasks.waiting(), make_solver("ortools"), how, now_s, history)
 
 

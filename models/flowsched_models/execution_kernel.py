@@ -249,6 +249,7 @@ def apply(memory: PaceMemory, machines: MovingMachines, changes: Floats) -> None
 def look(memory: PaceMemory, machines: MovingMachines, now_s: float) -> None:
     """All machines on which something has happened by now get there; on others jobs go on at their paces."""
     for machine in range(machines.numbers.shape[0]):
-        settle(memory, machines, machine)
+        if not machines.numbers[machine, SETTLED]:  # asked here too: a call takes longer than most machines need
+            settle(memory, machines, machine)
         if machines.moments[machine, NEXT] <= now_s:
             move(memory, machines, machine, now_s)

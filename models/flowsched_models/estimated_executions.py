@@ -31,15 +31,19 @@ from flowsched_models.execution_kernel import (
     MovingMachines,
     apply,
     look,
+    look_at,
     move,
     progress,
 )
 from flowsched_models.ordered_pace_table import OrderedPaceTable
+from flowsched_models.pace import PaceMemory
 from flowsched_models.runtime import Host, Resident
 
 _COURSE = MARK + 1
 """Columns of jobs that tell how far they are; the first ones."""
-_NO_CHANGE = (0.0,) * (3 + len(NO_JOB))
+_NO_JOB_CHANGES = (0.0,) * (3 + len(NO_JOB))
+"""What a change has of a job where none starts."""
+_NO_CHANGES = np.empty((0, 4 + len(_NO_JOB_CHANGES)))
 
 
 class Progress:
@@ -132,15 +136,16 @@ class EstimatedExecutions:
 
     def progress_of(self, machine: str, row: int) -> float:
         """How far one job is now."""
-        self._catch_up()
-        move(self._table.memory, self._machines, self._number[machine], self.now_s)
-        return progress(self._machines.jobs, row, self.now_s)
+        found = look_at(*self._arrays(), self._number[machine], row, self.now_s)
+        self._forget_changes()
+        return found
 
     def seen(self, machine: str, row: int, at_s: float) -> float:
         """The progress that a job will have made at ``at_s`` if nothing comes or goes until then. Nothing moves by that: how
         far jobs are must not depend, not even in the last bit, on who asked.
         """
-        self._catch_up()
+        apply(*self._arrays())
+        self._forget_changes()
         number, all_ = self._number[machine], self._machines
         rows = all_.slots[number, : all_.numbers[number, COUNT]]
         of = slice(number, number + 1)
@@ -160,8 +165,8 @@ class EstimatedExecutions:
 
     def progress(self) -> Progress:
         """How far all jobs are now."""
-        self._catch_up()
-        look(self._table.memory, self._machines, self.now_s)
+        look(*self._arrays(), self.now_s)
+        self._forget_changes()
         return Progress(self._machines.jobs[:, :_COURSE].copy(), self.now_s)
 
     def _start(self, machine: int, row: int, resident: Resident, at_s: float) -> None:
@@ -182,12 +187,12 @@ class EstimatedExecutions:
         self._changes.append((START, machine, row, at_s, kind, int(now.stage), int(last.stage), *job))
 
     def _note(self, what: int, machine: int, number: int, at_s: float) -> None:
-        self._changes.append((what, machine, number, at_s, *_NO_CHANGE))
+        self._changes.append((what, machine, number, at_s, *_NO_JOB_CHANGES))
 
-    def _catch_up(self) -> None:
-        """Let what has happened reach the arrays."""
+    def _arrays(self) -> tuple[PaceMemory, MovingMachines, Floats]:
+        """All paces and machines, with room for the changes that are not in them yet; and these."""
         if not self._changes:
-            return
+            return self._table.memory, self._machines, _NO_CHANGES
         (rows, width), machines = self._most, len(self._hosts)
         if (
             rows > len(self._machines.jobs)
@@ -195,7 +200,12 @@ class EstimatedExecutions:
             or width > self._machines.slots.shape[1]
         ):
             self._machines = _wider(self._machines, rows, machines, width)
-        apply(self._table.memory, self._machines, np.array(self._changes, np.float64))
+        return self._table.memory, self._machines, np.array(self._changes, np.float64)
+
+    def _forget_changes(self) -> None:
+        """They are in the arrays now."""
+        if not self._changes:
+            return
         self._changes.clear()
         generation = self._table.generation
         self._table.begin_round(len(self._number), len(self._begun))

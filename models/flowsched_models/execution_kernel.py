@@ -246,10 +246,22 @@ def apply(memory: PaceMemory, machines: MovingMachines, changes: Floats) -> None
 
 
 @compiled
-def look(memory: PaceMemory, machines: MovingMachines, now_s: float) -> None:
-    """All machines on which something has happened by now get there; on others jobs go on at their paces."""
+def look(memory: PaceMemory, machines: MovingMachines, changes: Floats, now_s: float) -> None:
+    """All machines on which something has happened by now, after ``changes``, get there; on others jobs go on as they do."""
+    apply(memory, machines, changes)
     for machine in range(machines.numbers.shape[0]):
         if not machines.numbers[machine, SETTLED]:  # asked here too: a call takes longer than most machines need
             settle(memory, machines, machine)
         if machines.moments[machine, NEXT] <= now_s:
             move(memory, machines, machine, now_s)
+
+
+@compiled
+def look_at(
+    memory: PaceMemory, machines: MovingMachines, changes: Floats, machine: int, job: int, now_s: float
+) -> float:
+    """The same for one machine after the changes; how far a job is there."""
+    apply(memory, machines, changes)
+    move(memory, machines, machine, now_s)
+    found: float = progress(machines.jobs, job, now_s)
+    return found

@@ -63,18 +63,19 @@ class ClusterState:
         share_service_cores: bool = False,
         gpu_demand: Iterable[tuple[GpuShape, int]] = (),
         learnt_run_times: LearntRunTimes = NOTHING_LEARNT,
+        estimating: bool = True,
     ) -> None:
         """An empty cluster; ``hosts`` may be shared so that rates are computed once.
 
         ``relations`` and ``task_groups`` are all that tasks may name; ``share_service_cores`` as in :class:`Snapshot`.
         ``gpu_demand`` is what tasks are declared to ask for; empty: learnt from those that come. ``learnt_run_times``: what
-        was learnt before.
+        was learnt before. Not ``estimating``: it is not worked out how far running tasks are, and ends teach nothing.
         """
         self._catalogue = catalogue
         self._start_delay = start_delay or StartDelay()
         self._hosts = hosts or HostFactory(catalogue)
         self._pending = PendingTable()
-        self._machines = OccupiedMachines(catalogue, self._hosts)
+        self._machines = OccupiedMachines(catalogue, self._hosts, estimating=estimating)
         self._rows = StateRows(catalogue, relations, task_groups)
         """Task groups without members that ended: those who are left need not wait for others in their place."""
         self._plan: dict[str, PlannedStart] = {}

@@ -166,6 +166,12 @@ class OccupiedMachines:
     def start(self, running: Running, progress: float) -> None:
         """A task comes, of this progress; its program starts when it says, which may lie ahead."""
         here, task = self._here[running.machine], running.task
+        self._put(here, running)
+        if task.gpus is not None:
+            now = self._devices[running.machine]
+            self._devices[running.machine] = now.with_task(task.profile, task.gpus, running.devices)
+        if not self._estimating:
+            return
         resident = running.resident.at(task.scale * running.factor, progress, running.start_s)
         gpus = use_of(self._catalogue, task.profile, here.machine.gpus, task.gpus, running.devices, running.remote)
         if gpus is not NO_GPUS:
@@ -173,11 +179,7 @@ class OccupiedMachines:
         if not here.estimated:
             here.estimated = True
             self._estimates.add(running.machine, here.host)
-        self._put(here, running)
         self._estimates.start(running.machine, self._rows[task.name], resident)
-        if task.gpus is not None:
-            now = self._devices[running.machine]
-            self._devices[running.machine] = now.with_task(task.profile, task.gpus, running.devices)
 
     def stop(self, name: str) -> tuple[Running, float]:
         """A task leaves; with the progress that it is estimated to have. Raises ``KeyError`` for one that does not run."""

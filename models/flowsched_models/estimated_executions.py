@@ -165,8 +165,9 @@ class EstimatedExecutions:
 
     def progress(self) -> Progress:
         """How far all jobs are now."""
-        look(*self._arrays(), self.now_s)
-        self._forget_changes()
+        if self._hosts:
+            look(*self._arrays(), self.now_s)
+            self._forget_changes()
         return Progress(self._machines.jobs[:, :_COURSE].copy(), self.now_s)
 
     def _start(self, machine: int, row: int, resident: Resident, at_s: float) -> None:

@@ -118,6 +118,8 @@ class Simulation:
             share_service_cores=scenario.share_service_cores,
             gpu_demand=scenario.gpu_demand,
             learnt_run_times=learnt_at_first(learning),
+            # What records a baseline, or guards one of another package, does not say so.
+            estimating=learning != "off" or getattr(scheduler, "reads_progress", True),
         )
         for machine in scenario.machines:
             services = tuple(s for s in scenario.services if s.machine == machine.name)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import count, pairwise
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders import CATALOGUE, SERIAL, flow_scheduler, machine, machines, profiles, service, task
+from builders import CATALOGUE, HUNGRY, SERIAL, flow_scheduler, machine, machines, profiles, service, task
 from flowsched.cluster.decision import Decisions, Placement, Scheduler
 from flowsched.cluster.occupied_machines import service_load
 from flowsched.cluster.snapshot import Machine, Service, Snapshot, StartDelay, Task
@@ -47,6 +47,7 @@ class AtOnce:
     """Starts everything that waits on the first machine, with all of its cores, and says how long that took."""
 
     name = "at-once"
+    reads_progress = True
 
     def __init__(self, width_milli: int = 1000, decide_ms: float | None = None) -> None:
         self.seen: list[Snapshot] = []
@@ -136,6 +137,36 @@ def test_the_same_seed_gives_the_same_run(of: Scenario, name: str, error: float)
     first, again = (simulate(of, make(name), model_error=error, seed=5) for _ in range(2))
 
     assert plain(first) == plain(again)
+
+
+BLIND = sorted(name for name in BASELINES if not getattr(BASELINES[name], "reads_progress", True))
+
+
+@pytest.mark.parametrize("cores", ["shared", "own"])
+@pytest.mark.parametrize("name", BLIND)
+def test_rules_that_read_no_progress_decide_the_same_where_it_is_estimated(
+    name: str, cores: Literal["shared", "own"]
+) -> None:
+    rng = np.random.default_rng(7)
+    scales, widths = rng.choice((0.02, 0.1, 0.3), 60).tolist(), rng.choice((1, 2), 60).tolist()
+    tasks = [
+        task(f"job-{k:02d}", HUNGRY if k % 3 else SERIAL, scale=scale, cores=width, submit_s=2.0 * k)
+        for k, (scale, width) in enumerate(zip(scales, widths, strict=True))
+    ]
+    rule, told = (BASELINES[name](Granting("declared", cores), 0) for _ in range(2))
+    told.reads_progress = True
+    of = scenario(tasks, machines(4), (service(),))
+
+    assert plain(simulate(of, rule)) == plain(simulate(of, told))
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_progress_is_estimated_for_those_that_read_it(reads: bool) -> None:
+    scheduler = AtOnce()
+    scheduler.reads_progress = reads
+    simulate(scenario([task("a", SERIAL), task("b", SERIAL, submit_s=7.0)]), scheduler)
+
+    assert [r.progress > 0.0 for r in scheduler.seen[1].running] == [reads]
 
 
 def test_memory_of_rates_may_be_shared_by_runs() -> None:

@@ -24,6 +24,7 @@ class Backfilling(Baseline):
     run times alone: see :func:`flowsched_simulator.baselines.expectation.left_s`.
     """
 
+    reads_progress = False
     depth: int | None
     """How many tasks, or task groups, have a reservation; None for all."""
 

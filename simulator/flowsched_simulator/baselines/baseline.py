@@ -36,6 +36,10 @@ class Baseline(ABC):
     """One line, without a full stop."""
     told: tuple[Knowledge, ...] = ()
     """What the rule reads beside requests, memory, relations, priorities and times of arrival."""
+    reads_progress = True
+    """Whether the rule, or what it asks of a round, reads how far running tasks are, or tasks wait again with the work that
+    they have done: else a run that neither keeps records nor learns does not estimate it.
+    """
     head_blocks = False
     """Whether a task that must wait makes all behind it wait."""
     uses_granting = True

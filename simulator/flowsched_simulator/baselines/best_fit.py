@@ -26,6 +26,7 @@ class BestFit(Baseline):
 
     name = "best-fit"
     description = "Best-fit bin packing in order of arrival: least free CPU left; what does not fit is skipped"
+    reads_progress = False
 
     def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:  # noqa: ARG002
         """The machine with the least CPU left; of equals, the one with the least memory left."""

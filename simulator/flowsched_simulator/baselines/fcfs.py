@@ -25,6 +25,7 @@ class FirstComeFirstServed(Baseline):
 
     name = "fcfs"
     description = "First come, first served: the head of the queue blocks the rest; first machine that fits"
+    reads_progress = False
     head_blocks = True
 
     def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:  # noqa: ARG002

@@ -42,6 +42,7 @@ class KubeDefault(Baseline):
 
     name = "kube-default"
     description = "kube-scheduler's default: NodeResourcesFit with LeastAllocated, and BalancedAllocation"
+    reads_progress = False
 
     @staticmethod
     def points(requested: int, allocatable: int) -> int:

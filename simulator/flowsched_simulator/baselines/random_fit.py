@@ -28,6 +28,7 @@ class RandomFit(Baseline):
     name = "random"
     description = "Random order, random machine among those where the task fits"
     draws = True
+    reads_progress = False
 
     def queue(self) -> Waiting:
         """By arrival, to be drawn from."""

@@ -21,6 +21,7 @@ class ShortestJobFirst(MostFreeFirst):
 
     name = "sjf"
     description = "Shortest job first: shortest estimated run first, onto the machine with most free cores"
+    reads_progress = False
     told = (Knowledge.RUN_TIMES,)
     sign = 1.0
     """-1 for the longest first."""

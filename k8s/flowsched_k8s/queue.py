@@ -280,7 +280,7 @@ class PodQueue:
 
     def stops(self, like: Hashable) -> bool:
         """Whether unschedulable pods that are alike in this wait for a change."""
-        return any(like in waiting for waiting in self._waiting.values())
+        return any(like in waiting for waiting in self._waiting.values() if waiting)
 
     def kinds(self) -> set[Hashable]:
         """What the unschedulable pods are alike in."""

@@ -19,7 +19,7 @@ from flowsched_k8s.groups.gangs import Gangs, group_name
 from flowsched_k8s.groups.group_domains import GroupTopology, within_domains
 from flowsched_k8s.groups.pod_groups import GroupRef, GroupSpec
 from flowsched_k8s.names import CLAIM_IN_USE, TOO_MANY_VOLUMES
-from flowsched_k8s.pods.affinity import SPREAD_WEIGHT
+from flowsched_k8s.pods.affinity import SPREAD_WEIGHT, SoftTerm
 from flowsched_k8s.pods.entries import PodEntry, Wants
 from flowsched_k8s.pods.run_times import forecast_run_s
 from flowsched_k8s.pods.spreading import (
@@ -214,15 +214,18 @@ class InputBuilder:
             return [(w.holds, w.joins) for w in kinds]
         machines, named = self._cache.machines, Counter[str]()
         for holds, joins in (*((w.holds, w.joins) for w in wanted), *((n.holds, n.joins) for n in nominees)):
-            named.update({*holds, *joins})
+            if holds or joins:
+                named.update({*holds, *joins})
 
-        def left(names: Sequence[str], wished: Collection[str]) -> tuple[str, ...]:
+        def left(names: Sequence[str], soft: Sequence[SoftTerm]) -> tuple[str, ...]:
+            if not names:
+                return ()
+            wished = {term.relation for term in soft}
             return tuple(
                 name for name in names if named[name] > 1 or name in wished or machines.relation_store.refuses(name)
             )
 
-        wishes = [{term.relation for term in w.soft} for w in kinds]
-        return [(left(w.holds, own), left(w.joins, own)) for w, own in zip(kinds, wishes, strict=True)]
+        return [(left(w.holds, w.soft), left(w.joins, w.soft)) for w in kinds]
 
     def topology(self, ref: GroupRef, kept: HeldNodes | None = None) -> GroupTopology | None:
         """In which domains the pods of a group may be; None for one that may be anywhere. ``kept``: nodes with room for the

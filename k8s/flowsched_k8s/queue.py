@@ -3,21 +3,25 @@
 A pod is in exactly one place: *active* (the next round takes it), *backoff* (not before a time), *unschedulable* (until
 something changes that may help it, at the latest after five minutes), *gated* (until its gates are gone), or in flight
 between :meth:`PodQueue.take` and :meth:`PodQueue.done` or :meth:`PodQueue.requeue`. Times are seconds on the caller's clock.
+
+Once something has come that may let a pod in which found no place, or was postponed, its backoff keeps it out of no round
+that is held for others, and no longer than the first backoff out of one of its own. A backoff after an error or a lost race
+is kept.
 """
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from flowsched_k8s.causes import HELPED, Cause, Wake
 from flowsched_k8s.instructions import PodKey
+from flowsched_k8s.ordered_pods import OrderedPods
 
 POD_ADDED = "UnschedulablePodAdd"
 """Labels of ``scheduler_queue_incoming_pods_total``, as the in-tree scheduler writes them."""
@@ -28,6 +32,7 @@ ATTEMPT_FAILED = "ScheduleAttemptFailure"
 BACKOFF_COMPLETE = "BackoffComplete"
 TIMED_OUT = "UnschedulableTimeout"
 POSTPONED = "Postponed"
+JOINED = "PopFromBackoffQ"
 
 
 LONGEST = 1.25
@@ -67,51 +72,18 @@ class _QueuedPod:
     attempts: int = 0
     failures: int = 0
     failed_s: float = float("-inf")
+    tried_s: float = float("-inf")
+    """When its last attempt ended."""
     longer: float = 1.0
     """How many times as long as usual the backoff of the last failure is."""
     causes: frozenset[Cause] = frozenset()
     like: Hashable = None
     taken_at_wake: int = 0
     touched: bool = False
+    watched: bool = False
+    """Whether a change that may let it in is waited for: it is unschedulable, or in a backoff after no error."""
     later: bool = False
     """Whether its next turn may be put off: nothing says that this pod, of all that wait, has a better chance now."""
-
-
-class _Ordered:
-    """Pods by rank: first out, or any one taken out, in O(log n).
-
-    One that is taken out stays in the heap as an outdated item; when most items are outdated the heap is built anew.
-    """
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[Any, PodKey]] = []
-        self._rank: dict[PodKey, Any] = {}
-
-    def __len__(self) -> int:
-        return len(self._rank)
-
-    def put(self, key: PodKey, rank: Any) -> None:
-        self._rank[key] = rank
-        heapq.heappush(self._heap, (rank, key))
-
-    def bring_forward(self, key: PodKey, rank: Any) -> None:
-        """An earlier rank for one that is there."""
-        if rank < self._rank[key]:
-            self.put(key, rank)
-
-    def discard(self, key: PodKey) -> None:
-        self._rank.pop(key, None)
-        if len(self._heap) > 2 * len(self._rank) + 32:
-            self._heap = [(rank, key) for key, rank in self._rank.items()]
-            heapq.heapify(self._heap)
-
-    def first(self) -> tuple[Any, PodKey] | None:
-        while self._heap:
-            rank, key = self._heap[0]
-            if self._rank.get(key) == rank:
-                return rank, key
-            heapq.heappop(self._heap)
-        return None
 
 
 Match = Callable[[PodKey], int | bool]
@@ -165,10 +137,13 @@ class PodQueue:
 
     def __post_init__(self) -> None:
         """No pod waits, in any place or for any cause."""
-        self._ordered = {place: _Ordered() for place in (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE)}
-        self._later = _Ordered()
+        self._ordered = {place: OrderedPods() for place in (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE)}
+        self._later = OrderedPods()
         """Active pods whose turn may be put off."""
         self._waiting: dict[Cause, dict[Hashable, dict[PodKey, None]]] = {cause: {} for cause in Cause}
+        """Those that are watched, by what stopped them and what they are alike in."""
+        self._helped: dict[PodKey, None] = {}
+        """Pods in a backoff that something has come for."""
 
     def __len__(self) -> int:
         """Pods in all places."""
@@ -201,9 +176,8 @@ class PodQueue:
         entry = self._entries.pop(key, None)
         if entry is None:
             return False
-        place = entry.place
+        self._pass_on(entry)
         self._leave(entry)
-        self._pass_on(entry, place)
         return True
 
     def gate(self, key: PodKey) -> None:
@@ -212,11 +186,10 @@ class PodQueue:
         if entry is None or entry.gated:
             return
         entry.gated = True
-        place = entry.place
-        if place is not Place.IN_FLIGHT:
+        if entry.place is not Place.IN_FLIGHT:
+            self._pass_on(entry)
             self._leave(entry)
             self._enter(entry, Place.GATED, GATED)
-            self._pass_on(entry, place)
 
     def ungate(self, key: PodKey) -> None:
         """Let a gated pod take part."""
@@ -245,9 +218,14 @@ class PodQueue:
 
         Pods that have found no place and are tried again although nothing is known to help them in particular are the
         ``later`` ones: no more than so many are taken, of no more than so many ``kinds``. What is left is for the next
-        rounds, and keeps no other pod waiting.
+        rounds, and keeps no other pod waiting. Pods in a backoff that something has come for are taken with others.
         """
         self._advance(now, later)
+        if self._sizes[Place.ACTIVE]:
+            for key in list(self._helped):
+                entry = self._entries[key]
+                self._leave(entry)
+                self._activate(entry, JOINED)
         active, slow = self._ordered[Place.ACTIVE], self._later
         taken: list[PodKey] = []
         alike: set[Hashable] = set()
@@ -279,11 +257,11 @@ class PodQueue:
         return len(self._ordered[Place.ACTIVE])
 
     def stops(self, like: Hashable) -> bool:
-        """Whether unschedulable pods that are alike in this wait for a change."""
+        """Whether pods that are alike in this, unschedulable or postponed, wait for a change."""
         return any(like in waiting for waiting in self._waiting.values() if waiting)
 
     def kinds(self) -> set[Hashable]:
-        """What the unschedulable pods are alike in."""
+        """What the pods are alike in that wait for a change."""
         return {like for alike in self._waiting.values() for like in alike}
 
     def claim(self, key: PodKey) -> bool:
@@ -356,7 +334,8 @@ class PodQueue:
             return
         entry.causes = frozenset(causes) or frozenset({Cause.OTHER})
         entry.like = key if like is None else like
-        missed, entry.later = self._missed(entry)
+        entry.tried_s = now
+        helped, missed, entry.later = self._missed(entry)
         self._leave(entry)
         if outcome is not AttemptOutcome.POSTPONED:
             if failed:
@@ -367,25 +346,27 @@ class PodQueue:
         if entry.gated:
             self._enter(entry, Place.GATED, GATED)
         elif outcome is AttemptOutcome.POSTPONED:
-            self._delay(entry, now, min(by_s, now + self.postpone_s), POSTPONED)
-        elif outcome is AttemptOutcome.UNSCHEDULABLE and not missed:
+            self._delay(entry, now, min(by_s, now + self.postpone_s), POSTPONED, watched=True)
+        elif outcome is AttemptOutcome.UNSCHEDULABLE and not (helped or missed):
             self._ordered[Place.UNSCHEDULABLE].put(key, min(by_s, now + self.unschedulable_retry_s))
-            for cause in entry.causes:
-                self._waiting[cause].setdefault(entry.like, {})[key] = None
-                self._stopped[cause] += 1
+            self._stopped.update(entry.causes)
             self._enter(entry, Place.UNSCHEDULABLE, ATTEMPT_FAILED)
+            self._watch(entry)
         else:
-            self._delay(entry, now, self._backoff_end(entry), ATTEMPT_FAILED)
+            watched = outcome is AttemptOutcome.UNSCHEDULABLE
+            self._delay(entry, now, self._backoff_end(entry), ATTEMPT_FAILED, watched)
+        if helped and entry.watched:
+            self._help(entry, now, ATTEMPT_FAILED)
 
     def wake(
         self, event: Wake, now: float, match: Match | None = None, *, among: Collection[Hashable] | None = None
     ) -> int:
         """Something changed: move the unschedulable pods that it may help to where they are tried again; how many.
 
-        With ``match``, only those it says yes to: it is asked once for all pods that are alike, and may say how many of
-        them it helps, of whom those that have waited longest since their last attempt are woken. ``among``: pods of other
-        kinds are not asked for. Pods that other causes stopped cost nothing. Pods in flight are asked for when they come
-        back unschedulable.
+        With ``match``, only those it says yes to, and those of them that are in a backoff after no error as well: it is
+        asked once for all pods that are alike, and may say how many of them it helps, of whom those that have waited
+        longest since their last attempt are woken. ``among``: pods of other kinds are not asked for. Pods that other causes
+        stopped cost nothing. Pods in flight are asked for when they come back unschedulable or postponed.
         """
         helped = HELPED[event]
         if self._sizes[Place.IN_FLIGHT]:
@@ -406,8 +387,12 @@ class PodQueue:
                     elif not many:
                         continue
                 for key in list(keys):
-                    self._retry(self._entries[key], now, event, later=match is None)
-                    moved += 1
+                    entry = self._entries[key]
+                    moved += entry.place is Place.UNSCHEDULABLE
+                    if match is not None:
+                        self._help(entry, now, event)
+                    elif entry.place is Place.UNSCHEDULABLE:
+                        self._retry(entry, now, event, later=True)
         return moved
 
     def retry_by(self, key: PodKey, by_s: float) -> None:
@@ -468,13 +453,16 @@ class PodQueue:
             self._lane(entry).discard(entry.key)
         elif place in self._ordered:
             self._ordered[place].discard(entry.key)
-        if place is Place.UNSCHEDULABLE:
+        self._helped.pop(entry.key, None)
+        if entry.watched:
+            entry.watched = False
             for cause in entry.causes:
                 alike = self._waiting[cause][entry.like]
                 del alike[entry.key]
                 if not alike:
                     del self._waiting[cause][entry.like]
-                self._stopped[cause] -= 1
+        if place is Place.UNSCHEDULABLE:
+            self._stopped.subtract(entry.causes)
         elif place is Place.IN_FLIGHT and not self._sizes[place]:
             # No pod is left that could have missed anything.
             self._last_wake.clear()
@@ -488,7 +476,7 @@ class PodQueue:
         entry.place = Place.IN_FLIGHT
         self._sizes[Place.IN_FLIGHT] += 1
 
-    def _lane(self, entry: _QueuedPod) -> _Ordered:
+    def _lane(self, entry: _QueuedPod) -> OrderedPods:
         """Where an active pod is."""
         return self._later if entry.later else self._ordered[Place.ACTIVE]
 
@@ -496,24 +484,44 @@ class PodQueue:
         self._lane(entry).put(entry.key, (-entry.priority, entry.created_s))
         self._enter(entry, Place.ACTIVE, event)
 
-    def _delay(self, entry: _QueuedPod, now: float, until_s: float, event: str) -> None:
+    def _delay(self, entry: _QueuedPod, now: float, until_s: float, event: str, watched: bool = False) -> None:
         if until_s <= now:
             self._activate(entry, event)
         else:
             self._ordered[Place.BACKOFF].put(entry.key, until_s)
             self._enter(entry, Place.BACKOFF, event)
+            if watched:
+                self._watch(entry)
+
+    def _watch(self, entry: _QueuedPod) -> None:
+        """Let what may help a pod be known to do so."""
+        entry.watched = True
+        for cause in entry.causes:
+            self._waiting[cause].setdefault(entry.like, {})[entry.key] = None
 
     def _retry(self, entry: _QueuedPod, now: float, event: str, later: bool = False) -> None:
         """An unschedulable pod has a chance again; not before its backoff is over."""
         self._leave(entry)
         entry.later = later
-        self._delay(entry, now, self._backoff_end(entry), event)
+        self._delay(entry, now, self._backoff_end(entry), event, watched=True)
 
-    def _pass_on(self, entry: _QueuedPod, place: Place) -> None:
+    def _help(self, entry: _QueuedPod, now: float, event: str) -> None:
+        """Something has come that may let in a pod that is watched: it takes part in rounds from now on, and those of its
+        own are no closer than the first backoff: what has come may not do, again and again.
+        """
+        head = self._ordered[Place.BACKOFF].rank(entry.key)
+        until_s = self._backoff_end(entry) if head is None else head
+        self._leave(entry)
+        entry.later = False
+        self._delay(entry, now, min(until_s, entry.tried_s + self.initial_backoff_s), event)
+        if entry.place is Place.BACKOFF:
+            self._helped[entry.key] = None
+
+    def _pass_on(self, entry: _QueuedPod) -> None:
         """A pod that was to try again will not: another one of its kind does, as perhaps no more were woken than there is
         room for.
         """
-        if place not in (Place.ACTIVE, Place.BACKOFF) or not entry.causes:
+        if entry.place not in (Place.ACTIVE, Place.BACKOFF) or entry.watched:
             return
         for cause in sorted(entry.causes):
             if alike := self._waiting[cause].get(entry.like):
@@ -555,13 +563,13 @@ class PodQueue:
             for cause in oldest.causes:
                 self._last_wake[cause] = max(self._last_wake.get(cause, 0), oldest.number)
 
-    def _missed(self, entry: _QueuedPod) -> tuple[bool, bool]:
-        """Whether a change that may help the pod came while it was in flight; and whether it helps all that wait alike."""
-        if entry.touched:
-            return True, False
+    def _missed(self, entry: _QueuedPod) -> tuple[bool, bool, bool]:
+        """What came while a pod was in flight: whether something that helps it in particular, whether another change that
+        may help it, and whether that helps all that wait alike.
+        """
         since = entry.taken_at_wake
         for question in self._questions:
             if question.number > since and question.concerns(entry.causes, entry.like, entry.key):
-                return True, False
+                return True, False, False
         blanket = any(self._last_wake.get(cause, 0) > since for cause in entry.causes)
-        return blanket, blanket
+        return False, entry.touched or blanket, blanket and not entry.touched

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pytest
@@ -17,6 +17,7 @@ from flowsched_k8s.queue import (
     ATTEMPT_FAILED,
     BACKOFF_COMPLETE,
     GATES_GONE,
+    JOINED,
     LONGEST,
     POD_ADDED,
     TIMED_OUT,
@@ -52,6 +53,17 @@ class Waiting:
     latest: float
     """When it must have been taken, if pods are taken and its gates are open."""
     failures: int = 0
+    tried: float = 0.0
+    causes: frozenset[Cause] = frozenset()
+    """What something must help for the pod to be tried before its time; none after an error."""
+    like: str | None = None
+    missed: set[Wake] = field(default_factory=set)
+    """What has come for it in particular while it was in flight."""
+
+    def help(self, now: float) -> None:
+        """Something has come: it may be taken with others at once, and is after the first backoff."""
+        self.earliest = min(self.earliest, now)
+        self.latest = min(self.latest, max(now, self.tried + 1.0))
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -86,10 +98,16 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(pod=consumes(pods))
     def remove(self, pod: PodKey) -> None:
         known = pod in self.waiting or pod in self.in_flight
-        self.waiting.pop(pod, None)
+        self.passes_on(self.waiting.pop(pod, None))
         self.in_flight.pop(pod, None)
         assert self.queue.remove(pod) == known
         assert not self.queue.remove(pod)
+
+    def passes_on(self, gone: Waiting | None) -> None:
+        """One of its kind may be taken instead."""
+        for other in self.waiting.values():
+            if gone is not None and other.like == gone.like:
+                other.earliest = min(other.earliest, self.now)
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 3.0, 11.0, 150.0, 300.0]))
     def wait(self, seconds: float) -> None:
@@ -104,6 +122,7 @@ class QueueMachine(RuleBasedStateMachine):
             waiting = self.waiting.pop(pod)
             assert not waiting.gated
             assert waiting.earliest <= self.now, "taken before its time"
+            waiting.missed.clear()
             self.in_flight[pod] = waiting
         due = [w for w in self.waiting.values() if not w.gated and w.latest <= self.now]
         if limit is None or len(taken) < limit:
@@ -121,6 +140,7 @@ class QueueMachine(RuleBasedStateMachine):
         if waiting is None or waiting.gated:
             return multiple()
         self.in_flight[pod] = self.waiting.pop(pod)
+        self.in_flight[pod].missed.clear()
         return pod
 
     @rule(
@@ -137,12 +157,18 @@ class QueueMachine(RuleBasedStateMachine):
         if waiting is None:
             return
         self.waiting[pod] = waiting
+        waiting.tried, waiting.like = self.now, like
+        waiting.causes = frozenset(causes or {Cause.OTHER})
         if outcome is AttemptOutcome.POSTPONED:
             waiting.earliest = waiting.latest = self.now + 2.0
-            return
-        waiting.failures += 1
-        waiting.earliest = self.now + min(2.0 ** (waiting.failures - 1), 10.0)
-        waiting.latest = self.now + RETRY_S if outcome is AttemptOutcome.UNSCHEDULABLE else waiting.earliest
+        else:
+            waiting.failures += 1
+            waiting.earliest = self.now + min(2.0 ** (waiting.failures - 1), 10.0)
+            waiting.latest = self.now + RETRY_S if outcome is AttemptOutcome.UNSCHEDULABLE else waiting.earliest
+        if outcome in (AttemptOutcome.ERROR, AttemptOutcome.RETRY):
+            waiting.causes = frozenset()
+        if any(event in HELPS[cause] for cause in waiting.causes for event in waiting.missed):
+            waiting.help(self.now)
 
     @rule(pod=consumes(flying), restored=st.booleans(), failed=st.booleans())
     def done(self, pod: PodKey, restored: bool, failed: bool) -> None:
@@ -164,9 +190,15 @@ class QueueMachine(RuleBasedStateMachine):
         moved = self.queue.wake(event, self.now, None if match is None else lambda _: bool(match))
         assert self.queue.sizes()["unschedulable"] == before - moved
         assert match is not False or not moved
+        for waiting in self.in_flight.values() if match else ():
+            waiting.missed.add(event)
+        for waiting in self.waiting.values() if match else ():
+            if any(event in HELPS[cause] for cause in waiting.causes):
+                waiting.help(self.now)
 
     @rule(pod=pods)
     def gate(self, pod: PodKey) -> None:
+        self.passes_on(self.waiting.get(pod))
         self.queue.gate(pod)
         for waiting in (self.waiting.get(pod), self.in_flight.get(pod)):
             if waiting is not None:
@@ -284,6 +316,62 @@ def test_a_wake_does_not_shorten_the_backoff() -> None:
     assert queue.wake(Wake.NODE_ADDED, 100.25) == 1
     assert queue.sizes() == {"active": 0, "backoff": 1, "unschedulable": 0, "gated": 0}
     assert queue.next_wake(100.25) == 101.0
+
+
+def backed_off(outcome: AttemptOutcome, failures: int = 4) -> tuple[PodQueue, float]:
+    """A queue with one pod of so many failed attempts, the last of which ended at the time that is given."""
+    queue, now = PodQueue(postpone_s=5.0), 0.0
+    queue.add(key("a"))
+    for attempt in range(failures):
+        now = 100.0 * attempt
+        assert queue.take(now) == [key("a")]
+        last = attempt == failures - 1
+        queue.requeue(key("a"), now, outcome if last else AttemptOutcome.ERROR, causes={Cause.RESOURCES}, like="small")
+    return queue, now
+
+
+@pytest.mark.parametrize("outcome", [AttemptOutcome.UNSCHEDULABLE, AttemptOutcome.POSTPONED])
+def test_a_pod_that_room_came_for_takes_part_in_a_round_of_others(outcome: AttemptOutcome) -> None:
+    queue, now = backed_off(outcome)
+    queue.wake(Wake.POD_GONE, now + 0.1, lambda _: 1)
+    assert queue.take(now + 0.2) == [], "no round is held yet"
+    queue.add(key("b"), created_s=now)
+    assert queue.take(now + 0.2) == [key("a"), key("b")]
+    assert queue.incoming["active", JOINED] == 1
+
+
+@pytest.mark.parametrize("outcome", [AttemptOutcome.UNSCHEDULABLE, AttemptOutcome.POSTPONED])
+def test_rounds_for_a_pod_that_room_comes_for_in_vain_are_a_second_apart(outcome: AttemptOutcome) -> None:
+    queue, now = backed_off(outcome)
+    times = []
+    for step in range(1, 101):
+        at = now + step / 10.0
+        queue.wake(Wake.POD_GONE, at, lambda _: 1)
+        for pod in queue.take(at):
+            times.append(round(at - now, 1))
+            queue.requeue(pod, at, outcome, causes={Cause.RESOURCES}, like="small")
+    assert times == [float(second) for second in range(1, 11)]
+
+
+@pytest.mark.parametrize("outcome", [AttemptOutcome.ERROR, AttemptOutcome.RETRY])
+def test_room_does_not_shorten_the_backoff_of_an_error(outcome: AttemptOutcome) -> None:
+    queue, now = backed_off(outcome)
+    queue.wake(Wake.POD_GONE, now + 0.1, lambda _: 1)
+    queue.wake(Wake.ANY, now + 0.1, lambda _: True)
+    queue.add(key("b"), created_s=now)
+    assert queue.take(now + 7.9) == [key("b")]
+    assert queue.take(now + 8.0) == [key("a")]
+
+
+def test_no_more_pods_in_a_backoff_take_part_than_room_came_for() -> None:
+    queue = PodQueue()
+    for number in range(5):
+        queue.add(key(f"p{number}"), created_s=float(number))
+    for pod in queue.take(0.0):
+        queue.requeue(pod, 0.0, AttemptOutcome.POSTPONED, causes={Cause.RESOURCES}, like="small")
+    queue.wake(Wake.POD_GONE, 0.1, lambda _: 2)
+    queue.add(key("new"), created_s=9.0)
+    assert queue.take(0.2) == [key("p0"), key("p1"), key("new")]
 
 
 def test_a_pod_without_causes_is_woken_by_everything() -> None:

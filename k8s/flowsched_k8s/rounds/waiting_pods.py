@@ -66,7 +66,10 @@ class WaitingPods:
         by_s = min(yield_s, self._evictions.late_s(entry.key.uid, now))
         if fate is Fate.POSTPONED:
             self.postponed.add(entry.key.uid)
-            self._queue.requeue(entry.key, now, AttemptOutcome.POSTPONED, causes=causes, by_s=yield_s)
+            # A place that another pod leaves may cost less than those that there were.
+            waits, like = AttemptOutcome.POSTPONED, self._wakeups.kind_of(entry)
+            room = causes | {Cause.RESOURCES}
+            self._queue.requeue(entry.key, now, waits, causes=room, like=like, by_s=yield_s)
             if behind_services and now >= overdue_s:
                 return self._notices.tell(entry, names.UNSCHEDULABLE, behind_services, now)
             event = self._recorder.postponed(entry.key, message, now)

@@ -200,3 +200,52 @@ def test_thousands_without_hope_are_not_woken_by_departures_and_hold_up_no_round
     assert rounds == count / state.MOST_LATER
     assert running.queue.sizes()["unschedulable"] == 2 * count
     assert all(running.queue.attempts(key) == 1 for key in running.queue if key.name.startswith("more"))
+
+
+def backed_off() -> tuple[ModelScheduler, str]:
+    """A full node, and a pod that has just found no room there for the fourth time."""
+    server = ModelServer()
+    server.put(b.node("n1", "4"))
+    server.put(b.pod("there", cpu="4", node="n1", status={"phase": "Running"}))
+    running = ModelScheduler(server)
+    (small,) = running.create(b.pod("small", cpu="2"))
+    for _ in range(4):
+        server.now += 20.0
+        running.state.queue.touch(key_of(small), server.now)
+        assert not running.round()
+    return running, small.metadata.uid
+
+
+def leaves_and_comes(running: ModelScheduler) -> list[str]:
+    """A tenth of a second later the node is empty, and a pod has come that needs all of it; what a round binds then."""
+    running.server.now += 0.1
+    running.server.remove(running.server.pods["default", "there"])
+    running.create(b.pod("new", cpu="4"))
+    at = running.state.next_round_s(running.now)
+    assert at is not None and at - running.now < 0.1
+    return [bind.pod.name for bind in running.round()]
+
+
+def test_a_pod_in_backoff_is_in_the_round_of_one_that_comes_for_the_room_that_it_waits_for() -> None:
+    running, _ = backed_off()
+    assert leaves_and_comes(running) == ["small"]
+
+
+def test_a_pod_in_backoff_after_a_fault_is_in_no_round_of_others() -> None:
+    running, uid = backed_off()
+    entry = running.state.cache.pods[uid]
+    running.state.queue.touch(entry.key, running.now)
+    running.server.now += 20.0
+    assert running.begin()
+    assert running.given is not None
+    running.state.round_failed(running.given, "for the test", running.now)
+    assert leaves_and_comes(running) == ["new"]
+
+
+def test_a_pod_in_backoff_that_room_comes_for_has_a_round_of_its_own_after_a_second() -> None:
+    running, _ = backed_off()
+    tried_s = running.now
+    running.server.now += 0.1
+    running.server.remove(running.server.pods["default", "there"])
+    running.deliver()
+    assert running.state.next_round_s(running.now) == tried_s + 1.0

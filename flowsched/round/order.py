@@ -134,7 +134,7 @@ def worths(model: RoundModel, tasks: Sequence[int]) -> list[float]:
     view, goals = model.view, model.prices.goals
     jobs, snapshot = view.snapshot.catalogue.jobs, view.snapshot
     patience = PATIENCE / max(1e-3, 1.0 - model.prices.settings.fairness)
-    largest = max((g.machine.cpu_milli for g in view.groups if g.batch_cores), default=1)
+    largest = max([1, *(g.machine.cpu_milli for g in view.groups if g.batch_cores)])
     found = []
     for t in tasks:
         task = view.tasks[t]

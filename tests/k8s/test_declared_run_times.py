@@ -178,6 +178,15 @@ def test_a_gang_waits_whole_for_its_turn() -> None:
     assert sorted(p.spec.node_name for p in running.server.pods.values()) == ["n1", "n1"]
 
 
+def test_pods_with_run_times_wait_where_no_node_has_any_cpu() -> None:
+    full = b.pod("full", cpu="4", node="n1", scheduler="other", status={"phase": "Running"})
+    running = scheduler(b.node("n1", "4"), full, job("narrow", "1", "60s"), job("wide", "2", "60s"))
+    running.server.allocate("n1", cpu="0")
+    running.deliver()
+    assert running.round() == []
+    assert all("Insufficient cpu" in note for note in told(running, names.FAILED_SCHEDULING))
+
+
 def test_a_higher_priority_preempts_for_a_pod_with_a_run_time() -> None:
     low = job("low", "4", "1000s", node="n1", status={"phase": "Running"})
     running = scheduler(b.node("n1", "4"), low, preemption=True)

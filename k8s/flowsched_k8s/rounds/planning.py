@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from flowsched.cluster.booked_tasks import BookedTasks
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import PlannedStart, Reservation
 from flowsched.cluster.state_rows import StateRows
@@ -60,7 +62,9 @@ def plan_round(
 
     ``engine`` has the same settings and keeps records; what it has forecast stays from round to round. None: a new one.
     """
-    return _Round(given, solver, engine or make_engine(given.settings, solver), clock).run()
+    whole = _Round(given, solver, engine or make_engine(given.settings, solver), clock)
+    whole.decide()
+    return whole.result()
 
 
 def make_engine(settings: Settings, solver: Solver) -> FlowScheduler:
@@ -77,39 +81,23 @@ def plan_apart(given: RoundInput, solver: Solver, engine: FlowScheduler | None =
     sets: dict[str, list[ClassInput]] = {}
     for c in sorted(given.classes, key=lambda c: -c.priority):
         sets.setdefault(c.name if c.group is None else f"group {c.group}", []).append(c)
-    engine = engine or make_engine(given.settings, solver)
+    whole = _Round(given, solver, engine or make_engine(given.settings, solver), time.perf_counter)
     booked = given.booked.copy()
-    results: list[RoundResult] = []
-    faults: list[Held] = []
     for classes in sets.values():
+        part = _Round(replace(given, classes=tuple(classes), booked=booked.copy()), solver, whole.engine, whole.clock)
         try:
-            part = plan_round(replace(given, classes=tuple(classes), booked=booked.copy()), solver, engine)
+            part.decide()
         except Exception as fault:
-            uids = tuple(uid for c in classes for uid in c.uids)
             text = f"it could not be planned: {type(fault).__name__}: {fault}"
-            faults.append(Held(uids, Fate.ERROR, text, frozenset({Cause.OTHER})))
+            whole.held.append(Held((*_by_uid(classes),), Fate.ERROR, text, frozenset({Cause.OTHER})))
             continue
-        results.append(part)
-        by_uid = {uid: c for c in classes for uid in c.uids}
-        for chosen in part.chosen:
-            book(booked, by_uid[chosen.uid], chosen.uid, chosen.node, chosen.width_milli or 0)
-    held = (*(held for r in results for held in r.held), *faults)
-    traces = [r.trace for r in results if r.trace is not None]
-    stages = dict.fromkeys(stage for r in results for stage in r.timings_ms)
-    timings = {stage: sum(r.timings_ms.get(stage, 0.0) for r in results) for stage in stages}
-    cells = sum(a.bulk_cells for a in traces)
-    parts = [part for a in traces for part in a.parts]
-    return RoundResult(
-        given.number,
-        tuple(chosen for r in results for chosen in r.chosen),
-        held,
-        tuple(planned for r in results for planned in r.plan),
-        tuple(reservation for r in results for reservation in r.reservations),
-        timings_ms=timings,
-        cost=sum(r.cost for r in results),
-        trace=_trace(given, solver, parts, held, timings, cells) if given.keep_record else None,
-        fallbacks=("fault",),
-    )
+        whole.spend(part)
+        whole.place(part)
+        whole.held += part.held
+        whole.plan += part.plan
+        whole.reservations += part.reservations
+        _book_all(booked, part.chosen, classes)
+    return whole.result("fault")
 
 
 def plan_any_round(given: RoundInput, solver: Solver, engine: FlowScheduler) -> RoundResult:
@@ -174,14 +162,16 @@ class _Round:
         self.timings: dict[str, float] = {"forecast": 0.0, "linear": 0.0, "explain": 0.0}
         self.solve_ms = 0.0
         self.counts: dict[str, int] = {}
-        self.fallbacks: list[str] = []
         self.parts: list[PartRecipe] = []
         self.bulk_cells = 0
+        self.how: dict[str, Any] = {"solver": solver, "clock": clock, "keep_record": given.keep_record}
+        """Of rounds at linear prices."""
         unknown = {r for c in given.classes for r, n in c.needs.items() if n > 0 and self.machines.column(r) < 0}
         self.unknown = unknown if len(unknown) > _MOST_UNKNOWN else set[str]()
         """Resources that no node has had, where pods ask for more than the engine should count."""
 
-    def run(self) -> RoundResult:
+    def decide(self) -> None:
+        """All levels, in order."""
         given = self.given
         nominated = {n.uid: n for n in given.nominated}
         for nominee in given.nominated:
@@ -201,7 +191,12 @@ class _Round:
                 else:
                     # The victims have not all gone yet: what is free already is not for lower priorities.
                     nominee.take_room(given.booked)
-        cost = sum(c.cost for c in self.chosen)
+
+    def result(self, *fallbacks: str) -> RoundResult:
+        """What was decided; with why something simpler stepped in."""
+        given, trace = self.given, None
+        if given.keep_record:
+            trace = _trace(given, self.solver, self.parts, self.held, self.timings, self.bulk_cells)
         return RoundResult(
             given.number,
             tuple(self.chosen),
@@ -210,13 +205,23 @@ class _Round:
             self.reservations,
             self.timings,
             self.counts,
-            cost,
-            _trace(given, self.solver, self.parts, self.held, self.timings, self.bulk_cells)
-            if given.keep_record
-            else None,
+            sum(c.cost for c in self.chosen),
+            trace,
             self.solve_ms,
-            tuple(dict.fromkeys(self.fallbacks)),
+            fallbacks,
         )
+
+    def place(self, part: _Round) -> None:
+        """Take over the places that a part of the round has found, with its record."""
+        self.chosen += part.chosen
+        self.parts += part.parts
+        self.bulk_cells += part.bulk_cells
+
+    def spend(self, part: _Round) -> None:
+        """Count what a part of the round took, whatever became of it."""
+        for stage, ms in part.timings.items():
+            self.timings[stage] += ms
+        self.solve_ms += part.solve_ms
 
     def _levels(self) -> list[list[ClassInput]]:
         """Classes that are decided together, high priorities first: those of one priority.
@@ -252,9 +257,8 @@ class _Round:
             level = [_only(c, uids) for c in level if (uids := set(c.uids) - taken)]
             forecast = [c for c in level if c.task is not None]
         if forecast:
-            began = self.clock()
-            self._measured(forecast, priority)
-            self.timings["forecast"] += (self.clock() - began) * 1e3
+            with self._timed("forecast"):
+                self._measured(forecast, priority)
         self._bulk([c for c in level if c.task is None], level[-1].priority)
 
     def _longest_overdue(self, level: list[ClassInput]) -> list[ClassInput]:
@@ -284,7 +288,7 @@ class _Round:
         if not given.keepers or len(self.held) == told:
             return
         kept = KeptRows.of(given.keepers, self.machines)
-        classes = {uid: c for c in level for uid in c.uids}
+        classes = _by_uid(level)
         started = {classes[c.uid].group for c in self.chosen if c.uid in classes} - {None}
         # A gang is overdue with its last member.
         young = {c.group for c in level if not all(map(self._is_overdue, c.since_s))}
@@ -334,21 +338,14 @@ class _Round:
         )
         past = _Round(yielded, self.solver, self.engine, self.clock)
         past.measured = MeasuredPods(yielded, self.measured.joined, self.measured.closed)
-        past.parts = list(self.parts)  # they are numbered
         past._level(classes, claim.priority)
-        for stage, ms in past.timings.items():
-            self.timings[stage] += ms
-        self.solve_ms += past.solve_ms
+        self.spend(past)
         placed = {c.uid for c in past.chosen}
         if not placed:
             return
-        self.chosen += past.chosen
-        self.parts = past.parts
-        self.bulk_cells += past.bulk_cells
+        self.place(past)
         if not given.only_reads:
-            by_uid = {uid: c for c in classes for uid in c.uids}
-            for chosen in past.chosen:
-                book(given.booked, by_uid[chosen.uid], chosen.uid, chosen.node, chosen.width_milli or 0)
+            _book_all(given.booked, past.chosen, classes)
         self.held = [h for held in self.held if (h := _without(held, placed)).uids]
         self.plan = tuple(p for p in self.plan if p.task not in placed)
         self.reservations = tuple(r for r in self.reservations if r.task not in placed)
@@ -360,6 +357,12 @@ class _Round:
         rows[[row for name in shut if (row := self.machines.row(name)) is not None]] = False
         return rows
 
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        began = self.clock()
+        yield
+        self.timings[stage] += (self.clock() - began) * 1e3
+
     def _is_overdue(self, since_s: float) -> bool:
         return self.given.now_s - since_s > self.given.settings.due_age_s
 
@@ -369,7 +372,7 @@ class _Round:
         snapshot = self.measured.snapshot([self._counted(c) for c in classes])
         decisions = self.engine.decide(snapshot)
         self.solve_ms += decisions.timings_ms["passes"]
-        by_uid = {uid: c for c in classes for uid in c.uids}
+        by_uid = _by_uid(classes)
         self.chosen += self.measured.take(decisions, snapshot, by_uid)
         self.held += self.measured.held(decisions, by_uid)
         self.plan += decisions.plan
@@ -382,27 +385,17 @@ class _Round:
 
     def _modelled(self, classes: list[ClassInput], model: CostModel) -> None:
         """Pods of all priorities, unless room is held for some, on what an exported snapshot has: so does ``solve``."""
-        began = self.clock()
-        given = self.given
-        snapshot = self.measured.snapshot([self._counted(c) for c in classes])
-        behaviours = {uid: (c.sensitivity, c.pressure) for c in given.classes if c.service for uid in c.uids}
-        settings = given.settings
-        hosts = None if given.kept is None else given.kept.hosts
-        rows = PricedRows(model, settings.headroom_weight, settings.slo_margin, hosts, behaviours)
-        outcome = decide(
-            rows.catch_up(StateRows.of(snapshot)),
-            model_settings(settings),
-            solver=self.solver,
-            now_s=snapshot.now_s,
-            clock=self.clock,
-            keep_record=given.keep_record,
-        )
-        self.timings["linear"] += (self.clock() - began) * 1e3
-        if outcome.record is not None:
-            self.parts.append(partial(outcome.record, None))
-            self.bulk_cells += (len(classes) + 1) * self.machines.machine_count
+        given, settings = self.given, self.given.settings
+        with self._timed("linear"):
+            snapshot = self.measured.snapshot([self._counted(c) for c in classes])
+            behaviours = {uid: (c.sensitivity, c.pressure) for uid, c in _by_uid(given.classes).items() if c.service}
+            hosts = None if given.kept is None else given.kept.hosts
+            rows = PricedRows(model, settings.headroom_weight, settings.slo_margin, hosts, behaviours)
+            outcome = decide(
+                rows.catch_up(StateRows.of(snapshot)), model_settings(settings), now_s=snapshot.now_s, **self.how
+            )
         tasks = {task.name: task for task in snapshot.pending}
-        self._take(outcome, {uid: c for c in classes for uid in c.uids})
+        self._take(outcome, classes, None)
         for p in outcome.placements:
             self.measured.join(tasks[p.task], p.machine, snapshot.now_s)
 
@@ -412,33 +405,34 @@ class _Round:
         """``goes_first``: what is overdue for longest, before all others of its priority."""
         if not classes:
             return
-        began = self.clock()
-        gpu_cost = gpu_costs(self.given, self.machines, classes)
-        counted = [self._counted(c) for c in classes]
-        task_classes = [self._task_class(c) for c in counted]
-        places = [self._places(c, cost) for c, cost in zip(counted, gpu_cost, strict=True)]
-        settings = bulk_settings(self.given.settings)
-        how: Any = {"solver": self.solver, "clock": self.clock, "keep_record": self.given.keep_record}
-        outcome = None
-        if len(classes) == 1 and len(classes[0].uids) == 1:
-            outcome = decide_lone(self.machines, task_classes[0], places[0], classes[0].uids[0], settings, **how)
-        if outcome is None:
-            cluster = bulk_rows(self.machines, task_classes, places, [c.uids for c in classes])
-            groups = {c.group for c in classes if c.group is not None}
-            for group in self.given.groups:
-                if group.name in groups:
-                    cluster.declare_group(group.name, group.minimum)
-            cluster.members_elsewhere.update(self.given.group_members)
-            outcome = decide(cluster, settings, **how)
-        self.timings["linear"] += (self.clock() - began) * 1e3
+        with self._timed("linear"):
+            gpu_cost = gpu_costs(self.given, self.machines, classes)
+            counted = [self._counted(c) for c in classes]
+            task_classes = [self._task_class(c) for c in counted]
+            places = [self._places(c, cost) for c, cost in zip(counted, gpu_cost, strict=True)]
+            settings = bulk_settings(self.given.settings)
+            outcome, uids = None, [c.uids for c in classes]
+            if len(classes) == 1 and len(uids[0]) == 1:
+                outcome = decide_lone(self.machines, task_classes[0], places[0], uids[0][0], settings, **self.how)
+            if outcome is None:
+                cluster = bulk_rows(self.machines, task_classes, places, uids)
+                groups = {c.group for c in classes if c.group is not None}
+                for group in self.given.groups:
+                    if group.name in groups:
+                        cluster.declare_group(group.name, group.minimum)
+                cluster.members_elsewhere.update(self.given.group_members)
+                outcome = decide(cluster, settings, **self.how)
+        self._take(outcome, classes, priority, goes_first)
+
+    def _take(
+        self, outcome: BulkOutcome, classes: Sequence[ClassInput], priority: int | None, goes_first: bool = False
+    ) -> None:
+        """The outcome of a part at linear prices: its places, its record, and why the others wait."""
+        given, by_uid = self.given, _by_uid(classes)
         if outcome.record is not None:
             recipe = partial(outcome.record, priority)
             self.parts.append((lambda: of_first(recipe())) if goes_first else recipe)
             self.bulk_cells += (len(classes) + 1) * self.machines.machine_count
-        self._take(outcome, {uid: c for c in classes for uid in c.uids}, goes_first)
-
-    def _take(self, outcome: BulkOutcome, by_uid: Mapping[str, ClassInput], goes_first: bool = False) -> None:
-        given = self.given
         # Only who comes later and explanations of those who are left look at the machines again.
         asked_again = goes_first or bool(outcome.left) or len({c.priority for c in given.classes}) > 1
         for p in outcome.placements:
@@ -460,9 +454,8 @@ class _Round:
         self.solve_ms += outcome.timings_ms.get("solve", 0.0)
         for kind, count in outcome.counts.items():
             self.counts[kind] = self.counts.get(kind, 0) + count
-        began = self.clock()
-        self._explain_left(outcome, by_uid)
-        self.timings["explain"] += (self.clock() - began) * 1e3
+        with self._timed("explain"):
+            self._explain_left(outcome, by_uid)
 
     def _explain_left(self, outcome: BulkOutcome, by_uid: Mapping[str, ClassInput]) -> None:
         together: dict[tuple[str, WaitCause, str], list[str]] = {}
@@ -533,10 +526,21 @@ class _Round:
         return Places(allowed, c.eligible, c.slowness, preference)
 
 
+def _by_uid(classes: Iterable[ClassInput]) -> dict[str, ClassInput]:
+    """The class of each pod."""
+    return {uid: c for c in classes for uid in c.uids}
+
+
 def _only(c: ClassInput, uids: Collection[str]) -> ClassInput:
     """A class with some of its pods."""
     kept = [(uid, since) for uid, since in zip(c.uids, c.since_s, strict=True) if uid in uids]
     return replace(c, uids=tuple(uid for uid, _ in kept), since_s=tuple(since for _, since in kept))
+
+
+def _book_all(booked: BookedTasks, chosen: Iterable[Chosen], classes: Iterable[ClassInput]) -> None:
+    by_uid = _by_uid(classes)
+    for c in chosen:
+        book(booked, by_uid[c.uid], c.uid, c.node, c.width_milli or 0)
 
 
 def _without(held: Held, placed: Set[str]) -> Held:

@@ -127,7 +127,7 @@ class Watch:
             self.error_shares.append(error / certificate.primal)
         realised = float(outcome.cost.sum())
         if realised > 0.0:
-            self.belief.append(abs(realised - float(outcome.believed.sum())) / realised)
+            self.belief.append(abs(realised - float(outcome.estimate.sum())) / realised)
 
     def figures(self) -> dict[str, Any]:
         """The figures of a row; sizes are medians over the rounds."""

@@ -147,7 +147,7 @@ def _level(trace: NetworkTrace, number: int) -> dict[str, Any]:
             "machine": position[outcome.machines[here]],
             "width_milli": _widths(trace, [class_of[row] for row in outcome.tasks[here].tolist()]),
             "cost": costs.cost[here],
-            "believed": outcome.believed[here],
+            "believed": outcome.estimate[here],
             "terms": {name: values[here] for name, values in costs.terms.items()},
             "runner_up": np.where(costs.runner_up[here] < 0, -1, position[costs.runner_up[here]]),
             "runner_up_cost": costs.runner_up_cost[here],

@@ -123,7 +123,7 @@ class RoundOutcome:
     """Task rows that start now."""
     machines: IntArray
     """Where."""
-    believed: FloatArray
+    estimate: FloatArray
     """What each was thought to cost when its place was chosen."""
     cost: FloatArray
     """What each costs beside all others at the end of the round."""
@@ -214,14 +214,14 @@ class Rounds:
         # Where it fails, what changed is news to the next round, and what was held stays so.
         self._read, self.reservations = read, overdue.reservations
         timer.start("decide")
-        tasks, machines, believed, cost = state.result()
+        tasks, machines, estimate, cost = state.result()
         waits = np.setdiff1d(pending, tasks, assume_unique=True)
         waits = cluster.tasks.in_order(waits)
         timer.start(None)
         return RoundOutcome(
             tasks,
             machines,
-            believed,
+            estimate,
             cost,
             waits,
             tuple(levels),

@@ -17,7 +17,7 @@ from flowsched.round.linear.round_relations import RoundRelations
 from flowsched.round.linear.waiting import Waiting
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
-_SAVED = ("free", "readings", "machine", "task_class", "believed")
+_SAVED = ("free", "readings", "machine", "task_class", "estimate")
 """Arrays of a state that placing changes, by their names in :class:`SavedRoundState` too."""
 
 
@@ -29,7 +29,7 @@ class SavedRoundState:
     readings: IntArray
     machine: IntArray
     task_class: IntArray
-    believed: FloatArray
+    estimate: FloatArray
     topology_counts: dict[str, TopologyCounts]
 
 
@@ -50,7 +50,7 @@ class BulkRoundState:
         self.count = 0
         self.machine: IntArray = np.zeros(0, dtype=np.int64)
         self.task_class: IntArray = np.zeros(0, dtype=np.int64)
-        self.believed: FloatArray = np.zeros(0)
+        self.estimate: FloatArray = np.zeros(0)
         self.tasks: IntArray = np.zeros(0, dtype=np.int64)
         self.held: IntArray = np.zeros(0, dtype=np.int64)
         """Machines that are reserved: in ``model`` each is of a kind of its own, which forbids who would stay too long."""
@@ -203,7 +203,7 @@ class BulkRoundState:
         before = machine.copy()
         moves, looked = packing_kernels.settle(
             order,
-            packing_kernels.Placements(self.task_class[start:], machine, self.believed[start:]),
+            packing_kernels.Placements(self.task_class[start:], machine, self.estimate[start:]),
             packing_kernels.CheapGroups(*candidates.cheap(waiting.classes, len(self.cluster.classes), self.model)),
             packing_kernels.GroupMachines(candidates.first, candidates.rows, self.barred),
             self.model,
@@ -235,7 +235,7 @@ class BulkRoundState:
             order = order[~np.isin(of[order], bound)]
         classes, first = np.unique(of[order], return_index=True)
         return trade_kernels.PlacementsByClass(
-            np.append(first, len(order)), order, classes, self.machine[start:], self.believed[start:]
+            np.append(first, len(order)), order, classes, self.machine[start:], self.estimate[start:]
         )
 
     def displace(self, start: int, candidates: CandidateIndex, budget: int) -> tuple[int, int]:
@@ -259,17 +259,17 @@ class BulkRoundState:
         """Take back places that cost more, beside all others, than leaving the task or than its class may pay: the dearest
         place meets the one that is left cheapest.
         """
-        self.believed[start:] = kernels.reprice(
+        self.estimate[start:] = kernels.reprice(
             self.task_class[start:], self.machine[start:], self.model, self.readings
         )
         position = np.searchsorted(waiting.classes, self.task_class[start:])
-        order = np.lexsort((self.believed[start:], position))
+        order = np.lexsort((self.estimate[start:], position))
         rank = np.arange(len(order)) - np.searchsorted(position[order], position[order])
         # The tasks that are dearest to leave are placed; of them the k-th goes with the k-th cheapest place.
         leaving = waiting.cost[waiting.first[position[order]] + rank]
         over: BoolArray = np.zeros(len(order), dtype=np.bool_)
-        over[order] = self.believed[start:][order] > leaving
-        over |= self.believed[start:] > self.model.ceiling[self.task_class[start:]]
+        over[order] = self.estimate[start:][order] > leaving
+        over |= self.estimate[start:] > self.model.ceiling[self.task_class[start:]]
         if self.relations:
             over &= ~np.array([self.relations.leaned_on(c) for c in self.task_class[start:].tolist()], dtype=np.bool_)
         if over.any():
@@ -288,7 +288,7 @@ class BulkRoundState:
     def adopt(self, start: int, task_class: IntArray, machine: IntArray) -> int:
         """Take other placements instead of those since ``start``; how many tasks came to a machine, out of none or another.
 
-        Only what is on machines that changed is believed anew. One task at a time: for small rounds.
+        Only what is on machines that changed is estimated anew. One task at a time: for small rounds.
         """
         ours = np.stack([self.machine[start:], self.task_class[start:]], axis=1)
         theirs = np.stack([machine, task_class], axis=1)
@@ -315,7 +315,7 @@ class BulkRoundState:
         order = np.arange(len(position)) if self.relations else by_class
         self.machine[start:] = self.machine[start:][order]
         self.task_class[start:] = self.task_class[start:][order]
-        self.believed[start:] = self.believed[start:][order]
+        self.estimate[start:] = self.estimate[start:][order]
         placed = np.bincount(position, minlength=len(waiting.classes))
         served = waiting.first_of(placed)
         tasks = np.empty(len(order), dtype=np.int64)
@@ -327,10 +327,10 @@ class BulkRoundState:
         return float(in_turn.sum() + left.sum())
 
     def result(self) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
-        """Tasks, machines, what was believed, what it costs beside all others."""
+        """Tasks, machines, what was estimated, what it costs beside all others."""
         # At the cluster's prices: a machine that was reserved after a task came there takes no other task at any price.
         cost = kernels.reprice(self.task_class, self.machine, self.cluster.model(), self.readings)
-        return self.tasks, self.machine, self.believed, cost
+        return self.tasks, self.machine, self.estimate, cost
 
     def placed_of(self, start: int, classes: IntArray) -> IntArray:
         """Tasks placed of each class since placement ``start``."""
@@ -431,7 +431,7 @@ class BulkRoundState:
     def _add(self, classes: IntArray, machines: IntArray, costs: FloatArray) -> None:
         self.machine = np.concatenate([self.machine, machines])
         self.task_class = np.concatenate([self.task_class, classes])
-        self.believed = np.concatenate([self.believed, costs])
+        self.estimate = np.concatenate([self.estimate, costs])
         self.count += len(machines)
         self._touch(machines)
 
@@ -451,5 +451,5 @@ class BulkRoundState:
     def _keep(self, kept: BoolArray) -> None:
         self.machine = self.machine[kept]
         self.task_class = self.task_class[kept]
-        self.believed = self.believed[kept]
+        self.estimate = self.estimate[kept]
         self.count = len(self.machine)

@@ -1,4 +1,4 @@
-"""How far from optimal small rounds are, what exchanges find, and what placements were believed to cost."""
+"""How far from optimal small rounds are, what exchanges find, and what placements were estimated to cost."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def test_small_rounds_are_close_to_the_optimum_and_the_bound_is_never_above_it()
 
 @pytest.mark.parametrize("bucket", [0.0, 0.125])
 @pytest.mark.parametrize("chosen", [RoundSettings(), PASSES_ONLY], ids=["exchanges", "passes"])
-def test_what_was_believed_is_what_it_costs_at_the_end(bucket: float, chosen: RoundSettings) -> None:
+def test_what_was_estimated_is_what_it_costs_at_the_end(bucket: float, chosen: RoundSettings) -> None:
     """Over 100 instances together, and each by itself, at most 2 % apart: neighbours of the same round pay."""
     for seed in range(25):
         size = 5 + 8 * seed
         drawn = Draw(machines=size, classes=3 + seed // 3, tasks=5 * size, use=0.4, bucket=bucket, growth=0.0)
         outcome = decide(draw_world(seed, drawn), chosen)[1]
-        paid, believed = float(outcome.cost.sum()), float(outcome.believed.sum())
+        paid, estimate = float(outcome.cost.sum()), float(outcome.estimate.sum())
         assert len(outcome.tasks)
-        assert abs(paid - believed) <= 0.02 * paid
+        assert abs(paid - estimate) <= 0.02 * paid
 
 
 @SOME
@@ -70,7 +70,7 @@ def test_the_same_round_gives_the_same_answer_and_keeps_to_its_work(world: World
     first, again = decide(world, chosen)[1], decide(world, chosen)[1]
     assert first.tasks.tolist() == again.tasks.tolist()
     assert first.machines.tolist() == again.machines.tolist()
-    assert first.believed.tolist() == again.believed.tolist()
+    assert first.estimate.tolist() == again.estimate.tolist()
     # A set of machines may end a node beyond the limit.
     assert first.counts.get("exchange_nodes", 0) <= (nodes + 1) * len(first.levels)
     assert primal(first) <= primal(decide(world, PASSES_ONLY)[1]) + 1e-9

@@ -159,10 +159,10 @@ def test_nothing_is_overcommitted_or_dearer_than_waiting_and_no_selector_is_brok
     outcome = world.round()
     cluster = world.cluster
     assert (cluster.machines.free >= 0).all()
-    for task, row, believed in zip(outcome.tasks.tolist(), outcome.machines.tolist(), outcome.believed, strict=True):
+    for task, row, estimate in zip(outcome.tasks.tolist(), outcome.machines.tolist(), outcome.estimate, strict=True):
         task_class = cluster.classes[int(cluster.tasks.task_class[task])]
         assert cluster.machines.kinds[int(cluster.machines.kind[row])].has(task_class.selector)
-        assert believed <= waiting_cost(cluster, task) + 1e-6
+        assert estimate <= waiting_cost(cluster, task) + 1e-6
 
 
 @pytest.mark.parametrize("name", NAMES)

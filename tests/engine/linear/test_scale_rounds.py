@@ -148,10 +148,10 @@ def test_settings_that_are_none_are_refused(name: str, value: float) -> None:
 
 @SOME
 @given(SEEDS, st.integers(0, 400))
-def test_where_the_work_limit_ends_trades_what_is_believed_is_still_what_it_costs(seed: int, looks: int) -> None:
+def test_where_the_work_limit_ends_trades_what_is_estimated_is_still_what_it_costs(seed: int, looks: int) -> None:
     world = draw_world(seed, crowded(seed, waiting=1e6, growth=0.0))
     outcome = decide(world, RoundSettings(exchange_tasks=0, settle_looks=1 + looks))[1]
-    assert outcome.believed == pytest.approx(outcome.cost, abs=1e-6)
+    assert outcome.estimate == pytest.approx(outcome.cost, abs=1e-6)
 
 
 def test_what_waits_no_more_is_not_counted_any_longer() -> None:

@@ -357,6 +357,12 @@ class Cache:
                 self.revisions.touch(entry.place, meta.uid)
         return entry
 
+    def replaced(self, pod: Pod) -> PodEntry | None:
+        """The pod that had the name of one which is new; it is gone, whatever the watch is still to tell of it."""
+        if pod.metadata.uid in self.pods or pod.status.phase in _TERMINAL:
+            return None
+        return self.pods.get(self.by_name.get((pod.metadata.namespace, pod.metadata.name), ""))
+
     def remove_pod(self, uid: str) -> PodEntry | None:
         """A pod is gone; returns what it was."""
         entry = self.pods.pop(uid, None)
@@ -398,15 +404,11 @@ class Cache:
     def _add_pod(self, pod: Pod, now: float) -> PodEntry:
         meta = pod.metadata
         key = PodKey(meta.namespace, meta.name, meta.uid)
-        earlier = self.by_name.get(key[:2])
-        if earlier is not None:
-            self.remove_pod(earlier)
         ours = pod.spec.scheduler_name in self._names
         like = self._templates.get(meta.namespace)
         if like is not None and (not like.made(pod) or (ours and self.learnt_classes.differs(pod, like))):
             like = None
         if like is None:
-            before = self._templates.get(meta.namespace)
             before = self._templates.get(meta.namespace)
             like = PodTemplate(pod, pod_requests(pod), self._intent(pod), pod_length(pod))
             like.base = None if before is None else before.base_of(pod)

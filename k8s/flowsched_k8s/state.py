@@ -179,6 +179,8 @@ class SchedulerState:
 
     def _pod_seen(self, pod: Pod, now: float) -> list[Instruction | ReadPod]:
         uid = pod.metadata.uid
+        if (replaced := self.cache.replaced(pod)) is not None:
+            self._pod_gone(replaced.pod, now)
         old = self.cache.pods.get(uid)
         was = (old.node, old.assumed, old.pod) if old is not None else ("", "", None)
         before = dict(old.needs, cpu=old.width_milli) if old is not None else {}

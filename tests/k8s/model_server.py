@@ -97,6 +97,17 @@ class ModelServer:
         if isinstance(gone, Pod) and _counts(gone):
             self.remove(_succeeded(gone, self.now))
 
+    def replace(self, old: Pod, new: Pod) -> Thing:
+        """Another pod takes the name of one that is gone; the watch tells of the new one first, or in one batch of both."""
+        log = self._log["pods"]
+        self.remove(old)
+        told = (
+            [log.pop()] if log and isinstance(log[-1], Gone) and log[-1].object.metadata.uid == old.metadata.uid else []
+        )
+        made = self.put(new)
+        log += told
+        return made
+
     def terminate(self, pod: Pod, grace_s: int = 30) -> None:
         """Begin a deletion with grace: the pod keeps its place until :meth:`remove`."""
         current = self._current(pod)
@@ -216,7 +227,9 @@ class ModelServer:
         for event in events:
             name = _name(event.object.metadata)
             if isinstance(event, Gone):
-                self.delivered[kind].pop(name, None)
+                known = self.delivered[kind].get(name)
+                if known is not None and known.metadata.uid == event.object.metadata.uid:
+                    del self.delivered[kind][name]
             else:
                 self.delivered[kind][name] = event.object  # type: ignore[assignment]
         return events

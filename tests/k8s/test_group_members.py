@@ -6,6 +6,7 @@ from typing import Any
 
 import objects_builders as b
 import pytest
+from consistency import check_state
 from model_scheduler import ModelScheduler
 from model_server import ModelServer
 
@@ -225,6 +226,23 @@ def test_those_that_are_missing_start_together(form: str) -> None:
     running.create(member(form, "too"))
     running.settle(within=20.0)
     assert {"again", "too"} <= running.where().keys()
+
+
+@ANY_FORM
+@pytest.mark.parametrize("order", ["in one batch", "one by one", "listed again"])
+def test_a_member_whose_name_another_pod_takes_before_its_end_is_told_is_gone(form: str, order: str) -> None:
+    running = started(form)
+    server = running.server
+    for i in range(SIZE):
+        server.replace(server.pods["default", f"old-{i}"], member(form, f"old-{i}"))
+    if order == "listed again":
+        running.observe(server.relist("pods"))
+    for _ in range(0 if order == "in one batch" else server.lag("pods")):
+        running.observe(server.deliver("pods", 1))
+        check_state(running.state)
+    running.settle(within=20.0)
+    check_state(running.state)
+    assert running.where().keys() == {f"old-{i}" for i in range(SIZE)}
 
 
 @ANY_FORM

@@ -138,6 +138,15 @@ class Happenings(RuleBasedStateMachine):
                 self.server.remove(old)
             self.server.put(b.pod(PODS[pick], **fields))
 
+    @rule(pick=PICK, fields=pods(), at_once=st.booleans())
+    def replace_pod(self, pick: int, fields: Wanted, at_once: bool) -> None:
+        """Another pod of the same name is seen before the first one is seen to be gone."""
+        old = self.chosen([p for _, p in sorted(self.server.pods.items())], pick)
+        if old is not None:
+            self.server.replace(old, b.pod(old.metadata.name, **fields))
+            if at_once:
+                self.running.deliver("pods")
+
     @rule(pick=PICK, how=st.sampled_from(("delete", "terminate", "finish", "ungate", "relabel")), app=APPS)
     def change_pod(self, pick: int, how: str, app: str) -> None:
         server, pod = self.server, self.chosen([p for _, p in sorted(self.server.pods.items())], pick)

@@ -13,6 +13,7 @@ from flowsched_k8s.state import SchedulerState
 def check_looks(state: SchedulerState, now: float) -> None:
     """Raise ``AssertionError`` if what has been kept of nodes is not what is found there without."""
     kept, fresh = (nodes.look(now) for nodes in (state.inputs.occupied, OccupiedNodes(state.cache)))
+    state.inputs.occupied.between_rounds(now)
     state.cache.revisions.followers.pop()
     assert sorted(kept.services, key=lambda s: s.name) == sorted(fresh.services, key=lambda s: s.name)
     assert {m.name: m for m in kept.machines} == {m.name: m for m in fresh.machines}
@@ -24,7 +25,10 @@ def check_state(state: SchedulerState) -> None:
     """Raise ``AssertionError`` if something that must always hold does not."""
     check_cache(state.cache)
     machines = state.cache.machines
+    for key in state.queue:
+        assert key.uid in state.cache.pods, f"{key} waits and is not there"
     for entry in state.cache.pods.values():
+        assert state.cache.by_name[entry.key[:2]] == entry.key.uid, f"{entry.key} is there beside another of its name"
         if entry.place:
             assert entry.key not in state.queue, f"{entry.key} is on {entry.place} and waits"
     held = state.node_holds.held

@@ -52,11 +52,6 @@ class RecordedHappenings(Preemptions):
         if pick == 0:
             self.running.state.tidy()
 
-    def look_at_nodes(self) -> None:
-        """Not here: an export that sees a pod on its node before the next round does lets its estimate begin earlier, and
-        no event tells of exports.
-        """
-
     def check_file(self) -> None:
         path = self.recorded.done()
         found: Inputs = {}

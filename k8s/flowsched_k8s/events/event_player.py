@@ -89,6 +89,8 @@ class PlayedCluster(live.RecordedState):
                 if number in self.bound:
                     self._changed.add(self.bound[number].booked.machine)
                 self._changed.add(bound.machine)
+            case live.MachinesSeen():
+                self._look(t)
             case live.ProgressEstimated(name, progress):
                 self._look(t)
                 self._occupied.resume(name, progress)

@@ -100,6 +100,7 @@ class EventRecorder:
         self._part = 0
         self._batch: list[tuple[float, live.LiveEvent]] = []
         self._now_s = -math.inf
+        occupied.followers.append(self.looked)
         self.broken = False
         """Whether a fault has ended the recording."""
 
@@ -123,6 +124,16 @@ class EventRecorder:
                 self._emit(live.ProgressEstimated(name, progress))
         self._round(state, given)
         self._write(header)
+
+    @_safely
+    def looked(self, now_s: float) -> None:
+        """What runs was looked at between two rounds."""
+        if self._state is not None:
+            self._now_s = max(self._now_s, now_s)
+            self._relations(self._state)
+            self._machines(self._state, seen=True)
+            self._emit(live.MachinesSeen())
+            self._write()
 
     @_safely
     def decided(self, result: RoundResult, now_s: float) -> None:

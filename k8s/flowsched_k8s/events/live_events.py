@@ -195,6 +195,11 @@ class ProfilesChanged(LiveEvent):
 
 
 @dataclass(frozen=True)
+class MachinesSeen(LiveEvent):
+    """What has changed on machines was looked at between two rounds: what is estimated of jobs there goes on from now."""
+
+
+@dataclass(frozen=True)
 class ProgressEstimated(LiveEvent):
     """How far a machine's jobs are estimated to be at this moment, by uid, where a file begins in the middle of a run."""
 
@@ -280,7 +285,7 @@ STATEMENTS = (
     TaskSubmitted,
     TaskBound,
 )
-EVENTS = (*STATEMENTS, Removed, ProfilesChanged, ProgressEstimated, RoundBegun, RoundDecided, RoundFailed)
+EVENTS = (*STATEMENTS, Removed, ProfilesChanged, MachinesSeen, ProgressEstimated, RoundBegun, RoundDecided, RoundFailed)
 _ADAPTERS: Mapping[str, TypeAdapter[Any]] = {kind.__name__: TypeAdapter(kind) for kind in EVENTS}
 _HEADER = TypeAdapter(EventsHeader)
 
@@ -331,7 +336,8 @@ class RecordedState:
 
 def event_line(t: float, event: LiveEvent) -> str:
     """An event as a line, without its end. ``t``: seconds since 1970."""
-    return f'{{"t":{t!r},"event":"{type(event).__name__}",{body(event)[1:]}'
+    keys = body(event)[1:]
+    return f'{{"t":{t!r},"event":"{type(event).__name__}"{"" if keys == "}" else ","}{keys}'
 
 
 def header_line(header: EventsHeader) -> str:

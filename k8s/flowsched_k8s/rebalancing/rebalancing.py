@@ -294,6 +294,7 @@ class Rebalancing:
         some = [e for e in self._some(able) if self._is_task(e)]
         targets = {e.key.uid: self._takers(e) for e in some}
         given = self._inputs.build((), now, number=self.looks, everything=True)
+        self._inputs.occupied.between_rounds(now)
         sources = {e.key.uid: e.place for e in some if targets[e.key.uid]}
         if sources:
             yield MoveQuestion(
@@ -416,6 +417,7 @@ class Rebalancing:
         self._inputs.settle()
         with self._cache.without(entries):
             given = self._round_input(asked, now)
+        self._inputs.occupied.between_rounds(now)
         cluster, done = given.cluster, dict[str, float]()
         if cluster.machines:
             there, progress = given.running.entries, given.running.progress.tolist()

@@ -6,7 +6,7 @@ a restart estimates are made from the start times of what runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -80,6 +80,10 @@ class OccupiedNodes:
         self._ahead: dict[str, set[str]] = {}
         """By node, uids of pods that had not started, by its clock, when they were looked at."""
         cache.revisions.followers.append(self._note)
+        self.followers: list[Callable[[float], None]] = []
+        """Told of looks between rounds that have seen changes."""
+        self._saw_changes = False
+        """Whether the last look has seen any."""
         self.machines = self._none(0.0)
         """As they were when they were looked at; to read, and to resume."""
 
@@ -110,11 +114,20 @@ class OccupiedNodes:
         cache = self._cache
         self.machines.advance(now_s)
         changed, self._changed = self._changed, {}
+        self._saw_changes = bool(changed)
         for name in sorted(changed):
             self._look_at(name, changed[name], now_s)
         if len(self._seen) > 2 * len(cache.pods):
             self._seen = {uid: seen for uid, seen in self._seen.items() if uid in cache.pods}
         return Snapshot(now_s, cache.catalogue, *self.machines.look(), plan=plan, reservations=reservations)
+
+    def between_rounds(self, now_s: float) -> None:
+        """The last look was not a round's. What had come or gone since the one before did so then, as far as estimates go:
+        a file from which rounds are played again must tell it.
+        """
+        for follower in self.followers if self._saw_changes else ():
+            follower(now_s)
+        self._saw_changes = False
 
     def course(self, entry: PodEntry, now_s: float) -> Course | None:
         """What is estimated of a pod that is somewhere."""

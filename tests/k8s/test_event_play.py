@@ -103,7 +103,7 @@ def busy_day(folder: Path | None, most_bytes: int) -> tuple[list[tuple[str, str]
             running.put(node("n3", "4", zone="z1"))
         if hour == 3:
             running.state.use_catalogue(load_catalogue(), running.now)
-        # A round without measured pods: what is believed of running jobs stays where it was.
+        # A round without measured pods: what is estimated of running jobs stays where it was.
         running.create(pod(f"q{hour}", cpu="100m"))
         running.round()
         go_on(running, 3.1)
@@ -115,8 +115,29 @@ def unrecorded_day() -> list[tuple[str, str]]:
     return busy_day(None, 0)[0]
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_what_is_seen_between_rounds_is_played(told: bool, tmp_path: Path) -> None:
+    running = scheduler(*nodes(1))
+    (name,) = running.state.cache.nodes
+    recorded = Recorded(running, tmp_path / "events.jsonl.gz")
+    occupied = running.state.inputs.occupied
+    for number in range(3):
+        running.create(job(f"j{number}", number, cpu="1"))
+        running.round()
+        go_on(running, 10.0)
+        # The next round would see it on its node, beside those that are there.
+        running.put(job(f"there-{number}", number, cpu="100m", node=name, status={"phase": "Running"}))
+        occupied.look(running.now)
+        if told:
+            occupied.between_rounds(running.now)
+        running.server.now += 5.0
+    wrong = differences(played_inputs(recorded.done()), recorded.inputs)
+    assert bool(wrong) != told, wrong[:1]
+    assert len(recorded.inputs) == 3
+
+
 @pytest.mark.parametrize("most_bytes", [1, 1 << 30])
-def test_what_is_believed_of_running_jobs_goes_on_in_another_file(most_bytes: int, tmp_path: Path) -> None:
+def test_what_is_estimated_of_running_jobs_goes_on_in_another_file(most_bytes: int, tmp_path: Path) -> None:
     bound, recorded = busy_day(tmp_path, most_bytes)
     assert recorded is not None
     path = recorded.done()

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from flowsched.cluster.settings import Settings
-from flowsched.cluster.settings_form import apply_settings
 from flowsched.cluster.snapshot import MILLI, Machine, Service, Snapshot, Task
-from flowsched.inspector.re_solve import snapshot_of
+from flowsched.inspector.re_solve import decisions_of, snapshots_of
 from flowsched.inspector.record_view import RecordView
+from flowsched.inspector.terms import read_terms
 from flowsched.solvers import SOLVERS
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError, Problem, Problems, name_help
@@ -99,7 +98,7 @@ def parse_changes(
             )
     assignments = tuple(settings)
     try:
-        apply_settings(Settings(), assignments)
+        read_terms(recorded, assignments)
     except InputError as error:
         problems.extend(error.problems)
     if solver is not None and solver not in SOLVERS:
@@ -115,7 +114,7 @@ class _Known:
         self.recorded = recorded
         self.machines = list(dict.fromkeys(name for part in recorded.parts for name in part.machines))
         self.waiting = [task for part in recorded.parts for task in part.tasks]
-        self.snapshots = [snapshot_of(recorded, part) for part in recorded.parts if part.by_forecasts]
+        self.snapshots = list(snapshots_of(recorded).values())
         waiting = set(self.waiting)
         running = dict.fromkeys(r.task.name for s in self.snapshots for r in s.running)
         self.running = [task for task in running if task not in waiting]
@@ -134,7 +133,7 @@ class _Known:
         if not names:
             titles = [self.recorded.title(t) for t in (*self.waiting, *(() if waits else self.running))]
             message, help = f"there is no task '{text}' that waits or runs", name_help(text, sorted(titles))
-            if any(not part.by_forecasts for part in self.recorded.parts):
+            if any(part.snapshot is None for part, *_ in decisions_of(self.recorded)):
                 help += "; what runs is known to a bulk round as sums only"
         elif len(names) > 1:
             message = f"{len(names)} tasks are called '{text}'"
@@ -169,7 +168,7 @@ def _new_machines(problems: Problems, known: _Known, texts: Iterable[str]) -> li
             problems.add(Problem("--add-machine", None, "", message, name_help(like, names)))
             continue
         if not known.snapshots or like not in known.machines:
-            bulk = [part for part in known.recorded.parts if not part.by_forecasts]
+            bulk = [part for part, *_ in decisions_of(known.recorded) if part.snapshot is None]
             if bulk and all(to_copy(part.machines, like, known.snapshots) is None for part in bulk):
                 message = f"no machine of type '{like}' is known to the bulk rounds"
                 problems.add(Problem("--add-machine", None, "", message, "name a machine to copy"))

@@ -10,7 +10,6 @@ from typing import Any, Final, TypeVar
 from flowsched.cluster.decision import NO_BOUND, proves_nothing
 from flowsched.inspector.machine_forecasts import ServiceForecast, forecasts_of
 from flowsched.inspector.plan_costs import RUNNING_COST, TWICE, Costs, costs_of
-from flowsched.inspector.re_solve import POLICY, of_model, of_networks
 from flowsched.inspector.record_view import Part, RecordView
 from flowsched.inspector.task_changes import (
     EVEN,
@@ -23,6 +22,7 @@ from flowsched.inspector.task_changes import (
     stands_of,
     without_trades,
 )
+from flowsched.inspector.terms import POLICY, has_cost_model
 from flowsched.records.level_types import RecordedCertificate
 from flowsched_models.picked_fields import picked
 from flowsched_models.quantity import format_duration_us
@@ -248,10 +248,17 @@ def _conditions(before: RecordView, after: RecordView) -> tuple[Change, ...]:
         {
             **picked(a, "round", "now_s", "policy", "solver"),
             **{f"settings.{name}": value for name, value in a.settings.items()},
+            **(_own_settings(a) if before.policy == after.policy else {}),
         }
         for a in (before, after)
     ]
     return _differing(*facts)
+
+
+def _own_settings(recorded: RecordView) -> dict[str, Any]:
+    """Those of a cost model beside ``flow``, as they are typed."""
+    settings = recorded.plain["cost_model"]["settings"] if has_cost_model(recorded) else {}
+    return {f"{recorded.policy}.{name}": value for name, value in settings.items()}
 
 
 def _machines(before: RecordView, after: RecordView) -> tuple[Change, ...]:
@@ -268,7 +275,7 @@ def _reservations(before: RecordView, after: RecordView) -> tuple[Change, ...]:
 
 
 def _notes(before: RecordView, after: RecordView) -> tuple[str, ...]:
-    networks = [of_networks(a) or of_model(a) for a in (before, after)]
+    networks = [has_cost_model(a) for a in (before, after)]
     notes = [
         f"{name} is no flow: its costs are what flow says of the same placements, by each task's own goal"
         for name in dict.fromkeys(
@@ -279,6 +286,7 @@ def _notes(before: RecordView, after: RecordView) -> tuple[str, ...]:
         notes.append(f"costs are not in the same units: each of {before.policy} and {after.policy} has its own")
         return tuple(notes)
     changed = [n for n in _PRICES if before.settings.get(n) != after.settings.get(n)]
+    changed += [change.what for change in _differing(_own_settings(before), _own_settings(after))]
     if changed:
         notes.append(f"costs are not in the same prices: settings differ ({', '.join(changed)})")
     goals = [[part.plain.get("goal_s") for part in a.parts if part.by_forecasts] for a in (before, after)]

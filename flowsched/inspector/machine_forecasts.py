@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from flowsched.cluster.compaction import View
 from flowsched.cluster.snapshot import by_machine
-from flowsched.inspector.re_solve import POLICY, damaged, read_settings, snapshot_of
+from flowsched.inspector.re_solve import damaged, snapshot_of
 from flowsched.inspector.record_view import Part, RecordView
+from flowsched.inspector.terms import POLICY, read_settings
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.forecast_cache import Forecast
 from flowsched.round.round_model import RoundModel

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flowsched.inspector.machine_forecasts import residents_cost
-from flowsched.inspector.re_solve import POLICY
 from flowsched.inspector.record_view import RecordView
+from flowsched.inspector.terms import POLICY
 
 RUNNING_COST = "running"
 """What is no term of a decided task: what machines would cost with only the tasks that run there now."""

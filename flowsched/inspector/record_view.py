@@ -25,6 +25,7 @@ from flowsched.records.level_types import (
 )
 from flowsched.records.record import FORECAST
 from flowsched.records.record_types import Record, RecordedVerdict
+from flowsched.records.snapshot_types import RecordedSnapshot
 from flowsched.round.origin import PlanStage
 
 UNDONE_SHOWN = 5
@@ -116,6 +117,11 @@ class Part:
     def priority(self) -> int | None:
         """Priority of its tasks, where rounds go priority by priority."""
         return self.plain.get("priority")
+
+    @property
+    def snapshot(self) -> RecordedSnapshot | None:
+        """What it was decided on; None where what runs is known as sums, and after the first level of a decision."""
+        return self.plain.get("snapshot")
 
     @property
     def dated(self) -> bool:

@@ -9,17 +9,17 @@ from typing import Any, cast
 
 import numpy as np
 
-from flowsched.inspector.re_solve import change_all_again, check_solvable, read_terms, solve_all_again
+from flowsched.inspector.re_solve import solve_all_again
 from flowsched.inspector.record_view import Part, RecordView, new_part
+from flowsched.inspector.terms import read_terms
 from flowsched.records.record_file import record_json
 from flowsched_models.document import InputError
 
 _KEYS = (
     "placements", "waiting", "plan", "passes", "decided_by", "outside", "reservations", "task_groups", "repairs", "goal_s",
     "machine_costs", "certificate", "classes", "groups", "group_of", "first_network", "dual", "counts",
+    "preemptions", "taken_back", "moves", "let_in",
 )  # fmt: skip
-_CHANGES = ("preemptions", "taken_back", "moves")
-"""Of a decision at linear prices they are looked at once for all of its levels."""
 _OTHER_PARTS = "the record has {} parts, and its round solved again has {}"
 _OPTIMUM = "first_network.optimum"
 _ABSENT = "nothing"
@@ -93,18 +93,15 @@ class Replay:
     parts: tuple[PartReplay, ...]
     notes: tuple[str, ...]
     """What had to be assumed, and why a difference may mean nothing."""
-    changes: tuple[Mismatch, ...] = ()
-    """What differs in preemptions and moves of a decision at linear prices."""
 
     @property
     def same(self) -> bool:
-        """Whether all parts are the same, and what was changed of running tasks."""
-        return all(part.same for part in self.parts) and not self.changes
+        """Whether all parts are the same."""
+        return all(part.same for part in self.parts)
 
     def lines(self) -> list[str]:
         """The verdict as text."""
         told = [line for part in self.parts for line in part.lines()]
-        told += [f"{m.where}: recorded {m.recorded}, now {m.now}" for m in self.changes[:SHOWN]]
         return [*told, *(f"note: {note}" for note in self.notes), "same" if self.same else "different"]
 
     def plain(self) -> dict[str, Any]:
@@ -113,13 +110,7 @@ class Replay:
             {"same": part.same, **asdict(part), "mismatches": [m.plain() for m in part.mismatches]}
             for part in self.parts
         ]
-        changed = [m.plain() for m in self.changes]
-        return {
-            "same": self.same,
-            "notes": list(self.notes),
-            "parts": parts,
-            **({"changes": changed} if changed else {}),
-        }
+        return {"same": self.same, "notes": list(self.notes), "parts": parts}
 
 
 def replay(recorded: RecordView) -> Replay:
@@ -127,7 +118,6 @@ def replay(recorded: RecordView) -> Replay:
 
     Raises :class:`InputError` for a record that does not hold what its round depended on.
     """
-    check_solvable(recorded)
     terms = read_terms(recorded)
     parts = []
     again = solve_all_again(recorded, terms)
@@ -148,16 +138,14 @@ def replay(recorded: RecordView) -> Replay:
                 len(found),
             )
         )
-    changed = change_all_again(recorded, terms)
-    changes = () if changed is None else tuple(differences(*changed))[:KEPT]
-    same = all(part.same for part in parts) and not changes
-    return Replay(tuple(parts), terms.notes if same else (*terms.notes, *terms.version), changes)
+    same = all(part.same for part in parts)
+    return Replay(tuple(parts), terms.notes if same else (*terms.notes, *terms.version))
 
 
 def _compare(recorded: Part, now: Part) -> Iterator[Mismatch]:
     """What differs, what was decided first."""
     then, again = cast("Mapping[str, Any]", recorded.plain), cast("Mapping[str, Any]", now.plain)
-    for key in (*_KEYS, *(_CHANGES if recorded.by_forecasts else ())):
+    for key in _KEYS:
         if key == "first_network" and recorded.first.optimum != now.first.optimum:
             yield Mismatch(_OPTIMUM, str(recorded.first.optimum), str(now.first.optimum))
         if (key in then) != (key in again):

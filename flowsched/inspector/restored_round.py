@@ -17,9 +17,10 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Running, Task, by_machine
 from flowsched.cluster.tasks_there import order_of
 from flowsched.errors import RestoreError
-from flowsched.inspector.re_solve import POLICY, snapshot_of
+from flowsched.inspector.re_solve import snapshot_of
 from flowsched.inspector.record_view import Part, RecordView, option_of
 from flowsched.inspector.running_changes import let_in
+from flowsched.inspector.terms import POLICY
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.round.assignment import Assignment, PlacementOption

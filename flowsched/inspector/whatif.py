@@ -13,29 +13,23 @@ from typing import Any, cast
 
 import numpy as np
 
-from flowsched.cluster.settings_form import apply_settings
 from flowsched.cluster.snapshot import Running, Service, Snapshot, Task
 from flowsched.inspector.change import Changes, change_snapshot, machine_columns
 from flowsched.inspector.linear_change import CPU, MEMORY, ChangedCluster, Footprint, footprint, footprints
 from flowsched.inspector.re_solve import (
-    POLICY,
-    Terms,
-    check_solvable,
     damaged,
+    decide_again,
     decisions_of,
-    forecast_again,
     linear_round_of,
-    of_networks,
     place_again,
-    read_terms,
-    snapshot_of,
+    snapshots_of,
 )
 from flowsched.inspector.record_view import Part, RecordView, new_part
+from flowsched.inspector.terms import Terms, has_cost_model, read_terms
 from flowsched.records.record import record_head
 from flowsched.records.record_types import Record, RecordedWhatIf
 from flowsched.round.linear.linear_round import RoundSettings
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.document import InputError
 from flowsched_models.profiles import merged
 
 WHAT_IF = "what_if"
@@ -49,21 +43,17 @@ _MODEL_SETTINGS = ("due_age_s", "scoring")
 def what_if(recorded: RecordView, changes: Changes) -> RecordView:
     """The round with changes, solved again, as a record of its own; its key ``what_if`` says what was changed.
 
-    Raises :class:`InputError` for a record that does not hold what its round depended on, or for settings that do not
-    exist.
+    Raises :class:`InputError` for a record that does not hold what its round depended on, and for settings that its policy
+    does not read.
     """
-    if of_networks(recorded):
-        message = f"its round was decided by {recorded.policy}, and what-ifs are for rounds of {POLICY}"
-        help = "change the snapshot and solve it: flowsched solve SNAPSHOT --policy NAME"
-        raise InputError.one(recorded.source, message, help, key="policy")
-    check_solvable(recorded)
-    terms = _terms(recorded, changes)
+    terms = read_terms(recorded, changes.settings, changes.solver)
     parts, notes = _Rounds(recorded, changes, terms).solve()
     nothing: RecordedWhatIf = {"changes": [], "notes": []}
     before = recorded.plain.get("what_if", nothing)
     head = record_head(recorded.round, recorded.now_s, recorded.policy, terms.solver, terms.settings)
     changed = {
         **head,
+        **terms.plain,
         **_carried(recorded, changes),
         WHAT_IF: {
             "changes": [*before["changes"], *changes.lines(recorded)],
@@ -74,28 +64,14 @@ def what_if(recorded: RecordView, changes: Changes) -> RecordView:
     return RecordView(cast("Record", changed), f"{recorded.source} (what if)")
 
 
-def _terms(recorded: RecordView, changes: Changes) -> Terms:
-    """The record's settings and solver with those of the changes; a solver that is given need not be in the record."""
-    usable = (
-        recorded
-        if changes.solver is None
-        else RecordView({**recorded.plain, "solver": changes.solver}, recorded.source)
-    )
-    terms = read_terms(usable)
-    return replace(terms, settings=apply_settings(terms.settings, changes.settings))
-
-
 def _carried(recorded: RecordView, changes: Changes) -> dict[str, Any]:
     """What a record on Kubernetes says beside its parts and is still true; what pods were told is not."""
     old = recorded.plain
     kept: dict[str, Any] = {"titles": dict(recorded.titles)} if recorded.titles else {}
-    if "cost_model" in old:
-        kept["cost_model"] = old["cost_model"]
     if "waited" in old:
         kept["waited"] = {task: waited for task, waited in old["waited"].items() if task not in changes.without}
     if "machines" in old and "filters" in old:
-        snapshots = [snapshot_of(recorded, part) for part in recorded.parts if part.by_forecasts]
-        columns = machine_columns(list(old["machines"]), changes, snapshots)
+        columns = machine_columns(list(old["machines"]), changes, list(snapshots_of(recorded).values()))
         if columns is not None:
             kept["machines"] = list(columns)
             rows = list(columns.values())
@@ -138,7 +114,7 @@ class _Rounds:
         self._then = _Placed()
         self._now = _Placed()
         self._notes: list[str] = []
-        self._snapshots = {p.index: snapshot_of(recorded, p) for p in recorded.parts if p.by_forecasts}
+        self._snapshots = snapshots_of(recorded)
         self._lost: dict[str, Service] = {}
         self._displaced: dict[str, Task] = {}
         self._freed: dict[str, tuple[Footprint, str]] = {}
@@ -150,11 +126,11 @@ class _Rounds:
         found = []
         for parts in decisions_of(self._recorded):
             with damaged(self._recorded, parts[0], "solved again"):
-                found += [self._forecast(parts[0])] if parts[0].by_forecasts else self._linear(parts)
+                found += self._rows(parts) if parts[0].snapshot is None else self._snapshot(parts)
         return found, [*self._told(), *self._notes]
 
     def _read_running(self) -> None:
-        """What runs is known to forecasts, task by task: who has to move, and what linear prices count that is gone."""
+        """What runs is known to snapshots, task by task: who has to move, and what linear prices count that is gone."""
         pending = {t.name for s in self._snapshots.values() for t in s.pending}
         without = set(self._changes.without) - pending
         for snapshot in self._snapshots.values():
@@ -174,9 +150,10 @@ class _Rounds:
         )
         return [*lost, *moved]
 
-    # At forecast prices
+    # On a snapshot
 
-    def _forecast(self, part: Part) -> dict[str, Any]:
+    def _snapshot(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
+        part = parts[0]
         snapshot = self._without_earlier(self._snapshots[part.index])
         changed = change_snapshot(snapshot, self._changes)
         self._note(changed.notes)
@@ -184,12 +161,17 @@ class _Rounds:
         given = replace(
             given, pending=(*given.pending, *self._displaced_into(part)), catalogue=self._catalogue(given.catalogue)
         )
-        new = forecast_again(given, self._terms.settings, self._terms.solver, part.priority)
-        if "needs" in part.forecast:
-            new["needs"] = self._needs(part.forecast["needs"])
-        self._remember(self._then, part, self._snapshots[part.index])
-        self._remember(self._now, new_part(part.index, new), given)
-        return new
+        found = decide_again(self._terms, given, part.priority)
+        if "needs" in part.plain:
+            found[0]["needs"] = self._needs(part.forecast["needs"])
+        if self._goes_on(parts):
+            self._remember(self._then, part, self._snapshots[part.index])
+            self._remember(self._now, new_part(part.index, found[0]), given)
+        return found
+
+    def _goes_on(self, parts: Sequence[Part]) -> bool:
+        """Whether others come after them."""
+        return parts[-1].index + 1 < len(self._recorded.parts)
 
     def _catalogue(self, own: Catalogue) -> Catalogue:
         """All profiles of the record: a part has those that it used, and may now need others."""
@@ -205,7 +187,7 @@ class _Rounds:
 
     def _displaced_into(self, part: Part) -> list[Task]:
         """Tasks that lost their machine wait in the first such level of a priority not above theirs, or in the last."""
-        levels = [p for p in self._recorded.parts if p.by_forecasts]
+        levels = [p for p in self._recorded.parts if p.snapshot is not None]
         chosen = []
         for task in self._displaced.values():
             home = next((p for p in levels if p.priority is None or p.priority <= task.priority), levels[-1])
@@ -245,9 +227,9 @@ class _Rounds:
             taken = footprint(task, p.width_milli, snapshot.catalogue, needs.get(p.task))
             placed.forecast.append((running, taken))
 
-    # At linear prices
+    # On rows of machines
 
-    def _linear(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
+    def _rows(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
         cluster, settings = linear_round_of(self._recorded, parts)
         bulk = ChangedCluster(cluster)
         then, now = self._then.on_machines(), self._now.on_machines()
@@ -262,9 +244,9 @@ class _Rounds:
         self._note(bulk.notes)
         if _goes_first(parts[0]) and not set(self._changes.without).isdisjoint(parts[0].tasks):
             self._note(("who is overdue for longest goes first; after what is taken away here no other pod does",))
-        settings = self._bulk_settings(settings, own_model="cost_model" in parts[0].linear["given"])
+        settings = self._bulk_settings(settings, own_model=has_cost_model(self._recorded))
         found = place_again(bulk.changed(), settings, self._terms.solver, parts)
-        if parts[-1].index + 1 < len(self._recorded.parts):
+        if self._goes_on(parts):
             for part in parts:
                 self._then.linear += footprints(part)
             for i, new in enumerate(found):

@@ -405,38 +405,9 @@ class RecordedRoundSettings(TypedDict):
     scoring: NotRequired[Text]
 
 
-class RecordedRunningClass(RecordedTaskClass):
-    """A class of running tasks."""
-
-    effects: Wholes
-
-
-_Class = TypedDict("_Class", {"class": Wholes})
-
-
-class RecordedRunningTasks(_Class):
-    """Columns of tasks that ran before, with their classes."""
-
-    classes: list[RecordedRunningClass]
-    task: Texts
-    machine: Texts
-    end_s: OpenNumbers
-    created_s: NotRequired[Numbers]
-
-
-class RecordedRunningChanges(TypedDict):
-    """What changes of running tasks depend on: settings, and columns of what happened to each before."""
-
-    settings: dict[str, str | Number]
-    task: Texts
-    preemptions: Wholes
-    moved_s: OpenNumbers
-    stays: Flags
-
-
 class RecordedGiven(TypedDict):
-    """All that deciding a level again takes beside what stands in it; levels of one ``decision`` were decided together, and
-    the first of them has what they share.
+    """What deciding a level takes beside what stands in it; levels of one ``decision`` were decided together, and the first
+    of them has what they share.
     """
 
     decision: Count
@@ -447,9 +418,6 @@ class RecordedGiven(TypedDict):
     cost_model: NotRequired[Text]
     now_s: NotRequired[Number]
     order: NotRequired[Texts]
-    running: NotRequired[RecordedRunningTasks]
-    before: NotRequired[list[RecordedHeldMachine]]
-    changes: NotRequired[RecordedRunningChanges]
 
 
 class LinearLevel(_Level):
@@ -468,6 +436,7 @@ class LinearLevel(_Level):
     groups: list[RecordedKindGroup]
     dual: RecordedDual
     given: RecordedGiven
+    snapshot: NotRequired[RecordedSnapshot]
 
 
 RecordedLevel = Annotated[ForecastLevel | LinearLevel, Field(discriminator="prices")]

@@ -16,7 +16,7 @@ from flowsched.records.value_types import Count, Flag, Number, Setting, Text, Te
 
 
 class RecordedCostModel(TypedDict):
-    """The cost model of a round beside ``flow``."""
+    """The cost model of a round beside ``flow``, with the settings of its own."""
 
     name: Text
     settings: dict[str, Any]

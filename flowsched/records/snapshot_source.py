@@ -9,7 +9,6 @@ from typing import Any
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.cluster.snapshot_dump import read_plain_snapshot
 from flowsched.cluster.snapshot_file import read_snapshot
-from flowsched.records.record import FORECAST
 from flowsched.records.record_file import load_record, looks_like_record
 from flowsched_models.document import InputError, read_document
 from flowsched_models.form import check_header
@@ -30,9 +29,9 @@ def load_snapshot(path: str | Path) -> Snapshot:
 
 def snapshot_of_record(record: Mapping[str, Any], source: str) -> Snapshot:
     """The snapshot of the first part of a record that has any. Raises :class:`InputError`."""
-    found = next((p["snapshot"] for p in record["parts"] if p["prices"] == FORECAST), None)
+    found = next((p["snapshot"] for p in record["parts"] if "snapshot" in p), None)
     if found is None:
-        message = "the record has no snapshot: its tasks were placed at linear prices"
+        message = "the record has no snapshot: what runs is known to its round as sums only"
         raise InputError.one(source, message, "flowsched replay and whatif solve it again", key="parts")
     # What a round saw may be what no person would write: a clock that is ahead, a machine that gives nothing.
     try:

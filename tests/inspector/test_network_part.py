@@ -16,12 +16,10 @@ from flowsched.inspector.page.page import render_page
 from flowsched.inspector.page.page_data import page_data
 from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.summary import render_summary
-from flowsched.inspector.whatif import what_if
 from flowsched.records.record_file import read_record, record_json, write_record
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched.round.linear.choice import chosen
 from flowsched.round.linear.network_scheduler import solve_network_round
-from flowsched_models.document import InputError
 
 
 def busy() -> Snapshot:
@@ -122,15 +120,6 @@ def test_the_page_shows_it(recorded: RecordView) -> None:
     explained = {shown["tasks"][int(k)] for k in shown["explanations"]}
     assert {"wide", "huge"} <= explained
     assert "wide" in render_page([recorded], [])
-
-
-def test_what_ifs_are_refused_in_a_sentence(recorded: RecordView) -> None:
-    from flowsched.inspector.change import Changes
-
-    with pytest.raises(InputError) as error:
-        what_if(recorded, Changes((), (), (), (), (), None))
-    (line,) = str(error.value).splitlines()
-    assert "its round was decided by flow-network, and what-ifs are for rounds of flow" in line
 
 
 def run(*args: str) -> Result:

@@ -1,7 +1,7 @@
 """A bulk round: thousands of tasks on thousands of machines through one min-cost flow network of classes and groups.
 
-It decides on a cluster that was loaded for it: from machines of Kubernetes, where what runs is known as sums only, and
-relations as counts; from a snapshot; or from the record of a round.
+It decides on a cluster that was loaded for it from machines of Kubernetes, or from the record of such a round: what runs is
+known as sums only, and relations as counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from flowsched.round.linear.bulk_settings import bulk_settings
 from flowsched.round.linear.cluster_rows import ClusterRows
 from flowsched.round.linear.level_record import linear_levels
 from flowsched.round.linear.linear_round import RoundOutcome, Rounds, RoundSettings
-from flowsched.round.linear.machine_reservation import MachineReservation
 from flowsched.round.linear.network_scheduler import named_certificate
 from flowsched.round.linear.network_trace import NetworkTrace, RoundHead, counts_of
 from flowsched.round.linear.placed_costs import PlacedCosts
@@ -38,20 +37,16 @@ def decide(
     now_s: float = 0.0,
     clock: Callable[[], float] = time.perf_counter,
     keep_record: bool = False,
-    before: tuple[MachineReservation, ...] = (),
-    named: bool = False,
 ) -> BulkOutcome:
     """Place the tasks that wait in a cluster that was loaded for this round; nothing is done yet.
 
-    Without ``settings`` they are the usual ones of ``flow``. ``before``: what the last round held; ``named``: whether the
-    cluster has all that runs task by task, and no sums of others. Raises ``RuntimeError`` if the solver refuses a network.
+    Without ``settings`` they are the usual ones of ``flow``. Raises ``RuntimeError`` if the solver refuses a network.
     """
     timer, began = StageTimer(clock), clock()
     timer.start("view")
     if isinstance(cluster.classes.policy, BulkPrices):
         coarsen(cluster)
     rounds = Rounds(cluster, solver, settings or bulk_settings(Settings()), clock=clock)
-    rounds.reservations = before
     timer.start(None)
     outcome = rounds.decide(now_s)
     timer.ms.update(outcome.timings_ms)
@@ -69,7 +64,7 @@ def decide(
     record = None
     if keep_record:
         head = RoundHead(0, now_s, cluster.classes.policy.name, solver.name, rounds.settings, {}, timings)
-        trace = NetworkTrace.of(rounds, outcome, reasons, costs, head, before, named=named)
+        trace = NetworkTrace.of(rounds, outcome, reasons, costs, head)
         record = partial(linear_levels, trace)
     certify = partial(named_certificate, cluster, outcome)
     return BulkOutcome(placements, left, counts_of(outcome), record, timings, certify)

@@ -11,7 +11,7 @@ from typing import Any
 from flowsched.cluster.settings_form import CHANGE_SETTINGS, SETTING_NAMES, TRUE
 from flowsched.cluster.task_class import MachineKind, TaskClass
 from flowsched.errors import PolicyError
-from flowsched.pricing.linear.policies import ALIASES, COST_MODELS, describe_cost_model, make_cost_model
+from flowsched.pricing.linear.policies import ALIASES, COST_MODELS, describe_cost_model, make_cost_model, settings_taken
 from flowsched.pricing.linear.policy import ClassPrices, CostModel, Feature, labels_of
 from flowsched_models.document import InputError, Problem, name_help, nearest
 
@@ -19,6 +19,7 @@ _BY_FEATURE = {"headroom": "headroom_weight", "pressure": "slo_margin"}
 """The engine's settings that are about latency services, by the feature that a policy has if it asks about them."""
 _OF_ROUNDS = ("due_age_s", "aging_crosses_priority", "drain", *CHANGE_SETTINGS, "scoring")
 """The engine's settings that the rounds of all policies read."""
+_NO_SETTING = object()
 _JSON = ("tuple", "list", "dict", "Sequence", "Mapping")
 """What may be typed as JSON."""
 
@@ -157,6 +158,12 @@ def settings_of(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     notes = describe_cost_model(name).settings
     values = {setting.name: settings.get(setting.name, setting.default) for setting in notes}
     return {key: plain_setting(value) for key, value in values.items()}
+
+
+def shown_settings(policy: CostModel) -> dict[str, Any]:
+    """The settings of a policy that it has as attributes of the same names, as JSON has them; ours have all of theirs."""
+    found = {s.name: plain_setting(getattr(policy, s.name, _NO_SETTING)) for s in settings_taken(type(policy))}
+    return {name: value for name, value in found.items() if isinstance(value, str | int | float | list | dict | None)}
 
 
 def plain_setting(value: Any) -> Any:

@@ -6,7 +6,6 @@ was decided, and the certificate with all that its bound was computed from.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from flowsched.cluster.machine_arrays import FIXED, UNLIMITED
+from flowsched.cluster.snapshot_dump import dump_snapshot
 from flowsched.cluster.task_class import TaskClass
 from flowsched.pricing.linear import kernels
 from flowsched.pricing.linear.policy import Feature
@@ -29,13 +29,14 @@ from flowsched.records.record import (
 from flowsched.relations.relation import TaskGroup
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.round.certificate import certify
+from flowsched.round.linear.changed_round import plain_changed
 from flowsched.round.linear.cluster_rows import CPU
 from flowsched.round.linear.linear_bound import Evidence
 from flowsched.round.linear.linear_round import Level
 from flowsched.round.linear.machine_groups import buckets_of, middles_of
 from flowsched.round.linear.machine_reservation import MachineReservation
 from flowsched.round.linear.network import ScaleNetwork
-from flowsched.round.linear.network_trace import NetworkTrace, Present, Roll
+from flowsched.round.linear.network_trace import NetworkTrace, Roll
 from flowsched.round.linear.reasons import PLACE
 from flowsched.round.wait_reasons import Reason
 from flowsched.solvers import Status, make_solver
@@ -44,9 +45,12 @@ from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 def linear_record(trace: NetworkTrace) -> dict[str, Any]:
     """The record of a round of a cost model."""
-    head = trace.head
+    head, given = trace.head, trace.given
+    assert given is not None, "it was a round on a state"
     return {
         **record_head(head.number, head.now_s, head.policy, head.solver, head.settings),
+        "settings": dict(given.settings),
+        "cost_model": dict(given.cost_model),
         **({"reproducible": False, "stopped": list(head.stopped)} if head.stopped else {}),
         "upkeep": {kind: dict(counts) for kind, counts in head.upkeep.items()},
         "parts": linear_levels(trace),
@@ -55,14 +59,12 @@ def linear_record(trace: NetworkTrace) -> dict[str, Any]:
 
 def linear_levels(trace: NetworkTrace, priority: int | None = None) -> list[dict[str, Any]]:
     """The parts of a record that a decision is. ``priority``: of its tasks, where their classes do not have it."""
-    changed = {} if trace.head.changed is None else trace.head.changed.plain()
-    changes = {"changes": changed.pop("changes")} if changed else {}
+    changed = {} if trace.head.changed is None else plain_changed(trace.head.changed)
     found = []
     for number, level in enumerate(trace.levels):
         classes = level.waiting.classes
         # Members of a gang may have lower ones than it is served with.
         own = max((trace.roll.classes[c].priority for c in classes.tolist()), default=0)
-        shared = {} if number else {**_shared(trace), **changes}
         found.append(
             {
                 **_level(trace, number),
@@ -73,21 +75,13 @@ def linear_levels(trace: NetworkTrace, priority: int | None = None) -> list[dict
                     "task_groups": [asdict(TaskGroup(name, least)) for name, least in trace.groups.items()],
                     "members_elsewhere": dict(trace.members_elsewhere),
                     **({} if trace.by_flow else {"cost_model": trace.head.policy, "now_s": trace.head.now_s}),
-                    **shared,
+                    **({"order": list(trace.order)} if trace.order and not number else {}),
                 },
+                **({} if number or trace.given is None else {"snapshot": dump_snapshot(trace.given.snapshot)}),
                 **({} if number else changed),
             }
         )
     return found
-
-
-def _shared(trace: NetworkTrace) -> dict[str, Any]:
-    """What the levels of a decision depended on together."""
-    return {
-        **({"order": list(trace.order)} if trace.order else {}),
-        **({"running": _plain_running(trace, trace.present)} if trace.present is not None else {}),
-        **({"before": [plain_held(trace.roll, r) for r in trace.before]} if trace.before else {}),
-    }
 
 
 def _level(trace: NetworkTrace, number: int) -> dict[str, Any]:
@@ -175,9 +169,6 @@ def _task_groups(
 ) -> list[dict[str, Any]]:
     """What becomes of the task groups that have tasks here or took no part."""
     roll = trace.roll
-    running = Counter(trace.members_elsewhere)
-    if trace.present is not None:
-        running.update(roll.classes[c].group for c in trace.present.task_class.tolist())
     of = [*class_of.items(), *((row, c) for c, rows in outside.items() for row in rows)]
     starts = set(trace.outcome.tasks[here].tolist())
     found = []
@@ -185,7 +176,7 @@ def _task_groups(
         rows = [row for row, c in of if roll.classes[c].group == name]
         if rows:
             members, begins = [roll.tasks[row] for row in rows], not starts.isdisjoint(rows)
-            state = {"running": running[name], "members": members, "starts": begins}
+            state = {"running": trace.members_elsewhere.get(name, 0), "members": members, "starts": begins}
             found.append({"name": name, "minimum": minimum, **state})
     return found
 
@@ -467,40 +458,4 @@ def plain_held(roll: Roll, reservation: MachineReservation) -> dict[str, Any]:
         "task": roll.tasks[reservation.task],
         "machine": reservation.machine_name,
         "start_s": finite_or_none(reservation.start_s),
-    }
-
-
-def _plain_running(trace: NetworkTrace, present: Present) -> dict[str, Any]:
-    roll = trace.roll
-    # Tasks by name and classes as the tasks come: rows and numbers of classes depend on what was there before.
-    names = np.array([roll.tasks[row] for row in present.tasks.tolist()], dtype=np.object_)
-    order = np.argsort(names, kind="stable")
-    numbers = present.task_class[order].tolist()
-    position = {c: i for i, c in enumerate(dict.fromkeys(numbers))}
-    changed = trace.head.changed is not None
-    created = np.array([roll.created_s[row] for row in present.tasks[order].tolist()]) if changed else None
-    return {
-        **({"created_s": created} if changed else {}),
-        "classes": [
-            {
-                **plain_class(roll.classes[c]),
-                "effects": roll.effects[c],
-                **(_plain_prices(roll, c) if changed else {}),
-            }
-            for c in position
-        ],
-        "task": names[order].tolist(),
-        "machine": [roll.machines[row] for row in present.machine[order].tolist()],
-        "class": np.array([position[c] for c in numbers], dtype=np.int64),
-        "end_s": present.end_s[order],
-    }
-
-
-def _plain_prices(roll: Roll, c: int) -> dict[str, Any]:
-    """What the policy says of a class whose tasks may be preempted, or moved."""
-    return {
-        "base": roll.prices.base[c],
-        "coefficients": roll.prices.coefficients[c],
-        "waiting": finite_or_none(float(roll.prices.waiting[c])),
-        "growth": float(roll.prices.growth[c]),
     }

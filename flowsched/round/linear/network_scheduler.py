@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache, partial
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
 from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.decision import Certificate, Decisions, Placement, Postponement
 from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings_form import CHANGE_SETTINGS
 from flowsched.cluster.snapshot import Snapshot, cores_beside
 from flowsched.cluster.state_rows import StateRows
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
@@ -21,14 +23,14 @@ from flowsched.cluster.task_rows import RUNNING
 from flowsched.errors import EventError
 from flowsched.pricing.linear.policies.flow import FlowCostModel
 from flowsched.pricing.linear.policy import CostModel
-from flowsched.round.linear.changed_round import ChangedRound, changed_round
-from flowsched.round.linear.choice import GuardedCostModel, user_name
+from flowsched.round.linear.changed_round import changed_round
+from flowsched.round.linear.choice import GuardedCostModel, shown_settings, user_name
 from flowsched.round.linear.cluster_rows import ClusterRows
 from flowsched.round.linear.level_record import linear_record
 from flowsched.round.linear.linear_changes import LinearChanges, history_of, named_reservations
 from flowsched.round.linear.linear_round import RoundOutcome, Rounds, RoundSettings
 from flowsched.round.linear.machine_reservation import MachineReservation
-from flowsched.round.linear.network_trace import NetworkTrace, RoundHead
+from flowsched.round.linear.network_trace import NetworkTrace, RoundGiven, RoundHead
 from flowsched.round.linear.placed_costs import PlacedCosts
 from flowsched.round.linear.priced_rows import PricedRows
 from flowsched.round.linear.reasons import Closing, leaving, why_all
@@ -74,6 +76,9 @@ class NetworkScheduler:
         self._clock = clock
         prepare()
         self._changes = changes or _USUAL
+        self.model: Mapping[str, Any] = {"name": self.name, "settings": shown_settings(policy)}
+        """Its cost model as records have it."""
+        self._services = {"headroom_weight": headroom_weight, "slo_margin": slo_margin}
         self._make_rows = partial(PricedRows, self._policy, headroom_weight, slo_margin, hosts)
         self._rows = self._make_rows()
         self._rounds: Rounds | None = None
@@ -122,11 +127,11 @@ class NetworkScheduler:
             () if may_preempt else None,
             () if may_move else None,
         )
-        changed: ChangedRound | None = None
+        changed: ChangedDecisions | None = None
         if self._changes.changes_running and self._may_change(cluster, outcome):
             timer.start("changes")
             changed = self._change(state, now_s, cluster, outcome, decided)
-            decided = changed.decisions
+            decided = changed
         timer.start(None)
         total = (self._clock() - began) * 1e3
         timer.start("certify")
@@ -140,7 +145,8 @@ class NetworkScheduler:
             name, solver = self.name, unlimited(self._solver).name
             head = RoundHead(state.round, now_s, name, solver, self._settings, self.upkeep(), timings, stopped, changed)
             costs = PlacedCosts.in_turn(outcome, closing)
-            trace = NetworkTrace.of(self._rounds, outcome, reasons, costs, head, before, named=True)
+            given = RoundGiven(state.snapshot(now_s), self.model, self.read_settings())
+            trace = NetworkTrace.of(self._rounds, outcome, reasons, costs, head, given)
             recipe = partial(linear_record, trace)
         return Decisions(
             decided.placements,
@@ -165,7 +171,7 @@ class NetworkScheduler:
 
     def _change(
         self, state: ClusterState, now_s: float, cluster: ClusterRows, outcome: RoundOutcome, before: ChangedDecisions
-    ) -> ChangedRound:
+    ) -> ChangedDecisions:
         """What becomes of the round, on rows that are laid out anew: those that are kept depend on the rounds before."""
         snapshot = state.snapshot(now_s)
         fresh = self._make_rows().catch_up(StateRows.of(snapshot))
@@ -188,6 +194,11 @@ class NetworkScheduler:
         starting, closing, cost = pricer.started()
         bound = _placements(state, fresh, starting, pricer.cluster.tasks.machine[starting], cost, closing)
         return changed_round(snapshot, pricer, changes, bound, before.postponements, before.reservations, self._changes)
+
+    def read_settings(self) -> dict[str, Any]:
+        """All settings that it reads, beside those of its cost model."""
+        changes = {name: getattr(self._changes, name) for name in CHANGE_SETTINGS}
+        return {**asdict(self._settings), **self._services, **changes}
 
     def upkeep(self) -> dict[str, dict[str, int]]:
         """What happened since the round before: applied in place, or made anew, with the reasons."""

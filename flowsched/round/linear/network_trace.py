@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from flowsched.cluster.snapshot import Snapshot
 from flowsched.cluster.task_class import MachineKind, TaskClass
-from flowsched.cluster.task_rows import PENDING, RUNNING
+from flowsched.cluster.task_rows import PENDING
 from flowsched.pricing.linear.policy import Feature
 from flowsched.round.linear.bulk_prices import BulkPrices
-from flowsched.round.linear.changed_round import ChangedRound
 from flowsched.round.linear.cluster_rows import ClusterRows
 from flowsched.round.linear.linear_bound import Evidence
 from flowsched.round.linear.linear_round import Level, RoundOutcome, Rounds, RoundSettings
 from flowsched.round.linear.machine_groups import Compaction
-from flowsched.round.linear.machine_reservation import MachineReservation
 from flowsched.round.linear.placed_costs import PlacedCosts
 from flowsched.round.linear.places import Places
 from flowsched.round.linear.price_table import PriceTable
 from flowsched.round.linear.round_state import BulkRoundState
 from flowsched.round.linear.waiting import survey
+from flowsched.round.running_changes import ChangedDecisions
 from flowsched.round.wait_reasons import Reason
-from flowsched.support.arrays import FloatArray, IntArray
+from flowsched.support.arrays import IntArray
 
 _NONE: IntArray = np.zeros(0, dtype=np.int64)
 
@@ -34,7 +35,7 @@ class Roll:
 
     machines: Sequence[str | None]
     tasks: Mapping[int, str]
-    """By row: of those that wait and, where it matters, of those that run."""
+    """Those that wait, by row."""
     created_s: Mapping[int, float]
     classes: tuple[TaskClass, ...]
     kinds: tuple[MachineKind, ...]
@@ -43,8 +44,6 @@ class Roll:
     prices: PriceTable
     allocatable: IntArray
     kind: IntArray
-    effects: IntArray
-    """By class."""
 
     @classmethod
     def of(cls, cluster: ClusterRows, rows: IntArray) -> Roll:
@@ -60,18 +59,18 @@ class Roll:
             cluster.classes.table(),
             cluster.allocatable.copy(),
             cluster.machines.kind.copy(),
-            cluster.classes.effects,
         )
 
 
 @dataclass(frozen=True, eq=False)
-class Present:
-    """What runs where until when: what rounds with due tasks, or with groups, depend on beside sums; in any order."""
+class RoundGiven:
+    """What a round on the state of a cluster was given: with it the round can be decided again."""
 
-    tasks: IntArray
-    machine: IntArray
-    task_class: IntArray
-    end_s: FloatArray
+    snapshot: Snapshot
+    cost_model: Mapping[str, Any]
+    """Its ``name``, and its ``settings`` as JSON has them."""
+    settings: Mapping[str, Any]
+    """All others that were read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +85,7 @@ class RoundHead:
     upkeep: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     timings_ms: Mapping[str, float] = field(default_factory=dict)
     stopped: tuple[str, ...] = ()
-    changed: ChangedRound | None = None
+    changed: ChangedDecisions | None = None
     """What becomes of running tasks, where anything may."""
 
 
@@ -108,16 +107,16 @@ class NetworkTrace:
     groups: Mapping[str, int]
     """Minimum of every task group."""
     members_elsewhere: Mapping[str, int]
-    """By task group, members that run and that ``present`` does not have."""
+    """By task group, members that run."""
     places: tuple[Places, ...]
     """Masks and wishes by their number."""
-    present: Present | None
-    before: tuple[MachineReservation, ...]
-    """What was held when the round began."""
     counts: Mapping[str, int]
     head: RoundHead
     order: tuple[str, ...]
-    """Names of the tasks that took part, in the order in which they came, if their times and names do not say so."""
+    """Names of the tasks that took part, in the order in which they came, if neither their times and names nor ``given`` say
+    so."""
+    given: RoundGiven | None
+    """None where what runs is known as sums."""
 
     @classmethod
     def of(
@@ -127,25 +126,14 @@ class NetworkTrace:
         reasons: Mapping[int, Reason],
         costs: PlacedCosts,
         head: RoundHead,
-        before: tuple[MachineReservation, ...] = (),
-        *,
-        named: bool,
+        given: RoundGiven | None = None,
     ) -> NetworkTrace:
-        """Take down what changes after the round: names, and who runs if that matters and if all of it is ``named``."""
+        """Take down what changes after the round."""
         cluster = rounds.cluster
         pending = np.concatenate([outcome.tasks, outcome.waits])
-        present: Present | None = None
-        rows = pending
-        late = len(pending) and float(cluster.tasks.age_s(pending, head.now_s).max()) > head.settings.due_age_s
-        if named and ((head.settings.reservations and late) or cluster.groups or head.changed is not None):
-            running = np.flatnonzero(cluster.tasks.state == RUNNING)
-            present = Present(
-                running, cluster.tasks.machine[running], cluster.tasks.task_class[running], cluster.tasks.end_s[running]
-            )
-            rows = np.concatenate([pending, running])
         by_flow = isinstance(cluster.classes.policy, BulkPrices)
         return cls(
-            Roll.of(cluster, rows),
+            Roll.of(cluster, pending),
             outcome,
             outcome.levels or (_level_without_tasks(rounds),),
             costs,
@@ -153,13 +141,12 @@ class NetworkTrace:
             dict(zip(outcome.waits.tolist(), cluster.tasks.task_class[outcome.waits].tolist(), strict=True)),
             reasons,
             dict(cluster.groups),
-            dict(cluster.members_elsewhere) if named or by_flow else cluster.running_members(),
+            dict(cluster.members_elsewhere) if by_flow else cluster.running_members(),
             tuple(cluster.classes.places.places),
-            present,
-            before,
             counts_of(outcome),
             head,
-            () if by_flow else _order(cluster, pending),
+            () if by_flow or given is not None else _order(cluster, pending),
+            given,
         )
 
 
@@ -178,8 +165,8 @@ def _level_without_tasks(rounds: Rounds) -> Level:
     waiting = survey(cluster, _NONE, 0.0, rounds.settings.due_age_s)
     present = np.unique(cluster.tasks.task_class[cluster.tasks.state == PENDING])
     state = BulkRoundState(cluster, None, present, rounds.spreads(present))
-    # Where nothing waits at all, the widths of an earlier round are none of this one's.
-    compaction = rounds.compaction if len(present) else Compaction(cluster)
+    # Not the tiers of the round before.
+    compaction = Compaction(cluster)
     evidence = Evidence.of(cluster, compaction, waiting, state.free, state.readings, state.barred, state.model)
     relations = state.relations.save()
     return Level(waiting, None, None, evidence, 0.0, signature=rounds.compaction.signature, topology_counts=relations)

@@ -9,24 +9,18 @@ from typing import Any
 import numpy as np
 
 from flowsched.cluster.machine_arrays import FIXED
-from flowsched.cluster.settings import Settings
-from flowsched.cluster.settings_form import CHANGE_SETTINGS
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.pricing.linear.policy import FORBIDDEN, ClassPrices, CostModel, Feature
-from flowsched.records.record import of_decision, of_first, plain_value
-from flowsched.relations.relation import MACHINE, roles_of
+from flowsched.records.record import of_decision, of_first
+from flowsched.relations.relation import MACHINE
 from flowsched.relations.topology_counts import read_topology_counts
 from flowsched.round.linear.bulk_prices import BulkPrices
 from flowsched.round.linear.bulk_round import decide
 from flowsched.round.linear.bulk_rows import MIB
 from flowsched.round.linear.cluster_rows import ClusterRows
-from flowsched.round.linear.linear_changes import LinearChanges, named_reservations
-from flowsched.round.linear.linear_round import Rounds, RoundSettings
-from flowsched.round.linear.machine_reservation import MachineReservation
+from flowsched.round.linear.linear_round import RoundSettings
 from flowsched.round.linear.places import read_numbers, read_places
-from flowsched.round.running_changes import change_running
 from flowsched.solvers import Solver
-from flowsched.support.arrays import IntArray, rows_of
 
 Part = Mapping[str, Any]
 
@@ -62,13 +56,6 @@ class RecordedPolicy:
             float(demand["growth"]),
         )
 
-    def learn_effects(self, task_class: TaskClass, effects: Sequence[int]) -> None:
-        """Remember what a class does where it runs; nothing else is known of it."""
-        nothing = np.zeros(len(self.features))
-        base = np.full(len(self._factors), FORBIDDEN)
-        added = np.asarray(effects, dtype=np.float64) / FIXED
-        self._prices.setdefault(_as_priced(task_class), ClassPrices(base, nothing, added, FORBIDDEN))
-
     def factors(self, kind: MachineKind) -> Sequence[float]:
         """As recorded."""
         return self._factors[self._kinds[kind]]
@@ -100,66 +87,10 @@ def decided(
         solver=solver,
         now_s=float(given.get("now_s", 0.0)),
         keep_record=True,
-        before=_before(cluster, given),
-        named="running" in given,
     )
     assert outcome.record is not None, "the round was asked for its record"
     found = of_decision(outcome.record(parts[0].get("priority")), given["decision"])
     return of_first(found) if "goes_first" in given else found
-
-
-def change_again(parts: Sequence[Part], solver: Solver) -> dict[str, list[dict[str, Any]]]:
-    """What a decision changes of running tasks, worked out again; as :func:`told_changes` tells it."""
-    given = parts[0]["given"]
-    settings = read_round_settings(given["settings"])
-    cluster = read_linear_cluster(parts)
-    rounds = Rounds(cluster, solver, settings)
-    rounds.reservations = _before(cluster, given)
-    outcome = rounds.decide(float(given["now_s"]))
-    plain = given["changes"]
-    known = {name: value for name, value in plain["settings"].items() if name in CHANGE_SETTINGS}
-    moved_s = [at if np.isfinite(at) else None for at in read_numbers(plain["moved_s"]).tolist()]
-    times, stays = np.asarray(plain["preemptions"]).tolist(), np.asarray(plain["stays"]).tolist()
-    history = dict(zip(plain["task"], zip(times, moved_s, stays, strict=True), strict=True))
-    crosses = settings.aging_crosses_priority
-    changing = Settings(due_age_s=settings.due_age_s, aging_crosses_priority=crosses, **known)
-    now_s = float(given["now_s"])
-    pricer = LinearChanges(cluster, outcome.tasks, outcome.machines, outcome.waits, solver, changing, now_s, history)
-    changes = change_running(pricer, named_reservations(cluster, outcome.reservations), changing)
-    let_in = np.sort(pricer.rows(changes.let_in))
-    return told_changes(
-        {
-            "preemptions": [plain_value(p) for p in changes.preemptions],
-            "moves": [plain_value(step) for step in changes.steps],
-            "let_in": [
-                {"task": cluster.tasks.name(task), "machine": cluster.machines.name(row)}
-                for task, row in rows_of(let_in, pricer.cluster.tasks.machine[let_in])
-            ],
-        }
-    )
-
-
-def told_changes(part: Part) -> dict[str, list[dict[str, Any]]]:
-    """What a level says about running tasks, without what follows from the snapshot of its round."""
-    keys = {
-        "preemptions": ("task", "machine", "room_for", "cost"),
-        "moves": ("task", "machine", "gain", "price"),
-        "let_in": ("task", "machine"),
-    }
-    return {name: [{key: entry[key] for key in of} for entry in part[name]] for name, of in keys.items()}
-
-
-def _before(cluster: ClusterRows, given: Part) -> tuple[MachineReservation, ...]:
-    """What was held when a round began."""
-    return tuple(
-        MachineReservation.of(
-            cluster,
-            cluster.tasks.row(r["task"]),
-            cluster.row(r["machine"]),
-            float("inf") if r["start_s"] is None else float(r["start_s"]),
-        )
-        for r in given.get("before", ())
-    )
 
 
 def read_round_settings(plain: Mapping[str, Any]) -> RoundSettings:
@@ -190,7 +121,6 @@ def read_linear_cluster(parts: Sequence[Part], ask: Callable[[], CostModel] | No
     first, given = parts[0], parts[0]["given"]
     if first["fixed"] != FIXED:
         raise ValueError(f"sums are in units of 1/{first['fixed']}")
-    running = given.get("running")
     waiting = [(read_class(c["class"]), c) for c in recorded_classes(parts)]
     cluster = ClusterRows.of(
         _read_policy(parts, ask), first["fleet"]["resources"], memory_unit=1 if "cost_model" in given else MIB
@@ -198,20 +128,7 @@ def read_linear_cluster(parts: Sequence[Part], ask: Callable[[], CostModel] | No
     for group in given["task_groups"]:
         cluster.declare_group(group["name"], group["minimum"])
     cluster.members_elsewhere.update(given["members_elsewhere"])
-    classes = [] if running is None else [read_class(c) for c in running["classes"]]
     _read_machines(cluster, first)
-    loaded = cluster.machines
-    if running is not None:
-        # Where the record does not name the running tasks, the room that they take belongs to no task.
-        loaded.free = loaded.allocatable.copy()
-        effects = np.array([c["effects"] for c in running["classes"]], dtype=np.int64)
-        effects = effects.reshape(len(classes), len(cluster.classes.features))
-        there = loaded.rows_of(running["machine"])
-        number = np.asarray(running["class"], dtype=np.int64)
-        for readings in (loaded.readings, loaded.own_readings):
-            np.subtract.at(readings, there, effects[number])
-        for c, task_class in enumerate(classes):
-            loaded.relation_store.book(roles_of(task_class.holds, task_class.joins), there[number == c], -1)
     for plain in first["places"][1:]:
         cluster.classes.places.append(read_places(plain))
     for task_class, _ in waiting:
@@ -222,12 +139,8 @@ def read_linear_cluster(parts: Sequence[Part], ask: Callable[[], CostModel] | No
     if "cost_model" in given:
         came = {name: place for place, name in enumerate(given.get("order", ()))}
         pending.sort(key=lambda entry: (came.get(entry[1], 0), entry[:2]))
-    _submit(cluster, [p[1] for p in pending], [p[2] for p in pending], [p[0] for p in pending])
-    if running is not None:
-        of_task = [classes[c] for c in np.asarray(running["class"]).tolist()]
-        there = _submit(cluster, running["task"], of_task, running.get("created_s", [0.0] * len(of_task)))
-        machines = np.array([cluster.row(m) for m in running["machine"]], dtype=np.int64)
-        cluster.bind(there, machines, read_numbers(running["end_s"]))
+    numbers = np.array([cluster.intern(task_class) for *_, task_class in pending], dtype=np.int64)
+    cluster.submit(numbers, np.array([s for s, *_ in pending], dtype=np.float64), [t for _, t, _ in pending])
     return cluster
 
 
@@ -249,11 +162,6 @@ def _read_policy(parts: Sequence[Part], ask: Callable[[], CostModel] | None) -> 
     policy = RecordedPolicy(str(given["cost_model"]), first, ask)
     for plain in classes:
         policy.learn(read_class(plain["class"]), plain)
-    for plain in given["running"]["classes"] if "running" in given else ():
-        if "base" in plain:
-            policy.learn(read_class(plain), plain)
-        else:
-            policy.learn_effects(read_class(plain), np.asarray(plain["effects"], dtype=np.int64).tolist())
     return policy
 
 
@@ -275,13 +183,6 @@ def read_class(plain: Part) -> TaskClass:
         if values.get(endless, 0.0) is None:
             values[endless] = float("inf")
     return TaskClass(**values)
-
-
-def _submit(
-    cluster: ClusterRows, names: Sequence[str], classes: Sequence[TaskClass], created_s: Sequence[float]
-) -> IntArray:
-    numbers = np.array([cluster.intern(c) for c in classes], dtype=np.int64)
-    return cluster.submit(numbers, np.array(created_s, dtype=np.float64), list(names))
 
 
 def _read_machines(cluster: ClusterRows, part: Part) -> None:

@@ -13,7 +13,7 @@ from small_worlds import Draw, World, draw_world
 
 from flowsched.cluster.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.round.linear.cluster_rows import ClusterRows
-from flowsched.round.linear.level_record import linear_record
+from flowsched.round.linear.level_record import linear_levels
 from flowsched.round.linear.linear_round import Rounds, RoundSettings
 from flowsched.round.linear.network_trace import NetworkTrace, RoundHead
 from flowsched.round.linear.placed_costs import PlacedCosts
@@ -36,8 +36,8 @@ def record(rounds: Rounds, now_s: float) -> str:
     closing = Closing.of(cluster, outcome.tasks, outcome.machines)
     reasons, costs = why_all(now_s, cluster, outcome, closing), PlacedCosts.in_turn(outcome, closing)
     head = RoundHead(0, now_s, "flow", "ortools", SETTINGS)
-    plain = linear_record(NetworkTrace.of(rounds, outcome, reasons, costs, head, named=True))
-    for part in plain["parts"]:
+    plain = linear_levels(NetworkTrace.of(rounds, outcome, reasons, costs, head))
+    for part in plain:
         del part["counts"], part["timings"]
     return json.dumps(plain, default=lambda value: value.tolist())
 

@@ -196,7 +196,7 @@ def test_rounds_with_reservations_are_replayed(policy: str) -> None:
     sound(dict(decided.record or {}))
     held = replace(first, reservations=decided.reservations, now_s=3.0)
     record = record_of(held, policy)
-    assert record["parts"][0]["given"]["before"]
+    assert record["parts"][0]["snapshot"]["reservations"]
     sound(record)
 
 

@@ -13,6 +13,7 @@ from flowsched.pricing.linear.policies.registry import (
     Setting,
     describe_cost_model,
     make_cost_model,
+    settings_taken,
 )
 
 __all__ = [
@@ -23,4 +24,5 @@ __all__ = [
     "Setting",
     "describe_cost_model",
     "make_cost_model",
+    "settings_taken",
 ]

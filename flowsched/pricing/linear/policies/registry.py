@@ -67,7 +67,7 @@ def make_cost_model(name: str, **settings: Any) -> CostModel:
     """
     name = ALIASES.get(name, name)
     factory: PolicyFactory = COST_MODELS[name]
-    known = _settings(factory)
+    known = settings_taken(factory)
     names = [setting.name for setting in known]
     for given in settings:
         if given not in names:
@@ -92,10 +92,11 @@ def describe_cost_model(name: str) -> PolicyNotes:
     factory: PolicyFactory = COST_MODELS[name]
     summary = (inspect.getdoc(factory) or "").partition("\n")[0].strip()
     package, place = COST_MODELS.package(name), COST_MODELS.place(name)
-    return PolicyNotes(name, summary, _settings(factory), package, place, knowledge_of(factory))
+    return PolicyNotes(name, summary, settings_taken(factory), package, place, knowledge_of(factory))
 
 
-def _settings(factory: PolicyFactory) -> tuple[Setting, ...]:
+def settings_taken(factory: PolicyFactory) -> tuple[Setting, ...]:
+    """What it takes, as its signature has it."""
     try:
         parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):  # built in C, and silent about what it takes

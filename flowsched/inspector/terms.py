@@ -1,0 +1,186 @@
+"""How the round of a record is decided again: by its policy, settings and solver, or by others that a what-if gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from flowsched.cluster.decision import Scheduler
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings_form import CHOICES, RANGES, WORDS, Readers, apply_settings
+from flowsched.disaggregation.registry import DISAGGREGATION_POLICIES, chosen_settings, make_disaggregation
+from flowsched.disaggregation.settings import DisaggregationSettings
+from flowsched.inspector.record_view import RecordView
+from flowsched.records.record import COST_MODEL, writer
+from flowsched.round.scheduler import FlowScheduler
+from flowsched.solvers import SOLVERS, make_solver
+from flowsched_models.document import InputError, Problem, name_help
+from flowsched_models.picked_fields import picked
+
+POLICY = COST_MODEL
+"""The policy whose levels at forecast prices can be explained by its models."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What decides the round of a record again, and what had to be assumed about it."""
+
+    settings: Settings
+    """Those of the engine, as far as its policy reads them."""
+    solver: str
+    scheduler: Scheduler
+    """Decides a snapshot, and keeps the record."""
+    plain: Mapping[str, Any]
+    """``settings`` as a record has them, and the ``cost_model`` where there is one beside ``flow``."""
+    notes: tuple[str, ...] = ()
+    version: tuple[str, ...] = ()
+    """That another version wrote the record, where that is known."""
+
+
+def has_cost_model(recorded: RecordView) -> bool:
+    """Whether a cost model beside ``flow`` decided it."""
+    return "cost_model" in recorded.plain
+
+
+def read_terms(recorded: RecordView, assignments: Sequence[str] = (), solver: str | None = None) -> Terms:
+    """Those of a record; ``assignments``: settings as ``KEY=VALUE`` that replace its own; ``solver``: another one.
+
+    Raises :class:`InputError` for a record that does not hold what its round depended on, for a policy or a solver that
+    there is not, and for settings that the policy does not read.
+    """
+    _check_solvable(recorded)
+    solver = solver or recorded.solver
+    if solver not in SOLVERS:
+        help = f"{name_help(solver, SOLVERS)}; whatif --solver NAME takes another one"
+        raise InputError.one(recorded.source, f"there is no solver '{solver}'", help, key="solver")
+    if recorded.policy in DISAGGREGATION_POLICIES:
+        terms = _of_phases(recorded, assignments, solver)
+    elif any(part.by_forecasts or part.snapshot is None for part in recorded.parts[:1]):
+        terms = _of_flow(recorded, assignments, solver)
+    else:
+        terms = _of_cost_model(recorded, assignments, solver)
+    notes = list(terms.notes)
+    version: tuple[str, ...] = ()
+    theirs, ours = recorded.plain.get("writer"), writer()
+    if theirs != ours:
+        who = theirs or "a flowsched that did not say its version"
+        version = (f"the record was written by {who}, this is {ours}: decisions may differ for that alone",)
+    if recorded.plain.get("reproducible") is False:
+        notes.append("a time limit stopped the solver in this round: decisions may differ for that alone")
+    return replace(terms, notes=tuple(notes), version=version)
+
+
+def _check_solvable(recorded: RecordView) -> None:
+    known = recorded.policy == POLICY or recorded.policy in DISAGGREGATION_POLICIES or has_cost_model(recorded)
+    if not known:
+        message = f"its round was decided by {recorded.policy}, which decides no recorded round again"
+        help = "flowsched solve RECORD solves its snapshot with flow"
+        raise InputError.one(recorded.source, message, help, key="policy")
+    if not recorded.parts:
+        raise InputError.one(recorded.source, "the record has no parts: nothing was pending", key="parts")
+
+
+def _of_flow(recorded: RecordView, assignments: Sequence[str], solver: str) -> Terms:
+    """Of ``flow``, and of rounds on Kubernetes with any cost model: their records have the prices."""
+    settings, notes = read_settings(recorded)
+    settings = apply_settings(settings, assignments)
+    scheduler = FlowScheduler(make_solver(solver), settings, keep_records=True)
+    plain: dict[str, Any] = {"settings": asdict(settings)}
+    if has_cost_model(recorded):
+        plain["cost_model"] = recorded.plain["cost_model"]
+    return Terms(settings, solver, scheduler, plain, notes)
+
+
+def _of_cost_model(recorded: RecordView, assignments: Sequence[str], solver: str) -> Terms:
+    # Compiled code takes a while to load, and only records of this kind need it.
+    from flowsched.pricing.linear.policies import describe_cost_model
+    from flowsched.round.linear import choice
+    from flowsched.round.linear.network_scheduler import NetworkScheduler
+    from flowsched.round.linear.recorded import read_round_settings
+
+    of_model = recorded.plain["cost_model"]
+    name = of_model["name"]
+    own, theirs = choice.apart(assignments, (name,))
+    typed = [(key.replace("-", "_"), value) for key, value in theirs.get(name, ())]
+    choice.chosen(name, typed)  # says what is wrong with them
+    model = choice.configured(name, {**of_model["settings"], **dict(typed)})
+    lacking = sorted({setting.name for setting in describe_cost_model(name).settings} - of_model["settings"].keys())
+    notes = [f"settings of {name} that the record does not have are at their defaults: {', '.join(lacking)}"]
+    usable = _usable(recorded)
+    try:
+        round_settings = read_round_settings(recorded.settings)
+    except ValueError as error:
+        raise InputError.one(recorded.source, f"is damaged: {error}", key="settings") from error
+    read = [*choice.plain_settings(model.features), *(["exact_tasks"] if round_settings.exact_tasks else [])]
+    readers = Readers((name,), tuple(read), choice.own_settings(name))
+    settings = apply_settings(Settings(**usable), own, readers=readers)
+    round_settings = replace(round_settings, **picked(settings, *(k for k in usable if hasattr(round_settings, k))))
+    scheduler = NetworkScheduler(
+        model,
+        make_solver(solver),
+        round_settings,
+        keep_records=True,
+        **picked(settings, "headroom_weight", "slo_margin"),
+        changes=settings,
+    )
+    plain = {"settings": scheduler.read_settings(), "cost_model": scheduler.model}
+    return Terms(settings, solver, scheduler, plain, tuple(notes if lacking else ()))
+
+
+def _of_phases(recorded: RecordView, assignments: Sequence[str], solver: str) -> Terms:
+    from flowsched.round.linear import choice
+
+    name = recorded.policy
+    rest, theirs = choice.apart(assignments, (name,))
+    known = {f.name for f in fields(DisaggregationSettings)}
+    apply_settings(Settings(), rest, readers=Readers((name,), (), tuple(f"{name}.{setting}" for setting in known)))
+    given = [(key, str(value)) for key, value in recorded.settings.items() if key in known]
+    settings = chosen_settings(name, [*given, *theirs.get(name, ())])
+    scheduler = make_disaggregation(name, make_solver(solver), settings, keep_records=True)
+    return Terms(Settings(), solver, scheduler, {"settings": asdict(settings)})
+
+
+def read_settings(recorded: RecordView) -> tuple[Settings, tuple[str, ...]]:
+    """A record's settings of the engine, and what is odd about them."""
+    known = {f.name for f in fields(Settings)}
+    notes = []
+    foreign = sorted(recorded.settings.keys() - known)
+    if foreign:
+        notes.append(f"settings that this flowsched does not have are left out: {', '.join(foreign)}")
+    missing = sorted(known - recorded.settings.keys())
+    if missing:
+        notes.append(f"settings that the record does not have are at their defaults: {', '.join(missing)}")
+    return Settings(**_usable(recorded)), tuple(notes)
+
+
+def _usable(recorded: RecordView) -> dict[str, Any]:
+    """The settings of the engine among those of a record."""
+    known = {f.name for f in fields(Settings)}
+    usable = {name: value for name, value in recorded.settings.items() if name in known}
+    _check_settings(recorded, usable)
+    return usable
+
+
+def _check_settings(recorded: RecordView, given: Mapping[str, Any]) -> None:
+    """Raise :class:`InputError` for values of another type than a setting's, and for counts with which no round ends."""
+    problems = []
+    for key, value in given.items():
+        usual = getattr(Settings(), key)
+        if isinstance(usual, bool):
+            good, must = isinstance(value, bool), "true or false"
+        elif key in WORDS:
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            good, must = number or value == WORDS[key], f"'{WORDS[key]}' or a number"
+        elif isinstance(usual, str):
+            good, must = value in CHOICES[key], " or ".join(CHOICES[key])
+        elif isinstance(usual, int):
+            least, most = RANGES[key]
+            good = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+            must = f"a whole number from {least} to {most}"
+        else:
+            good, must = isinstance(value, int | float) and not isinstance(value, bool), "a number"
+        if not good:
+            problems.append(Problem(recorded.source, None, f"settings.{key}", f"is damaged: it must be {must}"))
+    if problems:
+        raise InputError(problems)

@@ -22,7 +22,7 @@ from flowsched.inspector.task_changes import (
     stands_of,
     without_trades,
 )
-from flowsched.inspector.terms import POLICY, has_cost_model
+from flowsched.inspector.terms import POLICY, has_cost_model, has_own_costs
 from flowsched.records.level_types import RecordedCertificate
 from flowsched_models.picked_fields import picked
 from flowsched_models.quantity import format_duration_us
@@ -275,14 +275,14 @@ def _reservations(before: RecordView, after: RecordView) -> tuple[Change, ...]:
 
 
 def _notes(before: RecordView, after: RecordView) -> tuple[str, ...]:
-    networks = [has_cost_model(a) for a in (before, after)]
+    own = [has_own_costs(a) for a in (before, after)]
     notes = [
         f"{name} is no flow: its costs are what flow says of the same placements, by each task's own goal"
         for name in dict.fromkeys(
-            a.policy for a, network in zip((before, after), networks, strict=True) if a.policy != POLICY and not network
+            a.policy for a, its in zip((before, after), own, strict=True) if a.policy != POLICY and not its
         )
     ]
-    if any(networks) and before.policy != after.policy:
+    if any(own) and before.policy != after.policy:
         notes.append(f"costs are not in the same units: each of {before.policy} and {after.policy} has its own")
         return tuple(notes)
     changed = [n for n in _PRICES if before.settings.get(n) != after.settings.get(n)]

@@ -88,6 +88,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowsched.cluster.snapshot import Running, Snapshot
+from flowsched.cluster.snapshot_dump import milli_of
 from flowsched.errors import RestoreError
 from flowsched.inspector.learnt_facts import learnt_facts
 from flowsched.inspector.pod_facts import told as told_of
@@ -100,6 +101,7 @@ from flowsched.inspector.task_case import case_facts
 from flowsched.inspector.wait_cause import WaitCause
 from flowsched.records.record import RECORD_VERSION
 from flowsched_models.document import InputError, Problem, name_help
+from flowsched_models.quantity import parse_cores
 
 
 @dataclass(frozen=True)
@@ -196,20 +198,19 @@ def _strings(value: Any) -> list[str]:
 
 def _running(recorded: RecordView, part: Part, name: str) -> dict[str, Any] | None:
     """Where a task runs that was bound before this round."""
-    if not part.by_forecasts:
-        return None
-    snapshot = part.forecast["snapshot"]
-    entry = next((r for r in snapshot["running"] if r["task"]["name"] == name), None)
+    entry = next((r for r in part.running if r["task"]["name"] == name), None)
     if entry is None:
         return None
     try:
+        if not part.by_forecasts:
+            raise RestoreError(f"rounds of {recorded.policy} make no forecasts of what runs")
         opened = restore(recorded, part)
         if entry["machine"] not in opened.group_number:
             raise RestoreError(f"{entry['machine']} was not among the machines that the round looked at")
     except RestoreError as reason:
-        bound_s = entry["bound_s"]
-        place = {"machine": entry["machine"], "threads": entry["threads"], "bound_s": bound_s}
-        place["since_s"] = recorded.now_s - bound_s
+        place = {"machine": entry["machine"], "width_milli": milli_of(entry["width"]), "threads": entry["threads"]}
+        place |= {"cores": list(parse_cores(entry["cores"])), "bound_s": entry["bound_s"]}
+        place["since_s"] = recorded.now_s - entry["bound_s"]
         return {"models": False, "models_missing": str(reason), "place": place}
     view = opened.model.view
     running = next(r for r in view.snapshot.running if r.task.name == name)
@@ -253,7 +254,5 @@ def _unknown(recorded: RecordView, task: str) -> Problem:
         help = f"this round placed {', '.join(here[:5])} there" if here else "this round placed no task there"
         return Problem(source, None, "", f"'{task}' is a machine; explain wants a task", help)
     known = [recorded.title(t) for part in recorded.parts for t in part.tasks]
-    known += [
-        r["task"]["name"] for part in recorded.parts if part.by_forecasts for r in part.forecast["snapshot"]["running"]
-    ]
+    known += [r["task"]["name"] for part in recorded.parts for r in part.running]
     return Problem(source, None, "", f"there is no task '{task}' in round {recorded.round}", name_help(task, known))

@@ -14,9 +14,9 @@ def learnt_facts(part: Part | None, name: str, facts: Mapping[str, Any]) -> dict
     """``profile``, ``class``, ``machine_type`` (of the machine where it runs, starts or is planned; null without one, and
     where the class has not run on it), ``factor``, ``spread_percent``, ``runs``, ``applied``; None: nothing was learnt.
     """
-    if part is None or not part.by_forecasts:
+    if part is None or part.snapshot is None:
         return None
-    snapshot = part.forecast["snapshot"]
+    snapshot = part.snapshot
     tasks = [*(r["task"] for r in snapshot["running"]), *snapshot["pending"]]
     task = next((t for t in tasks if t["name"] == name), None)
     if task is None or "class" not in task or task.get("endless"):

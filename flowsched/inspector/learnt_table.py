@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator
 
 from flowsched.cluster.snapshot_dump import plain_learnt_run_times
-from flowsched.inspector.record_view import Part, RecordView
+from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.wording import count_text
+from flowsched.records.snapshot_types import RecordedSnapshot
 from flowsched_models.text_table import printable, text_table
 
 SHOWN = 40
@@ -17,13 +18,13 @@ NOTHING = "nothing was learnt: no task of a class had completed before this roun
 
 def render_learnt(recorded: RecordView, everything: bool = False) -> str:
     """Classes by machine type, those with the most completions first; ``everything``: more than ``SHOWN`` too."""
-    part = next((part for part in recorded.parts if part.by_forecasts), None)
-    lines = [NOTHING] if part is None else list(_lines(part, everything))
+    snapshot = next((part.snapshot for part in recorded.parts if part.snapshot is not None), None)
+    lines = [NOTHING] if snapshot is None else list(_lines(snapshot, everything))
     return "\n".join(map(printable, lines))
 
 
-def _lines(part: Part, everything: bool) -> Iterator[str]:
-    learnt = plain_learnt_run_times(part.forecast["snapshot"])
+def _lines(snapshot: RecordedSnapshot, everything: bool) -> Iterator[str]:
+    learnt = plain_learnt_run_times(snapshot)
     if not learnt.classes:
         yield NOTHING
         return

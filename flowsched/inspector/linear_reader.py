@@ -22,7 +22,7 @@ from flowsched.inspector.record_view import Part, RecordView
 from flowsched.inspector.refusals import MachinesFound
 from flowsched.inspector.task_reader import TaskReader
 from flowsched.inspector.wait_cause import WaitCause
-from flowsched.inspector.waiting_bound import pod_bound
+from flowsched.inspector.waiting_bound import linear_bound
 from flowsched.records.level_types import RecordedPricedClass, RecordedTaskClass
 from flowsched.relations.topology_counts import read_topology_counts
 from flowsched.relations.topology_filter import TopologyFilter
@@ -120,17 +120,18 @@ class LinearReader(TaskReader):
         felt = readings / plain["fixed"] * factors[kind] * read_numbers(self.demand["coefficients"])
         terms: dict[str, FloatArray] = {PLACE: base[kind]}
         number = self.demand["class"]["places"]
+        like = np.array([k.get("held_like", -1) for k in plain["kinds"]], dtype=np.int64)
         allowed = np.isfinite(base[kind])
+        held: BoolArray = (like[kind] >= 0) & ~allowed & np.isfinite(base[like[kind]])
         if number:
             places = read_places(plain["places"][number])
             terms |= places.terms(np.arange(count))
-            allowed &= np.isfinite(places.extra(count))
+            allowed &= (listed := np.isfinite(places.extra(count)))
+            held &= listed
         for f, feature in enumerate(features):
             name = feature["term"] or feature["name"]
             terms[name] = terms.get(name, 0.0) + felt[:, f]
         amounts, effects = _whole(self.demand["amounts"], -1), _whole(self.demand["effects"], -1)
-        like = np.array([k.get("held_like", -1) for k in plain["kinds"]], dtype=np.int64)
-        held: BoolArray = (like[kind] >= 0) & ~np.isfinite(base[kind])
         return Stage(
             self.part.machines,
             free,
@@ -277,10 +278,12 @@ class LinearReader(TaskReader):
         return [{"task": task, "status": "starts"} for task in there]
 
     def waited(self) -> tuple[float | None, int | None]:
-        """On Kubernetes as its queue says."""
+        """On Kubernetes as its queue says, else as the snapshot does."""
         since = pod_facts.waited(self.recorded, self.name)
         if since is None:
-            return self.wait.waited_s, None
+            pending = (t for part in self.recorded.parts if part.snapshot for t in part.snapshot["pending"])
+            own = next((t for t in pending if t["name"] == self.name), None)
+            return self.wait.waited_s, None if own is None else int(own.get("rounds_waited", 0)) + 1
         return self.recorded.now_s - float(since["since_s"]), int(since["rounds"]) + 1
 
     def left(self) -> tuple[float | None, Mapping[str, float]]:
@@ -305,11 +308,10 @@ class LinearReader(TaskReader):
         kind, limit = self._limit()
         goal = pod_facts.goal(self.recorded, self.name)
         feasible = not facts["shortage"]["never"] and self.wait.cause != WaitCause.NOT_ALLOWED
-        known = pod_facts.waited(self.recorded, self.name) is not None
         return {
             "goal": None if goal is None else dict(goal),
             "limit": {"kind": kind, "cost": limit} if facts["closest"] is not None and self._bounded else None,
-            "bound": pod_bound(self.recorded, self.name, feasible) if known else None,
+            "bound": linear_bound(self.recorded, self.name, feasible),
         }
 
     def cause(self, facts: Mapping[str, Any]) -> str:
@@ -344,7 +346,6 @@ class LinearReader(TaskReader):
         told = {*reasons, *missed}
         closed = ~stage.allowed & ~stage.held & ~np.array([name in told for name in stage.names], dtype=np.bool_)
         checks = [
-            refusals.Check(refusals.RESERVED, stage.held),
             *refusals.by_reason(stage.names, reasons),
             refusals.Check(refusals.FILTERED if self.recorded.titles else refusals.SELECTOR, closed),
         ]
@@ -353,7 +354,8 @@ class LinearReader(TaskReader):
                 relation, labelled = gate.topology.relation, gate.topology.labelled
                 for missing, mask in ((True, refused & ~labelled), (False, refused & labelled)):
                     checks.append(refusals.Check(refusals.refused_by(relation, role, missing), mask))
-        reachable = stage.allowed & stage.related
+        could = stage.allowed | stage.held
+        reachable = could & stage.related
         return MachinesFound(
             stage.names,
             [resources[k] for k in columns],
@@ -361,13 +363,14 @@ class LinearReader(TaskReader):
             stage.free[:, columns],
             stage.allocatable[:, columns],
             stage.allocatable[:, columns],
-            reachable if reachable.any() else stage.allowed,
+            reachable if reachable.any() else could,
             np.ones(len(stage.names), dtype=np.bool_),
             checks,
             [
                 *last,
+                refusals.Check(refusals.RESERVED, stage.held & stage.room),
                 refusals.Check(refusals.SERVICE, ~stage.bears),
-                refusals.Check(refusals.TOO_DEAR, stage.price > self._limit()[1]),
+                refusals.Check(refusals.TOO_DEAR, stage.allowed & (stage.price > self._limit()[1])),
             ],
             "MiB" if self.part.dated else "bytes",
         )

@@ -1,4 +1,4 @@
-"""What the records of a running scheduler say about a pod beside what the engine decided."""
+"""What the records of a running scheduler say about a pod beside what the engine decided, and who waits with it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from flowsched.inspector.record_view import RecordView
+from flowsched.inspector.wait_cause import WaitCause
 from flowsched.records.record_types import RecordedGoal, RecordedHeldNode, RecordedWait
 
 
@@ -59,14 +60,24 @@ def waited(recorded: RecordView, task: str) -> RecordedWait | None:
     return recorded.plain.get("waited", {}).get(task)
 
 
-def pods_ahead(recorded: RecordView, task: str) -> list[str]:
-    """Pods that still wait and are served before one: of higher priority, or of its own and earlier."""
+def came_s(recorded: RecordView) -> dict[str, float]:
+    """When the tasks came that still wait, as far as that is known."""
+    waited = recorded.plain.get("waited", {})
+    if waited:
+        there = {t for part in recorded.parts for t in part.tasks}
+        return {t: float(w["since_s"]) for t, w in waited.items() if t in there}
+    waits = (w for part in recorded.parts for w in part.waiting)
+    return {w.task: recorded.now_s - w.waited_s for w in waits if w.waited_s is not None}
+
+
+def tasks_ahead(recorded: RecordView, came_s: Mapping[str, float], task: str) -> list[str]:
+    """Tasks that still wait and are served before one: of higher priority, or of its own and earlier; without those that
+    never start.
+    """
     priority = {t: part.priority or 0 for part in recorded.parts for t in part.tasks}
-    since = {t: float(w["since_s"]) for t, w in recorded.plain.get("waited", {}).items() if t in priority}
+    never = {w.task for part in recorded.parts for w in part.waiting if w.cause == WaitCause.NEVER}
 
     def turn(t: str) -> tuple[int, float, str]:
-        return -priority[t], since[t], t
+        return -priority[t], came_s[t], t
 
-    if task not in since:
-        return []
-    return sorted((t for t in since if turn(t) < turn(task)), key=turn)
+    return sorted((t for t in came_s if t not in never and turn(t) < turn(task)), key=turn)

@@ -25,7 +25,7 @@ from flowsched.records.level_types import (
 )
 from flowsched.records.record import FORECAST
 from flowsched.records.record_types import Record, RecordedVerdict
-from flowsched.records.snapshot_types import RecordedSnapshot
+from flowsched.records.snapshot_types import RecordedRunning, RecordedSnapshot
 from flowsched.round.origin import PlanStage
 
 UNDONE_SHOWN = 5
@@ -122,6 +122,11 @@ class Part:
     def snapshot(self) -> RecordedSnapshot | None:
         """What it was decided on; None where what runs is known as sums, and after the first level of a decision."""
         return self.plain.get("snapshot")
+
+    @property
+    def running(self) -> Sequence[RecordedRunning]:
+        """What ran before, task by task, as far as its snapshot has it."""
+        return () if self.snapshot is None else self.snapshot["running"]
 
     @property
     def dated(self) -> bool:

@@ -151,7 +151,7 @@ def stands_of(recorded: RecordView) -> dict[str, Stand]:
             terms = w.terms or ({} if w.cost is None else {"waiting": w.cost})
             stands[key(w.task)] = Stand(WAITING, None, None, w.cost, terms, w.reason)
     for part in recorded.parts:
-        for r in part.forecast["snapshot"]["running"] if part.by_forecasts else ():
+        for r in part.running:
             stand = Stand(RUNNING, r["machine"], milli_of(r["width"]), None, cores=parse_cores(r["cores"]))
             stands.setdefault(key(r["task"]["name"]), stand)
     return stands

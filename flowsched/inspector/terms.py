@@ -43,6 +43,11 @@ def has_cost_model(recorded: RecordView) -> bool:
     return "cost_model" in recorded.plain
 
 
+def has_own_costs(recorded: RecordView) -> bool:
+    """Whether its costs are in units of its policy, not of ``flow``."""
+    return has_cost_model(recorded) or recorded.policy in DISAGGREGATION_POLICIES
+
+
 def read_terms(recorded: RecordView, assignments: Sequence[str] = (), solver: str | None = None) -> Terms:
     """Those of a record; ``assignments``: settings as ``KEY=VALUE`` that replace its own; ``solver``: another one.
 
@@ -133,7 +138,7 @@ def _of_phases(recorded: RecordView, assignments: Sequence[str], solver: str) ->
 
     name = recorded.policy
     rest, theirs = choice.apart(assignments, (name,))
-    known = {f.name for f in fields(DisaggregationSettings)}
+    known = [f.name for f in fields(DisaggregationSettings)]
     apply_settings(Settings(), rest, readers=Readers((name,), (), tuple(f"{name}.{setting}" for setting in known)))
     given = [(key, str(value)) for key, value in recorded.settings.items() if key in known]
     settings = chosen_settings(name, [*given, *theirs.get(name, ())])

@@ -26,6 +26,8 @@ class NoBound(StrEnum):
     """No machines can be reserved for the whole of its group."""
     ENDLESS = "endless"
     """Some tasks run without an end, or without a known one."""
+    NOT_LOOKED_AT = "not_looked_at"
+    """There may be one: at linear prices of a cost model it is not worked out."""
 
 
 def waits_with_gang(facts: Mapping[str, Any]) -> bool:

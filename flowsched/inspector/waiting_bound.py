@@ -75,17 +75,22 @@ def waiting_bound(opened: RestoredRound, task: str) -> dict[str, Any]:
     }
 
 
-def pod_bound(recorded: RecordView, task: str, feasible: bool) -> dict[str, Any]:
-    """The same for a pod of a bulk round: how long the others run is not known, so there is no bound."""
+def linear_bound(recorded: RecordView, task: str, feasible: bool) -> dict[str, Any] | None:
+    """The same at linear prices, where how long others run is not known or not looked at, so that no bound is told; None
+    where nothing says since when the task waits.
+    """
+    came_s = pod_facts.came_s(recorded)
+    if task not in came_s:
+        return None
     waited = pod_facts.waited(recorded, task)
     due_age_s = float(recorded.settings["due_age_s"] if waited is None else waited["due_age_s"])
     demands = [d for part in recorded.parts if not part.by_forecasts for d in part.priced_classes.values()]
     group = next((d["group"] for d in demands if task in d["tasks"]), None)
     together = {t for d in demands if group is not None and d["group"] == group for t in d["tasks"]}
-    ahead = [t for t in pod_facts.pods_ahead(recorded, task) if t not in together]
-    waited_s = 0.0 if waited is None else recorded.now_s - float(waited["since_s"])
-    why = NoBound.ENDLESS if feasible else NoBound.INFEASIBLE
-    return {**_known_bound(why, due_age_s, waited_s, ahead), "group": group}
+    ahead = [t for t in pod_facts.tasks_ahead(recorded, came_s, task) if t not in together]
+    unknown = NoBound.NOT_LOOKED_AT if waited is None else NoBound.ENDLESS
+    why = unknown if feasible else NoBound.INFEASIBLE
+    return {**_known_bound(why, due_age_s, recorded.now_s - came_s[task], ahead), "group": group}
 
 
 def _known_bound(

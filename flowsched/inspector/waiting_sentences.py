@@ -271,6 +271,8 @@ def _bound(facts: Facts) -> list[str]:
             "longer.",
         ]
     match bound["why_not"]:
+        case NoBound.NOT_LOOKED_AT:
+            return [f"{due}. {_ahead(facts, bound['ahead'])}."]
         case NoBound.INFEASIBLE:
             return ["There is no bound on its waiting: as the machines are, it never starts."]
         case NoBound.RELATION:

@@ -23,6 +23,11 @@ from flowsched.disaggregation.coupled import coupled, coupled_jobs, serving_prof
 from flowsched.disaggregation.registry import DISAGGREGATION_POLICIES, make_disaggregation
 from flowsched.disaggregation.settings import DisaggregationSettings, place_cost, utility, waiting_cost
 from flowsched.gpu.devices import MachineGpus, TaskGpus, left_beside
+from flowsched.inspector.change import parse_changes
+from flowsched.inspector.difference import difference
+from flowsched.inspector.record_view import RecordView
+from flowsched.inspector.whatif import what_if
+from flowsched.records.record_file import pack_record, read_record
 from flowsched.relations.relation import TaskGroup
 from flowsched.solvers import make_solver
 from flowsched_models.catalogue import Catalogue
@@ -170,6 +175,29 @@ def test_records_and_dumps_keep_what_is_remote() -> None:
     back = read_plain_snapshot(dump_snapshot(snapshot))
     assert [(r.task.gpus_for, r.remote) for r in back.running] == [("", True), ("x", True)]
     assert [t.postponements for t in back.pending] == [3, 3]
+
+
+@pytest.mark.parametrize("policy", NAMES)
+def test_what_ifs_ask_the_policy_that_decided(policy: str) -> None:
+    of = scenario([machine("a", 1), machine("b", 1, cores=0), machine("c", 0)], job("x"), job("y"))
+    solver, settings = make_solver("ortools"), DisaggregationSettings(slack=2.0)
+    scheduler = make_disaggregation(policy, solver, settings, keep_records=True)
+    made = scheduler.decide(snapshot_of(of)).record
+    assert made is not None
+    recorded = RecordView(read_record(pack_record(made), "round.npz"), "round.npz")
+    assert difference(recorded, what_if(recorded, parse_changes(recorded))).same
+    text = f"{policy}.remote_price=1"
+    changed = what_if(recorded, parse_changes(recorded, drain=["b"], without=["y", "y/gpu-1"], settings=[text]))
+    fewer = replace(of, machines=(of.machines[0], of.machines[2]), tasks=of.tasks[:2], task_groups=of.task_groups[:1])
+    expected = decided(policy, snapshot_of(fewer), slack=2.0, remote_price=1.0)
+    assert {p.task: (p.machine, p.cost) for part in changed.parts for p in part.placements} == {
+        p.task: (p.machine, p.cost) for p in expected.placements
+    }
+    assert (changed.policy, changed.settings["slack"], changed.settings["remote_price"]) == (policy, 2.0, 1.0)
+    told = difference(recorded, changed).lines()
+    assert "settings.remote_price: 1.5 -> 1" in told and not any("is no flow" in line for line in told)
+    with pytest.raises(InputError, match=f"slots: not read by {policy}; what is read: {policy}.remote_price, "):
+        parse_changes(recorded, settings=["slots=2"])
 
 
 # Where they go

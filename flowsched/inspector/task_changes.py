@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from flowsched.cluster.snapshot_dump import milli_of
 from flowsched.inspector.record_view import RecordView
+from flowsched.inspector.running_changes import changes_of
 from flowsched_models.quantity import count_cores, format_cores, parse_cores
 
 EVEN = 5e-13
@@ -141,7 +142,7 @@ def _site(stand: Stand) -> tuple[str | None, int | None]:
 
 
 def stands_of(recorded: RecordView) -> dict[str, Stand]:
-    """Every task by its title; those that were decided on before those that run."""
+    """Every task by its title; those that were decided on before those that run. With what was preempted and moved."""
     key = key_of_tasks(recorded)
     stands: dict[str, Stand] = {}
     for part in recorded.parts:
@@ -154,6 +155,19 @@ def stands_of(recorded: RecordView) -> dict[str, Stand]:
         for r in part.running:
             stand = Stand(RUNNING, r["machine"], milli_of(r["width"]), None, cores=parse_cores(r["cores"]))
             stands.setdefault(key(r["task"]["name"]), stand)
+    changes = changes_of(recorded)
+    for placed in changes["let_in"]:
+        where = placed["machine"], placed["width_milli"], placed["cost"], placed["terms"]
+        stands[key(placed["task"])] = Stand(PLACED, *where, cores=tuple(placed["cores"]))
+    for back in changes["taken_back"]:
+        reason = f"{key(back['room_for'])} has a higher priority and starts in its place on {back['machine']}"
+        stands[key(back["task"])] = Stand(WAITING, None, None, None, reason=reason)
+    for left in changes["preemptions"]:
+        reason = f"it was preempted for {key(left['room_for'])}"
+        stands[key(left["task"])] = Stand(WAITING, None, None, left["cost"], {"preemption": left["cost"]}, reason)
+    for move in changes["moves"]:
+        here = Stand(RUNNING, move["machine"], move["width_milli"], None, cores=tuple(move["cores"]))
+        stands[key(move["task"])] = here
     return stands
 
 

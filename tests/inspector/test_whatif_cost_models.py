@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from builders import bound_rounds, machine, machines, running, service, snapshot, snapshots, task
+from builders import HUNGRY, bound_rounds, machine, machines, running, service, snapshot, snapshots, task
 from flowsched.cli import flowsched
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
@@ -28,6 +28,7 @@ from flowsched.records.snapshot_source import snapshot_of_record
 from flowsched.relations.relation import TaskGroup
 from flowsched.round.linear.choice import chosen
 from flowsched.round.linear.network_scheduler import solve_network_round
+from flowsched.round.scheduler import solve
 from flowsched_models.document import InputError
 
 MODELS = [name for name in COST_MODELS if not COST_MODELS.package(name)]
@@ -37,6 +38,12 @@ CHANGING = Settings(preemption="lower-priority", migration_moves=2)
 def recorded_round(found: Snapshot, policy: str = "coco", engine: Settings | None = None, **own: Any) -> RecordView:
     model = chosen(policy, [(name, str(value)) for name, value in own.items()])
     record = solve_network_round(found, model, settings=engine).record
+    assert record is not None
+    return RecordView(read_record(pack_record(record), "round.npz"), "round.npz")
+
+
+def flow_round(found: Snapshot) -> RecordView:
+    record = solve(found).record
     assert record is not None
     return RecordView(read_record(pack_record(record), "round.npz"), "round.npz")
 
@@ -97,11 +104,7 @@ def test_what_was_held_and_what_is_preempted_comes_out_the_same(policy: str) -> 
     comes_out_the_same(first)
     held = solve_network_round(late(), chosen(policy)).reservations
     comes_out_the_same(recorded_round(replace(late(), reservations=held, now_s=3.0), policy))
-    full = [
-        running(task(f"r{k}", widths_milli=(4000,), request_milli=4000), f"m{k + 1}", (0, 1, 2, 3)) for k in range(2)
-    ]
-    urgent = snapshot([task("urgent", widths_milli=(4000,), priority=5)], machines(2), running=full)
-    preempted = recorded_round(urgent, policy, CHANGING)
+    preempted = recorded_round(full(), policy, CHANGING)
     assert preempted.parts[0].plain["preemptions"]
     comes_out_the_same(preempted)
 
@@ -161,6 +164,30 @@ def test_machines_are_added_by_type_and_like_others_and_tasks_get_widths() -> No
     twin = after(added, drain=["big"], add_machine=["big:big-2"])
     assert [p.machine for p in twin.parts[0].placements] == ["big-2"]
     assert twin.plain["what_if"]["changes"][-1] == "machine big is drained"
+
+
+def full() -> Snapshot:
+    """Two machines without room, and a task that is more urgent than what runs there."""
+    of_four: dict[str, Any] = {"widths_milli": (4000,), "request_milli": 4000}
+    there = [running(task(f"r{k}", **of_four), f"m{k}", (0, 1, 2, 3)) for k in (1, 2)]
+    return snapshot([task("urgent", priority=5, **of_four)], machines(2), running=there)
+
+
+@pytest.mark.parametrize("policy", ["flow", "trivial", "coco"])
+def test_what_is_preempted_and_moved_for_other_settings_is_told(policy: str) -> None:
+    recorded = flow_round(full()) if policy == "flow" else recorded_round(full(), policy)
+    told = difference(recorded, after(recorded, settings=["preemption=lower-priority"])).lines()
+    assert told[told.index("newly placed: 1") + 1].startswith("  urgent: on m")
+    assert "it was preempted for urgent" in told[told.index("newly waiting: 1") + 1]
+    there = [running(task(f"r{k}", HUNGRY, widths_milli=(1000,), memory_mib=100), "m1", (k,)) for k in range(3)]
+    uneven = snapshot([task("a", widths_milli=(1000,), memory_mib=100)], machines(2), running=there)
+    recorded = flow_round(uneven) if policy == "flow" else recorded_round(uneven, policy)
+    changed = after(recorded, settings=["migration_moves=1", "migration_price=0", "migration_pause_s=0"])
+    moves = changed.parts[0].plain.get("moves", [])
+    assert moves or policy == "trivial"
+    told = difference(recorded, changed).lines()
+    for move in moves:
+        assert f"  {move['task']}: m1, 2 cores (it ran there) -> {move['machine']}, 2 cores" in told
 
 
 def test_its_own_settings_are_kept_and_changed() -> None:

@@ -27,25 +27,3 @@ def differences(other: Mapping[str, float], here: Mapping[str, float]) -> list[d
         {"term": name, "more": float(other.get(name, 0.0) - here.get(name, 0.0))} for name in names
     ]
     return sorted((r for r in rows if abs(r["more"]) > NOTHING), key=lambda row: (-abs(row["more"]), row["term"]))
-
-
-def other_row(
-    machine: str | None,
-    cost: float,
-    terms: Mapping[str, float],
-    here: float,
-    here_terms: Mapping[str, float],
-    **place: int | None,
-) -> dict[str, Any]:
-    """Another machine, or waiting (None), beside what the task costs now: ``more`` is the difference, ``differences`` its
-    terms. ``place`` says more of where it would be.
-    """
-    return {
-        "kind": "waiting" if machine is None else "place",
-        "machine": machine,
-        **place,
-        "cost": cost,
-        "more": cost - here,
-        "terms": plain_terms(terms),
-        "differences": differences(terms, here_terms),
-    }

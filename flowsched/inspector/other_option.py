@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flowsched.inspector.comparison import other_row
+from flowsched.inspector.comparison import differences, plain_terms
 
 STEP = 1e-9
 """Costs that are closer count as equal; then the earlier and narrower option counts."""
@@ -25,9 +25,17 @@ class OtherOption:
     terms: Mapping[str, float]
 
     def plain(self, here: float, here_terms: Mapping[str, float]) -> dict[str, Any]:
-        """The same beside what the task costs now, as :func:`other_row` has it."""
-        at = {"slot": self.slot, "width_milli": self.width_milli}
-        return other_row(self.machine, self.cost, self.terms, here, here_terms, **at)
+        """The same beside what the task costs now: ``more`` is the difference, ``differences`` its terms."""
+        return {
+            "kind": "waiting" if self.machine is None else "place",
+            "machine": self.machine,
+            "slot": self.slot,
+            "width_milli": self.width_milli,
+            "cost": self.cost,
+            "more": self.cost - here,
+            "terms": plain_terms(self.terms),
+            "differences": differences(self.terms, here_terms),
+        }
 
 
 def cheapest(moves: Iterable[OtherOption]) -> OtherOption | None:

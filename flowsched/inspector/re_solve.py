@@ -11,7 +11,7 @@ from flowsched.cluster.snapshot import Snapshot
 from flowsched.cluster.snapshot_dump import read_plain_snapshot
 from flowsched.inspector.consistency import FAULTS, told
 from flowsched.inspector.record_view import Part, RecordView
-from flowsched.inspector.terms import Terms, has_cost_model
+from flowsched.inspector.terms import Terms, cost_model_of, has_cost_model
 from flowsched.records.level_types import LinearLevel
 from flowsched.records.record import LINEAR
 from flowsched.solvers import make_solver
@@ -19,17 +19,8 @@ from flowsched_models.document import InputError
 
 if TYPE_CHECKING:
     # Compiled code takes a while to load, and only records with parts of this kind need it.
-    from flowsched.pricing.linear.policy import CostModel
     from flowsched.round.linear.cluster_rows import ClusterRows
     from flowsched.round.linear.linear_round import RoundSettings
-
-
-def _make_model(recorded: RecordView) -> CostModel:
-    """The cost model of a record. Raises :class:`InputError` where it is not installed, or has other settings by now."""
-    from flowsched.round.linear.choice import configured
-
-    plain = recorded.plain["cost_model"]
-    return configured(plain["name"], plain["settings"])
 
 
 def snapshot_of(recorded: RecordView, part: Part) -> Snapshot:
@@ -68,7 +59,7 @@ def linear_round_of(recorded: RecordView, parts: Sequence[Part]) -> tuple[Cluste
     from flowsched.round.linear.recorded import read_linear_cluster, read_round_settings
 
     with damaged(recorded, parts[0]):
-        ask = partial(_make_model, recorded) if has_cost_model(recorded) else None
+        ask = partial(cost_model_of, recorded) if has_cost_model(recorded) else None
         settings = read_round_settings(parts[0].linear["given"]["settings"])
         return read_linear_cluster(_plain(parts), ask), settings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowsched.cluster.decision import Scheduler
 from flowsched.cluster.settings import Settings
@@ -18,6 +18,11 @@ from flowsched.solvers import SOLVERS, make_solver
 from flowsched_models.document import InputError, Problem, name_help
 from flowsched_models.picked_fields import picked
 
+if TYPE_CHECKING:
+    from flowsched.pricing.linear.policy import CostModel
+
+ROWS_SETTINGS = ("due_age_s", "scoring")
+"""Those of the engine that a round on Kubernetes with a cost model beside ``flow`` reads."""
 POLICY = COST_MODEL
 """The policy whose levels at forecast prices can be explained by its models."""
 
@@ -61,8 +66,10 @@ def read_terms(recorded: RecordView, assignments: Sequence[str] = (), solver: st
         raise InputError.one(recorded.source, f"there is no solver '{solver}'", help, key="solver")
     if recorded.policy in DISAGGREGATION_POLICIES:
         terms = _of_phases(recorded, assignments, solver)
-    elif any(part.by_forecasts or part.snapshot is None for part in recorded.parts[:1]):
+    elif not has_cost_model(recorded):
         terms = _of_flow(recorded, assignments, solver)
+    elif recorded.parts[0].snapshot is None:
+        terms = _of_rows(recorded, assignments, solver)
     else:
         terms = _of_cost_model(recorded, assignments, solver)
     notes = list(terms.notes)
@@ -87,39 +94,48 @@ def _check_solvable(recorded: RecordView) -> None:
 
 
 def _of_flow(recorded: RecordView, assignments: Sequence[str], solver: str) -> Terms:
-    """Of ``flow``, and of rounds on Kubernetes with any cost model: their records have the prices."""
     settings, notes = read_settings(recorded)
     settings = apply_settings(settings, assignments)
-    scheduler = FlowScheduler(make_solver(solver), settings, keep_records=True)
-    plain: dict[str, Any] = {"settings": asdict(settings)}
-    if has_cost_model(recorded):
-        plain["cost_model"] = recorded.plain["cost_model"]
-    return Terms(settings, solver, scheduler, plain, notes)
+    return Terms(settings, solver, _flow(solver, settings), {"settings": asdict(settings)}, notes)
+
+
+def _flow(solver: str, settings: Settings) -> FlowScheduler:
+    return FlowScheduler(make_solver(solver), settings, keep_records=True)
+
+
+def _of_rows(recorded: RecordView, assignments: Sequence[str], solver: str) -> Terms:
+    """Of a round on Kubernetes with a cost model beside ``flow``: the record has its prices, and what runs as sums of what
+    the cost model said of it.
+    """
+    own = [text for text in assignments if "." in text.partition("=")[0]]
+    if own:
+        message = f"what {recorded.policy} says is kept as it was: what runs is known to its round as sums only"
+        raise InputError.one("--set", message, f"what is read: {', '.join(ROWS_SETTINGS)}", key=", ".join(own))
+    settings, notes = read_settings(recorded)
+    settings = apply_settings(settings, assignments, readers=Readers((recorded.policy,), ROWS_SETTINGS))
+    plain = {"settings": asdict(settings), "cost_model": recorded.plain["cost_model"]}
+    return Terms(settings, solver, _flow(solver, settings), plain, notes)
 
 
 def _of_cost_model(recorded: RecordView, assignments: Sequence[str], solver: str) -> Terms:
     # Compiled code takes a while to load, and only records of this kind need it.
     from flowsched.pricing.linear.policies import describe_cost_model
-    from flowsched.round.linear import choice
+    from flowsched.round.linear.choice import own_settings, plain_settings
     from flowsched.round.linear.network_scheduler import NetworkScheduler
     from flowsched.round.linear.recorded import read_round_settings
 
-    of_model = recorded.plain["cost_model"]
-    name = of_model["name"]
-    own, theirs = choice.apart(assignments, (name,))
-    typed = [(key.replace("-", "_"), value) for key, value in theirs.get(name, ())]
-    choice.chosen(name, typed)  # says what is wrong with them
-    model = choice.configured(name, {**of_model["settings"], **dict(typed)})
-    lacking = sorted({setting.name for setting in describe_cost_model(name).settings} - of_model["settings"].keys())
+    rest, typed = _apart(recorded, assignments)
+    model = cost_model_of(recorded, typed)
+    name, known = recorded.policy, recorded.plain["cost_model"]["settings"]
+    lacking = sorted({setting.name for setting in describe_cost_model(name).settings} - known.keys())
     notes = [f"settings of {name} that the record does not have are at their defaults: {', '.join(lacking)}"]
     usable = _usable(recorded)
     try:
         round_settings = read_round_settings(recorded.settings)
     except ValueError as error:
         raise InputError.one(recorded.source, f"is damaged: {error}", key="settings") from error
-    read = [*choice.plain_settings(model.features), *(["exact_tasks"] if round_settings.exact_tasks else [])]
-    readers = Readers((name,), tuple(read), choice.own_settings(name))
-    settings = apply_settings(Settings(**usable), own, readers=readers)
+    read = [*plain_settings(model.features), *(["exact_tasks"] if round_settings.exact_tasks else [])]
+    settings = apply_settings(Settings(**usable), rest, readers=Readers((name,), tuple(read), own_settings(name)))
     round_settings = replace(round_settings, **picked(settings, *(k for k in usable if hasattr(round_settings, k))))
     scheduler = NetworkScheduler(
         model,
@@ -131,6 +147,27 @@ def _of_cost_model(recorded: RecordView, assignments: Sequence[str], solver: str
     )
     plain = {"settings": scheduler.read_settings(), "cost_model": scheduler.model}
     return Terms(settings, solver, scheduler, plain, tuple(notes if lacking else ()))
+
+
+def _apart(recorded: RecordView, assignments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Settings of the engine, and those of the cost model itself by name, which are checked."""
+    from flowsched.round.linear import choice
+
+    name = recorded.plain["cost_model"]["name"]
+    rest, theirs = choice.apart(assignments, (name,))
+    typed = {key.replace("-", "_"): value for key, value in theirs.get(name, ())}
+    choice.chosen(name, list(typed.items()))
+    return rest, typed
+
+
+def cost_model_of(recorded: RecordView, typed: Mapping[str, str] | None = None) -> CostModel:
+    """The cost model of a record, with these of its own settings changed. Raises :class:`InputError` where it is not
+    installed, or has other settings by now.
+    """
+    from flowsched.round.linear.choice import configured
+
+    plain = recorded.plain["cost_model"]
+    return configured(plain["name"], {**plain["settings"], **(typed or {})})
 
 
 def _of_phases(recorded: RecordView, assignments: Sequence[str], solver: str) -> Terms:

@@ -25,7 +25,7 @@ from flowsched.inspector.re_solve import (
     snapshots_of,
 )
 from flowsched.inspector.record_view import Part, RecordView, new_part
-from flowsched.inspector.terms import Terms, has_cost_model, read_terms
+from flowsched.inspector.terms import ROWS_SETTINGS, Terms, has_cost_model, read_terms
 from flowsched.records.record import record_head
 from flowsched.records.record_types import Record, RecordedWhatIf
 from flowsched.round.linear.linear_round import RoundSettings
@@ -36,8 +36,6 @@ WHAT_IF = "what_if"
 """Key of a record that says that it is no record of a real round: ``changes`` and ``notes``."""
 _MIB = 1 << 20
 _BULK_SETTINGS = ("resolves", "scoring")
-_MODEL_SETTINGS = ("due_age_s", "scoring")
-"""Those of a bulk round with a cost model beside ``flow``."""
 
 
 def what_if(recorded: RecordView, changes: Changes) -> RecordView:
@@ -255,10 +253,10 @@ class _Rounds:
 
     def _bulk_settings(self, given: RoundSettings, own_model: bool) -> RoundSettings:
         """Those of a bulk round, with the changes that it has."""
-        names = {text.partition("=")[0].strip() for text in self._changes.settings}
-        read = _MODEL_SETTINGS if own_model else _BULK_SETTINGS
+        names = {text.partition("=")[0].strip().replace("-", "_") for text in self._changes.settings}
+        read = ROWS_SETTINGS if own_model else _BULK_SETTINGS
         own = {name: getattr(self._terms.settings, name) for name in read if name in names}
-        if names - own.keys():
+        if names - own.keys() and not own_model:
             self._note((f"a bulk round keeps its prices whatever is set: only {' and '.join(read)} count there",))
         return replace(given, **own)
 

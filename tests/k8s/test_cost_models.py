@@ -247,6 +247,18 @@ def test_without_a_pod_a_round_is_that_of_a_cluster_that_never_had_it(
     assert len(places[0]) == len(places[1])
 
 
+def test_a_setting_that_a_cost_model_does_not_read_is_refused() -> None:
+    recorded = account_of(scheduler(MODELS["coco"], *nodes(1), b.pod("p")))
+    assert recorded is not None
+    for typed, told in (("slots=2", "not read by coco"), ("coco.growth=1", "what coco says is kept as it was")):
+        with pytest.raises(InputError) as error:
+            parse_changes(recorded, settings=[typed])
+        (problem,) = error.value.problems
+        assert problem.message.startswith(told)
+        assert problem.help == "what is read: due_age_s, scoring"
+    assert parse_changes(recorded, settings=["due_age_s=3", "scoring=pack"]).settings == ("due_age_s=3", "scoring=pack")
+
+
 def test_pods_that_run_count_after_a_restart_as_before() -> None:
     """A scheduler that starts anew knows of them what the API server has, and decides as the one before it would have."""
     things = [*nodes(3, "8"), *(job(f"j{i}", i) for i in range(4))]

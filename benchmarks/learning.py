@@ -172,7 +172,7 @@ class _TrueFactors(LearntRunTimes):
         if not known:
             return None
         factor = self.found.get((run_class, str(machine_type)), math.exp(float(np.mean(np.log(known)))))
-        return LearntRunTime(factor, 0.0, 1)
+        return LearntRunTime(factor, 0.0, 1, 1)
 
     def factors(self, run_class: str) -> tuple[tuple[str, float], ...]:
         return tuple((kind, self.found[run_class, kind]) for kind in self.types if (run_class, kind) in self.found)

@@ -1,7 +1,8 @@
-"""The arithmetic of learnt run times: variances from sums, and what is expected of each class and machine type.
+"""The arithmetic of learnt run times: what completions tell of the shares of variances, and what follows for a class.
 
 Compiled, since it runs after each completion; :mod:`flowsched.cluster.learnt_run_times` says what is computed and has the
-sources. Additions are in the order of entries, so that results are the same on every processor.
+sources. What classes tell is rounded to whole numbers, so that their sum is the same in any order, also where one class at
+a time is taken out and put in again.
 """
 
 from __future__ import annotations
@@ -17,83 +18,87 @@ from flowsched_models.compiled import compiler
 compiled = compiler([Path(__file__)])
 
 RUN, TYPE, CLASS = range(3)
-"""The variances: of runs within a class and type, of types within a class, of classes."""
-_TINY = 1e-12
+"""Parts of the variance: of runs within a class and type, of types within a class, of classes."""
+DETERMINANT, SQUARES, RUNS = range(3)
+"""What a class tells of each point of the grid: the logarithm of the determinant of its covariance over the total variance,
+the squares that are weighed by the inverse of that, both in ``PRECISION``, and its completions."""
+PRECISION = 2.0**20
+_MOST = 2.0**48
+"""Of one class: sums of classes stay whole numbers."""
 
 
 @compiled
-def learn_variances(
-    class_of: Ints, classes: int, runs: Floats, logs: Floats, squares: Floats, priors: Floats, found: Floats
-) -> None:
-    """Into ``found`` [3] the variances that entries tell of, each of a class on a type.
+def add_class(runs: Floats, logs: Floats, squares: Floats, shares: Floats, sign: int, told: Ints) -> None:
+    """Add to ``told`` [3, points], times ``sign``, what one class tells of each point.
 
-    ``class_of``, ``runs``, ``logs``, ``squares`` [entries]: number of the class, completions, sum of logarithms and of their
-    squares; ``priors`` [3, 2]: variance, and how many degrees of freedom it counts for.
+    ``runs``, ``logs``, ``squares`` [types]: completions on each type, sum of logarithms and of their squares; ``shares``
+    [points, 3]: of the variances in the total.
     """
-    within = freedom = 0.0
-    types, centre, inverse = np.zeros(classes), np.zeros(classes), np.zeros(classes)
-    for e in range(len(runs)):
-        mean = logs[e] / runs[e]
-        within += max(0.0, squares[e] - logs[e] * mean)
-        freedom += runs[e] - 1.0
-        types[class_of[e]] += 1.0
-        centre[class_of[e]] += mean
-        inverse[class_of[e]] += 1.0 / runs[e]
-    run = (priors[RUN, 1] * priors[RUN, 0] + within) / (priors[RUN, 1] + freedom)
-    excess = freedom = 0.0
-    for c in range(classes):
-        centre[c] /= types[c]
-        excess -= (1.0 - 1.0 / types[c]) * run * inverse[c]
-        freedom += types[c] - 1.0
-    for e in range(len(runs)):
-        off = logs[e] / runs[e] - centre[class_of[e]]
-        excess += off * off
-    of_type = (priors[TYPE, 1] * priors[TYPE, 0] + max(0.0, excess)) / (priors[TYPE, 1] + freedom)
-    excess = 0.0
-    for c in range(classes):
-        excess += centre[c] * centre[c] - of_type / types[c] - run * inverse[c] / (types[c] * types[c])
-    of_class = (priors[CLASS, 1] * priors[CLASS, 0] + max(0.0, excess)) / (priors[CLASS, 1] + classes)
-    found[RUN], found[TYPE], found[CLASS] = max(run, _TINY), max(of_type, _TINY), max(of_class, _TINY)
+    for point in range(len(shares)):
+        run, of_type, of_class = shares[point]
+        determinant = weighed = precision = centre = 0.0
+        for t in range(len(runs)):
+            mean, variance = logs[t] / runs[t], of_type + run / runs[t]
+            determinant += (runs[t] - 1.0) * math.log(run) + math.log(variance)
+            weighed += max(0.0, squares[t] - logs[t] * mean) / run + mean * mean / variance
+            precision += 1.0 / variance
+            centre += mean / variance
+        wider = 1.0 + of_class * precision
+        determinant += math.log(wider)
+        weighed -= of_class * centre * centre / wider
+        told[DETERMINANT, point] += sign * int(np.rint(PRECISION * determinant))
+        told[SQUARES, point] += sign * int(np.rint(min(PRECISION * max(0.0, weighed), _MOST)))
+        for t in range(len(runs)):
+            told[RUNS, point] += sign * int(runs[t])
 
 
 @compiled
-def expect(
-    class_of: Ints,
-    classes: int,
-    runs: Floats,
-    logs: Floats,
-    variances: Floats,
-    few: float,
-    bounded: Floats,
-    steps: float,
-    found: Floats,
-) -> None:
-    """Into ``found`` [3, entries + classes] what is expected of the next run of each entry, and of each class on a type that
-    it did not run on: factor and spread, in ``steps`` of the logarithm, and the completions behind them.
+def weigh(told: Ints, prior: Floats, variance: float, count: float, weights: Floats, totals: Floats) -> None:
+    """Into ``weights`` [points] the probability of each point, and into ``totals`` [points] the total variance there.
 
-    ``bounded`` [2, 2 n + 1]: factors of -n to n steps within their bounds, and within those of classes with fewer
-    completions than ``few``.
+    ``prior`` [points] is the logarithm of the probability before; the total variance is ``variance`` before, which counts
+    for ``count`` completions.
     """
-    run, of_type, entries = variances[RUN], variances[TYPE], len(runs)
-    log, precision, total = np.zeros(classes), np.zeros(classes), np.zeros(classes)
-    for e in range(entries):
-        own = 1.0 / (of_type + run / runs[e])
-        precision[class_of[e]] += own
-        log[class_of[e]] += own * (logs[e] / runs[e])
-        total[class_of[e]] += runs[e]
-    for c in range(classes):
-        precision[c] += 1.0 / variances[CLASS]
-        log[c] /= precision[c]
-    farthest = bounded.shape[1] // 2
-    for row in range(entries + classes):
-        c = class_of[row] if row < entries else row - entries
-        here, variance, count = log[c], 1.0 / precision[c] + of_type, total[c]
-        if row < entries:
-            count = runs[row]
-            left = 1.0 - of_type / (of_type + run / count)
-            here += (1.0 - left) * (logs[row] / count - log[c])
-            variance = of_type * left + left * left / precision[c]
-        step = int(min(max(np.rint(steps * here), -farthest), farthest))
-        found[0, row] = bounded[1 if total[c] < few else 0, step + farthest]
-        found[1, row] = np.rint(steps * math.sqrt(variance + run)) / steps
-        found[2, row] = count
+    most = -np.inf
+    for point in range(len(prior)):
+        squares, ends = count * variance + told[SQUARES, point] / PRECISION, count + told[RUNS, point]
+        totals[point] = squares / ends
+        weights[point] = prior[point] - 0.5 * (told[DETERMINANT, point] / PRECISION + ends * math.log(squares))
+        most = max(most, weights[point])
+    total = 0.0
+    for point in range(len(prior)):
+        weights[point] = math.exp(weights[point] - most)
+        total += weights[point]
+    for point in range(len(prior)):
+        weights[point] /= total
+
+
+@compiled
+def expect(runs: Floats, logs: Floats, shares: Floats, weights: Floats, totals: Floats, found: Floats) -> None:
+    """Into ``found`` [types + 1, 2] mean and variance of the logarithm of the next run of a class on each of its types, and
+    on another one; ``runs`` and ``logs`` [types] as above.
+    """
+    types = len(runs)
+    found[:] = 0.0
+    for point in range(len(shares)):
+        if weights[point] == 0.0:
+            continue
+        run, of_type, of_class = shares[point]
+        precision = centre = 0.0
+        for t in range(types):
+            own = 1.0 / (of_type + run / runs[t])
+            precision += own
+            centre += own * (logs[t] / runs[t])
+        left = of_class / (1.0 + of_class * precision)
+        log = left * centre
+        for row in range(types + 1):
+            here, variance = log, left + of_type
+            if row < types:
+                # The share of what the type's own runs are off by that is taken to be chance.
+                chance = run / runs[row] / (of_type + run / runs[row])
+                here += (1.0 - chance) * (logs[row] / runs[row] - log)
+                variance = of_type * chance + chance * chance * left
+            found[row, 0] += weights[point] * here
+            found[row, 1] += weights[point] * ((variance + run) * totals[point] + here * here)
+    for row in range(types + 1):
+        found[row, 1] = max(0.0, found[row, 1] - found[row, 0] * found[row, 0])

@@ -2,12 +2,17 @@
 
 The logarithm of a run time over its forecast *for exactly the neighbours, machine and cores of that run* is taken to be
 ``a + b + e``: a of the class, b of the class on the machine type, e of the run, each normal around 0 with a variance of
-its own (a nested random-effects model: S. R. Searle, G. Casella, C. E. McCulloch, "Variance Components", 1992, chapters 3
-and 5). The variances are learnt over all classes: from the spread of runs around their class and type, of types around
-their class, and of classes around their forecasts, each by its unbiased moment and with a prior that counts as a few of
-them. Then a and b are the best linear predictors of that model (empirical Bayes: B. Efron, C. Morris, "Data Analysis
-Using Stein's Estimator and its Generalizations", JASA 70(350), 1975): one completion is enough where classes differ by
-more than their runs do, and where runs are as scattered as classes no factor moves away from 1.
+its own (a nested random-effects model: S. R. Searle, G. Casella, C. E. McCulloch, "Variance Components", 1992, chapters 7
+and 9). The share of classes in the total variance, and that of types in the rest, are not known, and where classes have few
+runs an estimate of them follows single runs. So each pair of shares on a grid has a probability: at first half of it
+says that nothing is shared, and completions change it by their likelihood, in which the total variance is integrated out
+under a scaled inverse chi-squared prior (G. C. Tiao, W. Y. Tan, "Bayesian analysis of random-effect models in the analysis
+of variance. I. Posterior distribution of variance-components", Biometrika 52(1/2), 1965; A. Gelman et al., "Bayesian Data
+Analysis", 3rd edition, 2013, section 5.4). At a point of the grid a and b are the best linear predictors of the model, and
+what is expected is their mean over the grid, not that at one estimate of the shares as in empirical Bayes (B. Efron, C.
+Morris, "Data Analysis Using Stein's Estimator and its Generalizations", JASA 70(350), 1975). One completion is enough where
+classes were seen to differ by more than their runs do, and where runs are as scattered as classes no factor moves away
+from 1.
 
 Events add to sums of whole numbers, and all else follows from the sums. Old runs fade: once ``MOST_RUNS`` are counted of a
 class on a type, all of them count half. Until then the order of completions makes no difference.
@@ -17,15 +22,16 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 
 from flowsched.cluster.class_runs import ClassRuns
-from flowsched.cluster.learnt_kernel import expect, learn_variances
+from flowsched.cluster.learnt_kernel import RUNS, add_class, expect, weigh
 from flowsched.cluster.still_running import late_length, run_length, spread_of
 from flowsched.support.arrays import FloatArray, IntArray
 
@@ -34,12 +40,14 @@ LEARNT_FACTORS = (1.0 / 8.0, 8.0)
 FEW_RUNS = 3
 """A class with fewer completions has its factor within ``EARLY_FACTORS``."""
 EARLY_FACTORS = (1.0 / 2.0, 2.0)
-RUN_VARIANCE, RUN_COUNT = 0.2**2, 4.0
-"""Prior of the variance of runs within a class and type, and how many degrees of freedom it counts for."""
-TYPE_VARIANCE, TYPE_COUNT = 0.15**2, 4.0
-"""The same of types within a class."""
-CLASS_VARIANCE, CLASS_COUNT = 0.3**2, 2.0
-"""The same of classes."""
+TOTAL_VARIANCE, TOTAL_COUNT = 0.15**2, 4.0
+"""The total variance before any completion, and how many completions that counts for."""
+CLASS_SHARES = (0.0, 0.05, 0.15, 0.3, 0.45, 0.6, 0.75, 0.88, 0.96, 0.99)
+"""Points of the grid: the share of classes in the total variance."""
+TYPE_SHARES = (0.0, 0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.97)
+"""The share of machine types in the rest of it."""
+NOTHING_SHARED = 0.5
+"""Probability of the first point of either before any completion; the others are as probable as each other."""
 MOST_ENTRIES = 4096
 """Classes and types that are known; of more, those seen least recently are forgotten."""
 _STEPS = 100
@@ -54,23 +62,25 @@ class LearntRunTime(NamedTuple):
     spread: float
     """Standard deviation of the logarithm of its run time around that."""
     runs: int
-    """Completions that it was learnt from: those of the class on the machine type, or where there are none, on all types."""
+    """Completions of the class on the machine type, or where there are none, on all types."""
+    ends: int
+    """Completions of all classes: the spread was learnt from these."""
 
     @property
     def squares(self) -> float:
         """Sum of the squared logarithms of that many run times of this spread."""
-        return self.runs * self.spread**2
+        return self.ends * self.spread**2
 
     def length(self, done: float) -> float:
         """How many times its forecast a run is estimated to take in all, that has run for ``done`` times it already."""
         if done <= 0.0:
             return self.factor
-        return self.factor * float(run_length(done / self.factor, self.spread, float(self.runs), self.squares))
+        return self.factor * float(run_length(done / self.factor, self.spread, float(self.ends), self.squares))
 
     def late_length(self, done: float, share: float) -> float:
         """The quantile of that."""
         relative = done / self.factor
-        spread = spread_of(relative, self.spread, float(self.runs), self.squares)
+        spread = spread_of(relative, self.spread, float(self.ends), self.squares)
         return self.factor * late_length(relative, spread, share)
 
 
@@ -96,69 +106,44 @@ class LearntRunTimes:
 
     def with_end(self, run_class: str, machine_type: str, done: float) -> LearntRunTimes:
         """After one more completion, of a task of a class that ran for ``done`` (above 0) times its forecast."""
-        at, last = bisect_left(self.classes, (run_class, machine_type)), self._last + 1
-        known = self.classes[at : at + 1]
+        kept, last, changed = self.classes, self._last + 1, {run_class}
+        at = bisect_left(kept, (run_class, machine_type))
+        known = kept[at : at + 1]
         if known and known[0][:2] == (run_class, machine_type):
-            entry = known[0].with_end(done, last)
-            found = replace(self, classes=(*self.classes[:at], entry, *self.classes[at + 1 :]))
-            # All but the sums of this entry stays: completions between two rounds cost no more than that.
-            sums = self._sums.copy()
-            sums[:, at] = _sums_of(entry)
-            found.__dict__.update(_last=last, _index=self._index, _sums=sums)
-            return found
-        new = ClassRuns(run_class, machine_type, 0, 0, 0).with_end(done, last)
-        kept = self.classes
-        if len(kept) >= MOST_ENTRIES:
-            oldest = min(range(len(kept)), key=lambda row: kept[row].last)
-            kept, at = (*kept[:oldest], *kept[oldest + 1 :]), at - (oldest < at)
-        found = replace(self, classes=(*kept[:at], new, *kept[at:]))
+            kept = (*kept[:at], *kept[at + 1 :])
+        else:
+            known = (ClassRuns(run_class, machine_type, 0, 0, 0),)
+            if len(kept) >= MOST_ENTRIES:
+                oldest = min(range(len(kept)), key=lambda row: kept[row].last)
+                changed.add(kept[oldest].run_class)
+                kept, at = (*kept[:oldest], *kept[oldest + 1 :]), at - (oldest < at)
+        found = replace(self, classes=(*kept[:at], known[0].with_end(done, last), *kept[at:]))
         found.__dict__["_last"] = last
+        if "_told" in self.__dict__:
+            # What other classes tell stays: a completion costs the same however many there are.
+            told = found.__dict__["_told"] = self._told.copy()
+            for name in changed:
+                _add(self._entries(name), -1, told)
+                _add(found._entries(name), 1, told)
         return found
 
     def of(self, run_class: str, machine_type: str | None = None) -> LearntRunTime | None:
         """What is expected of a class on a machine type, or on one that is not known; None for a class without completions,
         and where factors are not applied.
         """
-        if not (self.applied and run_class):
-            return None
-        known = self._found.get((run_class, machine_type))
-        return self.shown(run_class, machine_type) if known is None else known
+        return self.shown(run_class, machine_type) if self.applied and run_class else None
 
     def shown(self, run_class: str, machine_type: str | None = None) -> LearntRunTime | None:
         """The same whether or not forecasts use it."""
-        key = run_class, machine_type
-        try:
-            return self._found[key]
-        except KeyError:
-            found = self._found[key] = self._estimate(run_class, machine_type)
-            return found
+        of_type = self._of_class(run_class).of_type
+        known = of_type.get(machine_type)
+        return of_type.get(None) if known is None else known
 
     def factors(self, run_class: str) -> tuple[tuple[str, float], ...]:
         """The factors of a class: on types that it did not run on (""), and on each that it ran on; empty where there is
         none. Forecasts that are worked out from these can be remembered by them.
         """
-        if not (self.applied and run_class):
-            return ()
-        found = self._factors_found.get(run_class)
-        if found is None:
-            found = self._factors_found[run_class] = self._factors_of(run_class)
-        return found
-
-    def _factors_of(self, run_class: str) -> tuple[tuple[str, float], ...]:
-        rows = self._index.of_class.get(run_class)
-        if rows is None:
-            return ()
-        of_entry, of_class = self._estimates
-        here = ((name, float(of_entry.factor[row])) for name, row in rows.types.items())
-        return (("", float(of_class.factor[rows.number])), *here)
-
-    def _estimate(self, run_class: str, machine_type: str | None) -> LearntRunTime | None:
-        rows = self._index.of_class.get(run_class)
-        if rows is None:
-            return None
-        row = None if machine_type is None else rows.types.get(machine_type)
-        of_entry, of_class = self._estimates
-        return of_class.row(rows.number) if row is None else of_entry.row(row)
+        return self._of_class(run_class).factors if self.applied and run_class else ()
 
     @property
     def in_use(self) -> bool:
@@ -167,20 +152,48 @@ class LearntRunTimes:
 
     @cached_property
     def variances(self) -> Variances:
-        """The three of the model, learnt over all completions."""
-        found = np.empty(len(_PRIORS))
-        runs, logs, squares = self._sums
-        learn_variances(self._index.class_of, len(self._index.of_class), runs, logs, squares, _PRIORS, found)
-        return Variances(*found.tolist())
+        """The three of the model, means over the grid."""
+        weights, totals = self._weights
+        return Variances(*((weights * totals) @ _SHARES).tolist())
+
+    def _of_class(self, run_class: str) -> _Expected:
+        known = self._found.get(run_class)
+        if known is None:
+            known = self._found[run_class] = self._expected(run_class)
+        return known
+
+    def _expected(self, run_class: str) -> _Expected:
+        entries = self._entries(run_class)
+        if not entries:
+            return _Expected({}, ())
+        (runs, logs, _), (weights, totals) = _sums(entries), self._weights
+        means = np.empty((len(entries) + 1, 2))
+        expect(runs, logs, _SHARES, weights, totals, means)
+        total, ends = sum(entry.runs for entry in entries), int(self._told[RUNS, 0])
+        bounded = _BOUNDED[total < FEW_RUNS]
+        found: dict[str | None, LearntRunTime] = {}
+        for (mean, variance), (machine_type, count) in zip(
+            reversed(means.tolist()),
+            [(None, total), *((e.machine_type, e.runs) for e in reversed(entries))],
+            strict=True,
+        ):
+            step = min(max(round(_STEPS * mean), -_FARTHEST), _FARTHEST)
+            factor = bounded[step + _FARTHEST]
+            # What a bound leaves out is spread, so that no quantile on its side comes too early.
+            spread = round(_STEPS * (math.sqrt(variance) + abs(mean - math.log(factor)))) / _STEPS
+            found[machine_type] = LearntRunTime(factor, spread, count, ends)
+        return _Expected(found, tuple((machine_type or "", each.factor) for machine_type, each in found.items()))
+
+    def _entries(self, run_class: str) -> Sequence[ClassRuns]:
+        """Those of a class."""
+        at = end = bisect_left(self.classes, (run_class,))
+        while end < len(self.classes) and self.classes[end].run_class == run_class:
+            end += 1
+        return self.classes[at:end]
 
     @cached_property
-    def _found(self) -> dict[tuple[str, str | None], LearntRunTime | None]:
-        """What was asked for: a round asks for each running task, and they are of few classes."""
-        return {}
-
-    @cached_property
-    def _factors_found(self) -> dict[str, tuple[tuple[str, float], ...]]:
-        """The factors that were asked for, by class."""
+    def _found(self) -> dict[str, _Expected]:
+        """What was asked for, by class: a round asks for each running task, and they are of few classes."""
         return {}
 
     @cached_property
@@ -189,71 +202,55 @@ class LearntRunTimes:
         return max((entry.last for entry in self.classes), default=0)
 
     @cached_property
-    def _index(self) -> _Index:
-        found: dict[str, _ClassRows] = {}
-        for row, entry in enumerate(self.classes):
-            known = found.setdefault(entry.run_class, _ClassRows(len(found), {}))
-            known.types[entry.machine_type] = row
-        counts = [len(rows.types) for rows in found.values()]
-        return _Index(found, np.repeat(np.arange(len(found)), counts))
+    def _told(self) -> IntArray:
+        """[3, points of the grid] what all classes tell of them."""
+        told = np.zeros((3, len(_SHARES)), np.int64)
+        for _, entries in groupby(self.classes, lambda entry: entry.run_class):
+            _add(list(entries), 1, told)
+        return told
 
     @cached_property
-    def _sums(self) -> FloatArray:
-        """[completions, sum of logarithms, of their squares; entries]"""
-        rows = np.array([_sums_of(entry) for entry in self.classes], np.float64).reshape(-1, 3)
-        # Compiled code is made for arrays in this order.
-        return np.ascontiguousarray(rows.T)
-
-    @cached_property
-    def _estimates(self) -> tuple[_Estimates, _Estimates]:
-        """Of each entry, and of each class on types that it did not run on."""
-        class_of, classes, entries = self._index.class_of, len(self._index.of_class), len(self.classes)
-        found = np.empty((3, entries + classes))
-        runs, logs, _ = self._sums
-        expect(class_of, classes, runs, logs, np.array(self.variances), FEW_RUNS, _BOUNDED, _STEPS, found)
-        return _Estimates(*found[:, :entries]), _Estimates(*found[:, entries:])
+    def _weights(self) -> tuple[FloatArray, FloatArray]:
+        """[points] the probability of each point of the grid, and the total variance there."""
+        weights, totals = np.empty((2, len(_SHARES)))
+        weigh(self._told, _PRIOR, TOTAL_VARIANCE, TOTAL_COUNT, weights, totals)
+        return weights, totals
 
 
 NOTHING_LEARNT = LearntRunTimes()
 """Before the first completion."""
 
 
-class _ClassRows(NamedTuple):
-    """Where the entries of a class are."""
+class _Expected(NamedTuple):
+    """What is expected of the next runs of a class."""
 
-    number: int
-    """Of the class, counted from 0."""
-    types: dict[str, int]
-    """Rows by machine type."""
-
-
-class _Index(NamedTuple):
-    """Where entries are; it stays while none comes or goes."""
-
-    of_class: Mapping[str, _ClassRows]
-    class_of: IntArray
-    """[entries] numbers of their classes."""
+    of_type: Mapping[str | None, LearntRunTime]
+    """On each machine type that it ran on, and on others (None); empty without completions."""
+    factors: tuple[tuple[str, float], ...]
 
 
-class _Estimates(NamedTuple):
-    """What is expected of the next runs, [entries or classes] each."""
-
-    factor: FloatArray
-    spread: FloatArray
-    runs: FloatArray
-
-    def row(self, at: int) -> LearntRunTime:
-        """One of them."""
-        return LearntRunTime(float(self.factor[at]), float(self.spread[at]), int(self.runs[at]))
+def _add(entries: Sequence[ClassRuns], sign: int, told: IntArray) -> None:
+    """Add to ``told``, times ``sign``, what the entries of one class tell of the points of the grid."""
+    if entries:
+        runs, logs, squares = _sums(entries)
+        add_class(runs, logs, squares, _SHARES, sign, told)
 
 
-def _sums_of(entry: ClassRuns) -> tuple[int, float, float]:
-    return entry.runs, entry.log_sum, entry.log_squares
+def _sums(entries: Sequence[ClassRuns]) -> FloatArray:
+    """[completions, sum of logarithms, of their squares; entries]"""
+    return np.array([[e.runs for e in entries], [e.log_sum for e in entries], [e.log_squares for e in entries]], float)
+
+
+def _before(points: int) -> FloatArray:
+    """[points] probabilities before any completion."""
+    return np.array([NOTHING_SHARED, *[(1.0 - NOTHING_SHARED) / (points - 1)] * (points - 1)])
 
 
 _FARTHEST = math.ceil(_STEPS * math.log(LEARNT_FACTORS[1]))
-_FACTORS = np.array([math.exp(step / _STEPS) for step in range(-_FARTHEST, _FARTHEST + 1)])
-"""By step. Not by numpy's exp, whose last bit depends on the processor, and a run on the last bit."""
-_BOUNDED = np.array([np.clip(_FACTORS, *LEARNT_FACTORS), np.clip(_FACTORS, *EARLY_FACTORS)])
-"""[whether completions are few, steps] the same within bounds."""
-_PRIORS = np.array([(RUN_VARIANCE, RUN_COUNT), (TYPE_VARIANCE, TYPE_COUNT), (CLASS_VARIANCE, CLASS_COUNT)])
+_FACTORS = [math.exp(step / _STEPS) for step in range(-_FARTHEST, _FARTHEST + 1)]
+_BOUNDED = [[min(max(f, least), most) for f in _FACTORS] for least, most in (LEARNT_FACTORS, EARLY_FACTORS)]
+"""[whether completions are few][step] factors within bounds."""
+_SHARES = np.array([((1 - c) * (1 - t), (1 - c) * t, c) for c in CLASS_SHARES for t in TYPE_SHARES])
+"""[points of the grid, 3] shares of the variances of runs, types and classes in the total."""
+_PRIOR = np.log(np.outer(_before(len(CLASS_SHARES)), _before(len(TYPE_SHARES)))).ravel()
+"""[points] the logarithm of their probability before any completion."""

@@ -176,13 +176,13 @@ def _put_learnt_lengths(
     kind_of = columns.run_class * len(types) + type_of
     kinds = np.flatnonzero(np.bincount(kind_of))
     learnt = [snapshot.learnt_run_times.of(names[k // len(types)], types[k % len(types)]) for k in kinds.tolist()]
-    numbers = [(0.0, 0.0, 0.0, 0.0) if each is None else (*each, each.squares) for each in learnt]
+    numbers = [(0.0, 0.0, 0.0, 0.0) if t is None else (t.factor, t.spread, t.ends, t.squares) for t in learnt]
     rows = np.array(numbers).reshape(-1, 4)[np.searchsorted(kinds, kind_of)]
     known: BoolArray = rows[:, 0] > 0.0
-    factors, spreads, runs, squares = rows[known].T.copy()
+    factors, spreads, ends, squares = rows[known].T.copy()
     forecast = columns.factor[known]
     done = columns.progress[known] * forecast / factors
     lengths_of = np.empty(len(done))
-    class_run_lengths(done, spreads, runs, squares, lengths_of)
+    class_run_lengths(done, spreads, ends, squares, lengths_of)
     found[known] = factors * lengths_of / forecast
     return known

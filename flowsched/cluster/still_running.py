@@ -103,12 +103,12 @@ def run_length(done: float, error: float, ends: float, log_squares: float) -> fl
 
 
 @compiled
-def class_run_lengths(done: Floats, spreads: Floats, runs: Floats, squares: Floats, lengths: Floats) -> None:
-    """Into ``lengths`` [jobs] the same of jobs whose classes have a spread of their own, learnt from so many runs with this
-    sum of squared logarithms.
+def class_run_lengths(done: Floats, spreads: Floats, ends: Floats, squares: Floats, lengths: Floats) -> None:
+    """Into ``lengths`` [jobs] the same of jobs whose classes have a spread of their own, learnt from so many completions
+    with this sum of squared logarithms.
     """
     for i in range(len(done)):
-        lengths[i] = run_length(done[i], spreads[i], runs[i], squares[i])
+        lengths[i] = run_length(done[i], spreads[i], ends[i], squares[i])
 
 
 @compiled

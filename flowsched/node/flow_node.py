@@ -398,4 +398,4 @@ def prepare(node: Node) -> None:
         made_up = NodeService("service", name, 1, 1e6, client, node.cores[:1])
         services = (ServiceReading(made_up, 0),)
     FlowNode(node).decide(Reading(0.0, services, tasks))
-    LearntRunTime(1.0, 0.1, 1).length(1.0)  # what the first completion of a class needs
+    LearntRunTime(1.0, 0.1, 1, 1).length(1.0)  # what the first completion of a class needs

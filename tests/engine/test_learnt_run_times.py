@@ -7,12 +7,14 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowsched.cluster import learnt_run_times
 from flowsched.cluster.class_runs import MOST_RUNS, ClassRuns
 from flowsched.cluster.learnt_run_times import EARLY_FACTORS, FEW_RUNS, LEARNT_FACTORS, LearntRunTime, LearntRunTimes
+from flowsched.cluster.snapshot import LATE
+from tests.builders import any_of
 
 NAMES, TYPES = ("a", "b", "c", "d"), ("large", "small")
 PLACES = [(name, machine_type) for name in NAMES for machine_type in (*TYPES, None)]
@@ -78,6 +80,68 @@ def test_of_too_many_classes_those_seen_least_recently_are_forgotten(monkeypatch
     later = before.with_end("d", "small", 1.0).with_end("e", "small", 1.0)
     assert [e.run_class for e in later.classes] == ["aa", "d", "e"] and [e.last for e in later.classes] == [5, 6, 7]
     assert LearntRunTimes(later.classes).of("aa") == later.of("aa")
+
+
+@given(ENDS, st.integers(2, 5))
+def test_what_is_asked_meanwhile_changes_nothing(ends: list[tuple[str, str, float]], most: int) -> None:
+    """After a question what all classes tell is kept, and follows completions and classes that are forgotten."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learnt_run_times, "MOST_ENTRIES", most)
+        asked = LearntRunTimes()
+        for run_class, machine_type, done in ends:
+            asked = asked.with_end(run_class, machine_type, done)
+            asked.of(run_class)
+        assert [asked.of(*place) for place in PLACES] == [after(ends).of(*place) for place in PLACES]
+        assert asked.variances == after(ends).variances
+
+
+@settings(max_examples=30)
+@given(ENDS.filter(bool))
+def test_factors_and_spreads_are_those_of_the_model_written_out(ends: list[tuple[str, str, float]]) -> None:
+    """By the covariance of all runs and the next one, at each pair of shares."""
+    known = after(ends)
+    logs = np.array([math.log(done) for _, _, done in ends])
+    of = np.array([(NAMES.index(name), TYPES.index(kind)) for name, kind, _ in ends])
+    asked = of[-1]
+    every = np.vstack([of, asked])
+    same_class = every[:, None, 0] == every[None, :, 0]
+    same_type = same_class & (every[:, None, 1] == every[None, :, 1])
+    count, total = learnt_run_times.TOTAL_COUNT, learnt_run_times.TOTAL_VARIANCE
+    points = []
+    for i, of_classes in enumerate(learnt_run_times.CLASS_SHARES):
+        for j, of_types in enumerate(learnt_run_times.TYPE_SHARES):
+            rest = 1.0 - of_classes
+            covariance = (
+                of_classes * same_class + rest * of_types * same_type + rest * (1 - of_types) * np.eye(len(every))
+            )
+            seen, next_to = covariance[:-1, :-1], covariance[-1, :-1]
+            squares = count * total + logs @ np.linalg.solve(seen, logs)
+            likelihood = -0.5 * (np.linalg.slogdet(seen)[1] + (count + len(ends)) * math.log(squares))
+            before = math.log((9.0 if i == 0 else 1.0) * (7.0 if j == 0 else 1.0))
+            variance = (1.0 - next_to @ np.linalg.solve(seen, next_to)) * squares / (count + len(ends))
+            points.append((likelihood + before, next_to @ np.linalg.solve(seen, logs), variance))
+    weights, means, variances = np.array(points).T
+    weights = np.exp(weights - weights.max())
+    mean = np.average(means, weights=weights)
+    spread = math.sqrt(np.average(variances + (means - mean) ** 2, weights=weights))
+    runs = sum(name == ends[-1][0] for name, _, _ in ends)
+    factor = np.clip(math.exp(mean), *(EARLY_FACTORS if runs < FEW_RUNS else LEARNT_FACTORS))
+    found = learnt(known, *ends[-1][:2])
+    assert found.factor == pytest.approx(factor, rel=0.011)
+    assert found.spread == pytest.approx(spread + abs(mean - math.log(factor)), abs=0.011, rel=0.005)
+
+
+@given(ENDS.filter(bool), any_of(0.0, 0.5, 1.0, 2.5, 20.0))
+def test_bounds_of_factors_make_no_run_end_earlier_for_sure(ends: list[tuple[str, str, float]], done: float) -> None:
+    """The late quantile of a class whose factor is bounded from above is not before that of what its runs tell."""
+    found = learnt(after(ends), *ends[-1][:2])
+    with pytest.MonkeyPatch.context() as patch:
+        wide = [step / 100.0 for step in range(-700, 701)]
+        patch.setattr(learnt_run_times, "_FARTHEST", 700)
+        patch.setattr(learnt_run_times, "_BOUNDED", [[math.exp(log) for log in wide]] * 2)
+        free = learnt(after(ends), *ends[-1][:2])
+    if found.factor < free.factor:
+        assert found.late_length(done, LATE) >= 0.98 * free.late_length(done, LATE)
 
 
 @given(ENDS)

@@ -17,30 +17,28 @@ from flowsched_models.compiled import compiler
 
 compiled = compiler([Path(__file__)])
 
-RUN, TYPE, CLASS = range(3)
-"""Parts of the variance: of runs within a class and type, of types within a class, of classes."""
 DETERMINANT, SQUARES, RUNS = range(3)
-"""What a class tells of each point of the grid: the logarithm of the determinant of its covariance over the total variance,
-the squares that are weighed by the inverse of that, both in ``PRECISION``, and its completions."""
+"""What a class tells of each point of the grid: the logarithm of the determinant of its covariance over the variance of
+runs, the squares that are weighed by the inverse of that, both in ``PRECISION``, and its completions."""
 PRECISION = 2.0**20
 _MOST = 2.0**48
 """Of one class: sums of classes stay whole numbers."""
 
 
 @compiled
-def add_class(runs: Floats, logs: Floats, squares: Floats, shares: Floats, sign: int, told: Ints) -> None:
+def add_class(runs: Floats, logs: Floats, squares: Floats, ratios: Floats, sign: int, told: Ints) -> None:
     """Add to ``told`` [3, points], times ``sign``, what one class tells of each point.
 
-    ``runs``, ``logs``, ``squares`` [types]: completions on each type, sum of logarithms and of their squares; ``shares``
-    [points, 3]: of the variances in the total.
+    ``runs``, ``logs``, ``squares`` [types]: completions on each type, sum of logarithms and of their squares; ``ratios``
+    [points, 2]: variances of types within a class and of classes over that of runs.
     """
-    for point in range(len(shares)):
-        run, of_type, of_class = shares[point]
+    for point in range(len(ratios)):
+        of_type, of_class = ratios[point]
         determinant = weighed = precision = centre = 0.0
         for t in range(len(runs)):
-            mean, variance = logs[t] / runs[t], of_type + run / runs[t]
-            determinant += (runs[t] - 1.0) * math.log(run) + math.log(variance)
-            weighed += max(0.0, squares[t] - logs[t] * mean) / run + mean * mean / variance
+            mean, variance = logs[t] / runs[t], of_type + 1.0 / runs[t]
+            determinant += math.log(variance * runs[t])
+            weighed += max(0.0, squares[t] - logs[t] * mean) + mean * mean / variance
             precision += 1.0 / variance
             centre += mean / variance
         wider = 1.0 + of_class * precision
@@ -53,16 +51,16 @@ def add_class(runs: Floats, logs: Floats, squares: Floats, shares: Floats, sign:
 
 
 @compiled
-def weigh(told: Ints, prior: Floats, variance: float, count: float, weights: Floats, totals: Floats) -> None:
-    """Into ``weights`` [points] the probability of each point, and into ``totals`` [points] the total variance there.
+def weigh(told: Ints, prior: Floats, variance: float, count: float, weights: Floats, found: Floats) -> None:
+    """Into ``weights`` [points] the probability of each point, and into ``found`` [points] the variance of runs there.
 
-    ``prior`` [points] is the logarithm of the probability before; the total variance is ``variance`` before, which counts
+    ``prior`` [points] is the logarithm of the probability before; the variance of runs is ``variance`` before, which counts
     for ``count`` completions.
     """
     most = -np.inf
     for point in range(len(prior)):
         squares, ends = count * variance + told[SQUARES, point] / PRECISION, count + told[RUNS, point]
-        totals[point] = squares / ends
+        found[point] = squares / ends
         weights[point] = prior[point] - 0.5 * (told[DETERMINANT, point] / PRECISION + ends * math.log(squares))
         most = max(most, weights[point])
     total = 0.0
@@ -74,19 +72,19 @@ def weigh(told: Ints, prior: Floats, variance: float, count: float, weights: Flo
 
 
 @compiled
-def expect(runs: Floats, logs: Floats, shares: Floats, weights: Floats, totals: Floats, found: Floats) -> None:
+def expect(runs: Floats, logs: Floats, ratios: Floats, weights: Floats, variances: Floats, found: Floats) -> None:
     """Into ``found`` [types + 1, 2] mean and variance of the logarithm of the next run of a class on each of its types, and
     on another one; ``runs`` and ``logs`` [types] as above.
     """
     types = len(runs)
     found[:] = 0.0
-    for point in range(len(shares)):
+    for point in range(len(ratios)):
         if weights[point] == 0.0:
             continue
-        run, of_type, of_class = shares[point]
+        of_type, of_class = ratios[point]
         precision = centre = 0.0
         for t in range(types):
-            own = 1.0 / (of_type + run / runs[t])
+            own = 1.0 / (of_type + 1.0 / runs[t])
             precision += own
             centre += own * (logs[t] / runs[t])
         left = of_class / (1.0 + of_class * precision)
@@ -95,10 +93,10 @@ def expect(runs: Floats, logs: Floats, shares: Floats, weights: Floats, totals: 
             here, variance = log, left + of_type
             if row < types:
                 # The share of what the type's own runs are off by that is taken to be chance.
-                chance = run / runs[row] / (of_type + run / runs[row])
+                chance = 1.0 / (of_type * runs[row] + 1.0)
                 here += (1.0 - chance) * (logs[row] / runs[row] - log)
                 variance = of_type * chance + chance * chance * left
             found[row, 0] += weights[point] * here
-            found[row, 1] += weights[point] * ((variance + run) * totals[point] + here * here)
+            found[row, 1] += weights[point] * ((variance + 1.0) * variances[point] + here * here)
     for row in range(types + 1):
         found[row, 1] = max(0.0, found[row, 1] - found[row, 0] * found[row, 0])

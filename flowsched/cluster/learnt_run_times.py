@@ -40,8 +40,8 @@ LEARNT_FACTORS = (1.0 / 8.0, 8.0)
 FEW_RUNS = 3
 """A class with fewer completions has its factor within ``EARLY_FACTORS``."""
 EARLY_FACTORS = (1.0 / 2.0, 2.0)
-TOTAL_VARIANCE, TOTAL_COUNT = 0.15**2, 4.0
-"""The total variance before any completion, and how many completions that counts for."""
+RUN_VARIANCE, RUN_COUNT = 0.4**2, 1.0
+"""The variance of runs before any completion, and how many completions that counts for."""
 CLASS_SHARES = (0.0, 0.05, 0.15, 0.3, 0.45, 0.6, 0.75, 0.88, 0.96, 0.99)
 """Points of the grid: the share of classes in the total variance."""
 TYPE_SHARES = (0.0, 0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.97)
@@ -153,8 +153,9 @@ class LearntRunTimes:
     @cached_property
     def variances(self) -> Variances:
         """The three of the model, means over the grid."""
-        weights, totals = self._weights
-        return Variances(*((weights * totals) @ _SHARES).tolist())
+        weights, of_runs = self._weights
+        of_type, of_class = (weights * of_runs) @ _RATIOS
+        return Variances(float(weights @ of_runs), float(of_type), float(of_class))
 
     def _of_class(self, run_class: str) -> _Expected:
         known = self._found.get(run_class)
@@ -166,9 +167,9 @@ class LearntRunTimes:
         entries = self._entries(run_class)
         if not entries:
             return _Expected({}, ())
-        (runs, logs, _), (weights, totals) = _sums(entries), self._weights
+        (runs, logs, _), (weights, of_runs) = _sums(entries), self._weights
         means = np.empty((len(entries) + 1, 2))
-        expect(runs, logs, _SHARES, weights, totals, means)
+        expect(runs, logs, _RATIOS, weights, of_runs, means)
         total, ends = sum(entry.runs for entry in entries), int(self._told[RUNS, 0])
         bounded = _BOUNDED[total < FEW_RUNS]
         found: dict[str | None, LearntRunTime] = {}
@@ -204,17 +205,17 @@ class LearntRunTimes:
     @cached_property
     def _told(self) -> IntArray:
         """[3, points of the grid] what all classes tell of them."""
-        told = np.zeros((3, len(_SHARES)), np.int64)
+        told = np.zeros((3, len(_RATIOS)), np.int64)
         for _, entries in groupby(self.classes, lambda entry: entry.run_class):
             _add(list(entries), 1, told)
         return told
 
     @cached_property
     def _weights(self) -> tuple[FloatArray, FloatArray]:
-        """[points] the probability of each point of the grid, and the total variance there."""
-        weights, totals = np.empty((2, len(_SHARES)))
-        weigh(self._told, _PRIOR, TOTAL_VARIANCE, TOTAL_COUNT, weights, totals)
-        return weights, totals
+        """[points] the probability of each point of the grid, and the variance of runs there."""
+        weights, of_runs = np.empty((2, len(_RATIOS)))
+        weigh(self._told, _PRIOR, RUN_VARIANCE, RUN_COUNT, weights, of_runs)
+        return weights, of_runs
 
 
 NOTHING_LEARNT = LearntRunTimes()
@@ -233,7 +234,7 @@ def _add(entries: Sequence[ClassRuns], sign: int, told: IntArray) -> None:
     """Add to ``told``, times ``sign``, what the entries of one class tell of the points of the grid."""
     if entries:
         runs, logs, squares = _sums(entries)
-        add_class(runs, logs, squares, _SHARES, sign, told)
+        add_class(runs, logs, squares, _RATIOS, sign, told)
 
 
 def _sums(entries: Sequence[ClassRuns]) -> FloatArray:
@@ -250,7 +251,7 @@ _FARTHEST = math.ceil(_STEPS * math.log(LEARNT_FACTORS[1]))
 _FACTORS = [math.exp(step / _STEPS) for step in range(-_FARTHEST, _FARTHEST + 1)]
 _BOUNDED = [[min(max(f, least), most) for f in _FACTORS] for least, most in (LEARNT_FACTORS, EARLY_FACTORS)]
 """[whether completions are few][step] factors within bounds."""
-_SHARES = np.array([((1 - c) * (1 - t), (1 - c) * t, c) for c in CLASS_SHARES for t in TYPE_SHARES])
-"""[points of the grid, 3] shares of the variances of runs, types and classes in the total."""
+_RATIOS = np.array([(t / (1 - t), c / (1 - c) / (1 - t)) for c in CLASS_SHARES for t in TYPE_SHARES])
+"""[points of the grid, 2] the variances of types and of classes over that of runs."""
 _PRIOR = np.log(np.outer(_before(len(CLASS_SHARES)), _before(len(TYPE_SHARES)))).ravel()
 """[points] the logarithm of their probability before any completion."""

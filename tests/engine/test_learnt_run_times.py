@@ -106,16 +106,15 @@ def test_factors_and_spreads_are_those_of_the_model_written_out(ends: list[tuple
     every = np.vstack([of, asked])
     same_class = every[:, None, 0] == every[None, :, 0]
     same_type = same_class & (every[:, None, 1] == every[None, :, 1])
-    count, total = learnt_run_times.TOTAL_COUNT, learnt_run_times.TOTAL_VARIANCE
+    count, of_runs = learnt_run_times.RUN_COUNT, learnt_run_times.RUN_VARIANCE
     points = []
     for i, of_classes in enumerate(learnt_run_times.CLASS_SHARES):
         for j, of_types in enumerate(learnt_run_times.TYPE_SHARES):
             rest = 1.0 - of_classes
-            covariance = (
-                of_classes * same_class + rest * of_types * same_type + rest * (1 - of_types) * np.eye(len(every))
-            )
+            shared = of_classes * same_class + rest * of_types * same_type
+            covariance = shared / (rest * (1.0 - of_types)) + np.eye(len(every))
             seen, next_to = covariance[:-1, :-1], covariance[-1, :-1]
-            squares = count * total + logs @ np.linalg.solve(seen, logs)
+            squares = count * of_runs + logs @ np.linalg.solve(seen, logs)
             likelihood = -0.5 * (np.linalg.slogdet(seen)[1] + (count + len(ends)) * math.log(squares))
             before = math.log((9.0 if i == 0 else 1.0) * (7.0 if j == 0 else 1.0))
             variance = (1.0 - next_to @ np.linalg.solve(seen, next_to)) * squares / (count + len(ends))

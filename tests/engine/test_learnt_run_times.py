@@ -117,7 +117,7 @@ def test_factors_and_spreads_are_those_of_the_model_written_out(ends: list[tuple
             squares = count * of_runs + logs @ np.linalg.solve(seen, logs)
             likelihood = -0.5 * (np.linalg.slogdet(seen)[1] + (count + len(ends)) * math.log(squares))
             before = math.log((9.0 if i == 0 else 1.0) * (7.0 if j == 0 else 1.0))
-            variance = (1.0 - next_to @ np.linalg.solve(seen, next_to)) * squares / (count + len(ends))
+            variance = (covariance[-1, -1] - next_to @ np.linalg.solve(seen, next_to)) * squares / (count + len(ends))
             points.append((likelihood + before, next_to @ np.linalg.solve(seen, logs), variance))
     weights, means, variances = np.array(points).T
     weights = np.exp(weights - weights.max())

@@ -72,9 +72,22 @@ def weigh(told: Ints, prior: Floats, variance: float, count: float, weights: Flo
 
 
 @compiled
-def expect(runs: Floats, logs: Floats, ratios: Floats, weights: Floats, variances: Floats, found: Floats) -> None:
-    """Into ``found`` [types + 1, 2] mean and variance of the logarithm of the next run of a class on each of its types, and
-    on another one; ``runs`` and ``logs`` [types] as above.
+def expect(
+    runs: Floats,
+    logs: Floats,
+    ratios: Floats,
+    weights: Floats,
+    variances: Floats,
+    few: float,
+    bounded: Floats,
+    steps: float,
+    found: Floats,
+) -> None:
+    """Into ``found`` [1 + types, 2] factor and spread of the next run of a class on a type that it did not run on, then on
+    each of its types, in ``steps`` of the logarithm; ``runs`` and ``logs`` [types] as above.
+
+    ``bounded`` [2, 2 n + 1]: factors of -n to n steps within their bounds, and within those of classes with fewer
+    completions than ``few``. What a bound leaves out is spread, so that no quantile on its side comes too early.
     """
     types = len(runs)
     found[:] = 0.0
@@ -91,12 +104,17 @@ def expect(runs: Floats, logs: Floats, ratios: Floats, weights: Floats, variance
         log = left * centre
         for row in range(types + 1):
             here, variance = log, left + of_type
-            if row < types:
+            if row > 0:
                 # The share of what the type's own runs are off by that is taken to be chance.
-                chance = 1.0 / (of_type * runs[row] + 1.0)
-                here += (1.0 - chance) * (logs[row] / runs[row] - log)
+                chance = 1.0 / (of_type * runs[row - 1] + 1.0)
+                here += (1.0 - chance) * (logs[row - 1] / runs[row - 1] - log)
                 variance = of_type * chance + chance * chance * left
             found[row, 0] += weights[point] * here
             found[row, 1] += weights[point] * ((variance + 1.0) * variances[point] + here * here)
+    farthest, within = bounded.shape[1] // 2, bounded[1 if runs.sum() < few else 0]
     for row in range(types + 1):
-        found[row, 1] = max(0.0, found[row, 1] - found[row, 0] * found[row, 0])
+        mean = found[row, 0]
+        spread = math.sqrt(max(0.0, found[row, 1] - mean * mean))
+        step = int(min(max(np.rint(steps * mean), -farthest), farthest))
+        found[row, 0] = within[step + farthest]
+        found[row, 1] = np.rint(steps * (spread + abs(mean - math.log(found[row, 0])))) / steps

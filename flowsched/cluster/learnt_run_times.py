@@ -168,21 +168,15 @@ class LearntRunTimes:
         if not entries:
             return _Expected({}, ())
         (runs, logs, _), (weights, of_runs) = _sums(entries), self._weights
-        means = np.empty((len(entries) + 1, 2))
-        expect(runs, logs, _RATIOS, weights, of_runs, means)
-        total, ends = sum(entry.runs for entry in entries), int(self._told[RUNS, 0])
-        bounded = _BOUNDED[total < FEW_RUNS]
-        found: dict[str | None, LearntRunTime] = {}
-        for (mean, variance), (machine_type, count) in zip(
-            reversed(means.tolist()),
-            [(None, total), *((e.machine_type, e.runs) for e in reversed(entries))],
-            strict=True,
-        ):
-            step = min(max(round(_STEPS * mean), -_FARTHEST), _FARTHEST)
-            factor = bounded[step + _FARTHEST]
-            # What a bound leaves out is spread, so that no quantile on its side comes too early.
-            spread = round(_STEPS * (math.sqrt(variance) + abs(mean - math.log(factor)))) / _STEPS
-            found[machine_type] = LearntRunTime(factor, spread, count, ends)
+        numbers = np.empty((len(entries) + 1, 2))
+        expect(runs, logs, _RATIOS, weights, of_runs, FEW_RUNS, _BOUNDED, _STEPS, numbers)
+        ends = int(self._told[RUNS, 0])
+        counts: list[tuple[str | None, int]] = [(None, sum(entry.runs for entry in entries))]
+        counts += [(entry.machine_type, entry.runs) for entry in entries]
+        found: dict[str | None, LearntRunTime] = {
+            machine_type: LearntRunTime(factor, spread, count, ends)
+            for (factor, spread), (machine_type, count) in zip(numbers.tolist(), counts, strict=True)
+        }
         return _Expected(found, tuple((machine_type or "", each.factor) for machine_type, each in found.items()))
 
     def _entries(self, run_class: str) -> Sequence[ClassRuns]:
@@ -248,9 +242,10 @@ def _before(points: int) -> FloatArray:
 
 
 _FARTHEST = math.ceil(_STEPS * math.log(LEARNT_FACTORS[1]))
-_FACTORS = [math.exp(step / _STEPS) for step in range(-_FARTHEST, _FARTHEST + 1)]
-_BOUNDED = [[min(max(f, least), most) for f in _FACTORS] for least, most in (LEARNT_FACTORS, EARLY_FACTORS)]
-"""[whether completions are few][step] factors within bounds."""
+_FACTORS = np.array([math.exp(step / _STEPS) for step in range(-_FARTHEST, _FARTHEST + 1)])
+"""By step. Not by numpy's exp, whose last bit depends on the processor, and a run on the last bit."""
+_BOUNDED = np.array([np.clip(_FACTORS, *LEARNT_FACTORS), np.clip(_FACTORS, *EARLY_FACTORS)])
+"""[whether completions are few, steps] the same within bounds."""
 _RATIOS = np.array([(t / (1 - t), c / (1 - c) / (1 - t)) for c in CLASS_SHARES for t in TYPE_SHARES])
 """[points of the grid, 2] the variances of types and of classes over that of runs."""
 _PRIOR = np.log(np.outer(_before(len(CLASS_SHARES)), _before(len(TYPE_SHARES)))).ravel()

@@ -136,8 +136,7 @@ def test_bounds_of_factors_make_no_run_end_earlier_for_sure(ends: list[tuple[str
     found = learnt(after(ends), *ends[-1][:2])
     with pytest.MonkeyPatch.context() as patch:
         wide = [step / 100.0 for step in range(-700, 701)]
-        patch.setattr(learnt_run_times, "_FARTHEST", 700)
-        patch.setattr(learnt_run_times, "_BOUNDED", [[math.exp(log) for log in wide]] * 2)
+        patch.setattr(learnt_run_times, "_BOUNDED", np.exp([wide, wide]))
         free = learnt(after(ends), *ends[-1][:2])
     if found.factor < free.factor:
         assert found.late_length(done, LATE) >= 0.98 * free.late_length(done, LATE)

@@ -29,6 +29,11 @@ RELATIONS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 }
 """By name a relation, what refers to it in the group, and in the tasks of the stream."""
 
+FOUND = {"flow-network": [(115, 12)]}
+"""By policy, seeds and sizes with which a task once started late: its reserved machine was given up for another one, where
+runs were longer than predicted and a relation kept the task off room that was there already.
+"""
+
 
 def drawn(seed: int, most: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """A scenario of the stream alone and the job that waits; clusters have up to ``most`` machines."""
@@ -42,7 +47,8 @@ def drawn(seed: int, most: int) -> tuple[dict[str, Any], dict[str, Any]]:
     relation, mine, theirs = RELATIONS[str(rng.choice(list(RELATIONS)))]
     size = int(rng.integers(1, 5))
     group = {"group": "g"} if size > 1 else {}
-    waits = {"name": "waits", "request": int(rng.choice([1, 2, 4])), "runtime_s": 40.0, "submit_s": CAME_S}
+    request = min(int(rng.choice([1, 2, 4])), max(CORES[kind] for kind in types))
+    waits = {"name": "waits", "request": request, "runtime_s": 40.0, "submit_s": CAME_S}
     waits |= {"copies": size, **mine, **group}
     jobs, at_s = [], 0.0
     load, higher = float(rng.choice([0.9, 1.1])), bool(rng.random() < 0.3)
@@ -64,9 +70,10 @@ def last_start_s(run: Run) -> float:
 
 @pytest.mark.parametrize("policy", ["flow", *COST_MODELS])
 def test_every_group_that_fits_into_the_empty_cluster_starts_in_time(policy: str, exploring: bool) -> None:
-    seeds, most = (range(200), 12) if exploring else (range(4 if policy == "flow" else 6), 3)
+    few = [(seed, 3) for seed in range(4 if policy == "flow" else 6)]
+    cases = [(seed, 12) for seed in range(200)] if exploring else few + FOUND.get(policy, [])
     tried = 0
-    for seed in seeds:
+    for seed, most in cases:
         fields, waits = drawn(seed, most)
         options = EngineOptions(RULES)
         if last_start_s(simulate(make_scenario(**fields | {"jobs": [waits]}), policy, engine=options)) > CAME_S + 0.1:
@@ -84,4 +91,4 @@ def test_every_group_that_fits_into_the_empty_cluster_starts_in_time(policy: str
         turns = before + (5 if policy == "flow" else 1)
         bound_s = max(CAME_S + DUE_S, above_s) + turns * (longest_s + 1.0)
         assert last_start_s(run) <= bound_s, f"seed {seed}: {waits}"
-    assert tried > len(seeds) // 2
+    assert tried > len(cases) // 2

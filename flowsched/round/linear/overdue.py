@@ -71,7 +71,6 @@ class OverdueTasks:
         self._before = tuple(now for r in before if (now := r.now(self._cluster)) is not None)
         self._mine: tuple[MachineReservation, ...] = ()
         """Of those before, the ones for tasks of the queue that is served."""
-        self._refused = False
         self._started: Started | None = None
         self._lasting: Lasting | None = None
         self.reservations: tuple[MachineReservation, ...] = ()
@@ -127,14 +126,24 @@ class OverdueTasks:
         return True
 
     def keep(self, owed: Owed[IntArray]) -> bool:
-        """Hold the machines of the last round again if they still suit, all of them or none."""
+        """Hold the machines of the last round again if they still suit, all of them or none; others, where only relations
+        keep the tasks from starting there and none would elsewhere.
+        """
         mine = self._held_for(owed)
-        self._refused = self._is_refused(mine)
-        return not self._refused and self._still_suit(mine) and self._hold(mine)
+        if not self._still_suit(mine):
+            return False
+        others = self._reserved(owed, (False,)) if self._is_refused(mine) else ()
+        return self._hold(others or mine)
 
     def reserve(self, owed: Owed[IntArray]) -> bool:
         """Hold machines that drain soonest and on which all could start together, until the last of them has room."""
-        return self._hold(self._reserved(owed))
+        found = self._reserved(owed, (True, False))
+        if not found and self._drain and owed.needed == 1:
+            found = self._drained(int(owed.members[0]))
+        if not found:
+            classes = np.unique(self._cluster.tasks.task_class[owed.members]).tolist()
+            self.unbounded += (Unbounded(int(owed.members[0]), self._why_never(owed, classes)),)
+        return self._hold(found)
 
     # Below: how
 
@@ -230,31 +239,29 @@ class OverdueTasks:
             self._lasting = Lasting(self._cluster)
         return self._lasting
 
-    def _reserved(self, owed: Owed[IntArray]) -> tuple[MachineReservation, ...]:
-        """None where there are no such machines. Where relations with what runs kept the tasks from starting where they had
-        room, relations count as things stand if there are such places.
+    def _reserved(self, owed: Owed[IntArray], drained: Sequence[bool]) -> tuple[MachineReservation, ...]:
+        """None where there are no such machines. ``drained``: relations beside what is left once all that has an end has
+        ended, or as things stand; the first that gives places counts.
         """
         cluster, state = self._cluster, self._state
         classes = np.unique(cluster.tasks.task_class[owed.members]).tolist()
         fits = {c: self._for_good.fits(c) & ~state.barred for c in classes}
         for c in classes:
             fits[c][state.held] = False
-        if sum(self._for_good.most(c, fits[c]) for c in classes) >= owed.needed:
-            members = self._widest_first(owed)
-            of = cluster.tasks.task_class[members]
-            drain = Drain(state, np.flatnonzero(np.logical_or.reduce([*fits.values()])), self._now_s)
-            for drained in (False, True) if self._refused else (True, False):
-                relations = self._relations(np.array(classes), drained)
-                places = DrainingPlaces(cluster, of, relations, drain, fits, self._for_good.free)
-                found = earliest_set(places, owed.needed, steps_among(cluster.machines.machine_count))
-                if found is not None:
-                    start_s, chosen = found
-                    return tuple(MachineReservation.of(cluster, int(members[i]), row, start_s) for i, row in chosen)
-                if not relations:
-                    break
-        if self._drain and owed.needed == 1 and (drained_one := self._drained(int(owed.members[0]))):
-            return drained_one
-        self.unbounded += (Unbounded(int(owed.members[0]), self._why_never(owed, classes)),)
+        if sum(self._for_good.most(c, fits[c]) for c in classes) < owed.needed:
+            return ()
+        members = self._widest_first(owed)
+        of = cluster.tasks.task_class[members]
+        drain = Drain(state, np.flatnonzero(np.logical_or.reduce([*fits.values()])), self._now_s)
+        for ended in drained:
+            relations = self._relations(np.array(classes), ended)
+            places = DrainingPlaces(cluster, of, relations, drain, fits, self._for_good.free)
+            found = earliest_set(places, owed.needed, steps_among(cluster.machines.machine_count))
+            if found is not None:
+                start_s, chosen = found
+                return tuple(MachineReservation.of(cluster, int(members[i]), row, start_s) for i, row in chosen)
+            if not relations:
+                break
         return ()
 
     def _drained(self, task: int) -> tuple[MachineReservation, ...]:

@@ -31,7 +31,6 @@ def warm_up() -> None:
     estimates.add("any", hosts.host("any"), [(0.0, 0, job)])
     estimates.progress_of("any", 0)
     estimates.progress()
-    estimates.seen("any", 0, 1.0)
     view = compact(now, hosts, draw(now, hosts, settings))
     make_plan(begin_round(view, hosts, settings), make_solver("ortools"), settings)
 

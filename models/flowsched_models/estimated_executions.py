@@ -16,12 +16,14 @@ from flowsched_models.cell import Floats
 from flowsched_models.execution import stages_of
 from flowsched_models.execution_kernel import (
     ADD,
+    ALL,
     COUNT,
     DONE,
     HOST,
     KIND,
     MARK,
     NO_JOB,
+    NONE,
     READY,
     REMOVE,
     SINCE,
@@ -29,14 +31,10 @@ from flowsched_models.execution_kernel import (
     STOP,
     TICKS_PER_S,
     MovingMachines,
-    apply,
     look,
-    look_at,
-    move,
     progress,
 )
 from flowsched_models.ordered_pace_table import OrderedPaceTable
-from flowsched_models.pace import PaceMemory
 from flowsched_models.runtime import Host, Resident
 
 _COURSE = MARK + 1
@@ -136,16 +134,14 @@ class EstimatedExecutions:
 
     def progress_of(self, machine: str, row: int) -> float:
         """How far one job is now."""
-        found = look_at(*self._arrays(), self._number[machine], row, self.now_s)
-        self._forget_changes()
-        return found
+        self._look(self._number[machine])
+        return progress(self._machines.jobs, row, self.now_s)
 
     def seen(self, machine: str, row: int, at_s: float) -> float:
         """The progress that a job will have made at ``at_s`` if nothing comes or goes until then. Nothing moves by that: how
         far jobs are must not depend, not even in the last bit, on who asked.
         """
-        apply(*self._arrays())
-        self._forget_changes()
+        self._look(NONE)
         number, all_ = self._number[machine], self._machines
         rows = all_.slots[number, : all_.numbers[number, COUNT]]
         of = slice(number, number + 1)
@@ -156,7 +152,7 @@ class EstimatedExecutions:
             all_.numbers[of].copy(),
             np.arange(len(rows))[None],
         )
-        move(self._table.memory, alone, 0, at_s)
+        look(self._table.memory, alone, _NO_CHANGES, 0, at_s)
         return progress(alone.jobs, int(np.flatnonzero(rows == row)[0]), at_s)
 
     def advance(self, to_s: float) -> None:
@@ -166,8 +162,7 @@ class EstimatedExecutions:
     def progress(self) -> Progress:
         """How far all jobs are now."""
         if self._hosts:
-            look(*self._arrays(), self.now_s)
-            self._forget_changes()
+            self._look(ALL)
         return Progress(self._machines.jobs[:, :_COURSE].copy(), self.now_s)
 
     def _start(self, machine: int, row: int, resident: Resident, at_s: float) -> None:
@@ -190,10 +185,11 @@ class EstimatedExecutions:
     def _note(self, what: int, machine: int, number: int, at_s: float) -> None:
         self._changes.append((what, machine, number, at_s, *_NO_JOB_CHANGES))
 
-    def _arrays(self) -> tuple[PaceMemory, MovingMachines, Floats]:
-        """All paces and machines, with room for the changes that are not in them yet; and these."""
+    def _look(self, machine: int) -> None:
+        """Let what has happened reach the arrays, and a machine, ``ALL`` or ``NONE``, the present."""
         if not self._changes:
-            return self._table.memory, self._machines, _NO_CHANGES
+            look(self._table.memory, self._machines, _NO_CHANGES, machine, self.now_s)
+            return
         (rows, width), machines = self._most, len(self._hosts)
         if (
             rows > len(self._machines.jobs)
@@ -201,12 +197,7 @@ class EstimatedExecutions:
             or width > self._machines.slots.shape[1]
         ):
             self._machines = _wider(self._machines, rows, machines, width)
-        return self._table.memory, self._machines, np.array(self._changes, np.float64)
-
-    def _forget_changes(self) -> None:
-        """They are in the arrays now."""
-        if not self._changes:
-            return
+        look(self._table.memory, self._machines, np.array(self._changes, np.float64), machine, self.now_s)
         self._changes.clear()
         generation = self._table.generation
         self._table.begin_round(len(self._number), len(self._begun))

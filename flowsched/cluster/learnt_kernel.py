@@ -46,8 +46,7 @@ def add_class(runs: Floats, logs: Floats, squares: Floats, ratios: Floats, sign:
         weighed -= of_class * centre * centre / wider
         told[DETERMINANT, point] += sign * int(np.rint(PRECISION * determinant))
         told[SQUARES, point] += sign * int(np.rint(min(PRECISION * max(0.0, weighed), _MOST)))
-        for t in range(len(runs)):
-            told[RUNS, point] += sign * int(runs[t])
+        told[RUNS, point] += sign * int(runs.sum())
 
 
 @compiled
@@ -67,8 +66,7 @@ def weigh(told: Ints, prior: Floats, variance: float, count: float, weights: Flo
     for point in range(len(prior)):
         weights[point] = math.exp(weights[point] - most)
         total += weights[point]
-    for point in range(len(prior)):
-        weights[point] /= total
+    weights /= total
 
 
 @compiled

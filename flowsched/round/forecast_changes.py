@@ -159,8 +159,11 @@ class ForecastChanges:
         """Who may be preempted."""
         running = self._snapshot.running
         tasks = [r.task for r in running]
-        times = np.array([0 if t.name in self.placements else t.preemptions for t in tasks], dtype=np.int64)
-        may = may_go(times, np.array([t.endless for t in tasks], dtype=np.bool_), self._settings).tolist()
+        times = np.array([t.preemptions for t in tasks], dtype=np.int64)
+        endless, starting = (
+            np.array(of, dtype=np.bool_) for of in ([t.endless for t in tasks], [t.name in self.placed for t in tasks])
+        )
+        may = may_go(times, endless, starting, self._settings).tolist()
         return [
             r for r, able in zip(running, may, strict=True) if able and single(r.task) and r.task.name not in protected
         ]

@@ -10,9 +10,9 @@ decides *whether*: where leaving of lower priorities makes room on one machine, 
 sets of which none could stay: first the set whose highest priority is lowest, so that no task that leaves drives out
 another, then the cheapest. Tasks that the round itself was about to start may leave too; they lose their place, wait as
 they did, and are served with their own priority. Those that it starts before higher priorities, since they are overdue
-(``aging_crosses_priority``), stay. A task with an end is preempted at most ``preemption_limit`` times; one without an end
-at most as often as tasks of higher priority start, since only these drive it out. Members of task groups, and tasks that
-relations bind or count, neither preempt nor are preempted.
+(``aging_crosses_priority``), stay. A task with an end is preempted at most ``preemption_limit`` times, which does not count
+places that it lost before it started; one without an end at most as often as tasks of higher priority start, since only
+these drive it out. Members of task groups, and tasks that relations bind or count, neither preempt nor are preempted.
 
 *Migration*, when all that starts has its place. A task is moved if that gains more than ``migration_price``, which counts
 ``HYSTERESIS`` times for a task that moved less than ``QUIET_S`` ago; a round makes at most ``migration_moves``. At linear
@@ -144,9 +144,11 @@ class ChangedDecisions:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def may_go(preemptions: IntArray, endless: BoolArray, settings: Settings) -> BoolArray:
-    """Whether tasks may still be preempted, by how often they were and whether they have no end."""
-    may: BoolArray = endless | (preemptions < settings.preemption_limit)
+def may_go(preemptions: IntArray, endless: BoolArray, starting: BoolArray, settings: Settings) -> BoolArray:
+    """Whether tasks may still leave, by how often they were preempted, whether they have no end, and whether it is the round
+    that starts them: to lose a place before it is taken is no preemption.
+    """
+    may: BoolArray = endless | starting | (preemptions < settings.preemption_limit)
     return may
 
 

@@ -125,6 +125,7 @@ def overlooked(state: Snapshot, task: Task, decisions: Decisions, limit: int) ->
     if decisions.moves:
         return False  # rooms were looked at before they moved
     holders = {r.machine for r in decisions.reservations if r.task != task.name}
+    started = {p.task for p in decisions.placements}
     machines = [m for m in state.machines if task.machines is None or m.name in task.machines]
     machines = [m for m in machines if m.name not in holders]
     if any(fits(state, task, m) for m in machines):
@@ -135,7 +136,7 @@ def overlooked(state: Snapshot, task: Task, decisions: Decisions, limit: int) ->
             for r in state.running
             if r.machine == m.name
             and r.task.priority < task.priority
-            and (r.task.endless or r.task.preemptions < limit)
+            and (r.task.endless or r.task.name in started or r.task.preemptions < limit)
         }
         without = replace(state, running=tuple(r for r in state.running if r.task.name not in victims))
         if fits(without, task, m):
@@ -223,6 +224,19 @@ def test_a_higher_priority_starts_at_once_and_the_victim_starts_anew(policy: str
     assert run.summary()["preemptions"] == 1
     assert "preemptions" not in without.summary()
     assert "moves" not in run.summary()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("limit", [0, 2])
+def test_a_place_that_the_round_has_just_given_away_goes_to_a_higher_priority(policy: str, limit: int) -> None:
+    """However often tasks with an end may be preempted: the one that loses the place has not started."""
+    pending = [rigid("wide", cores=4, priority=3), replace(rigid("narrow", priority=1), preemptions=limit)]
+    there = [running(rigid("service", endless=True), "m1", (0, 1, 2, 3))]
+    one = scheduler(policy, scenario(pending), preemption_limit=limit, slots=1, **LOWER)
+    decisions = one.decide(snapshot(pending, running=there))
+    assert [p.task for p in decisions.placements] == ["wide"]
+    assert [(p.task, p.room_for) for p in decisions.preemptions or ()] == [("service", "wide")]
+    assert [p.task for p in decisions.postponements] == ["narrow"]
 
 
 @pytest.mark.parametrize("policy", POLICIES)

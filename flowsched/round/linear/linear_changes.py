@@ -87,6 +87,7 @@ class LinearChanges:
         self._moved_s = np.full(len(cluster.tasks.state), -np.inf)
         self._moved_s[known] = [-np.inf if at is None else at for at in moved_s]
         self._stay = known[np.array(stays, dtype=np.bool_)]
+        self._starting = tasks
         self.placed = frozenset(map(self._name, tasks.tolist()))
         """Tasks that the round starts."""
         self.waiting = dict(zip(map(self._name, waits.tolist()), self._priorities(waits).tolist(), strict=True))
@@ -204,7 +205,8 @@ class LinearChanges:
         price = VICTIM_PRICE * 2.0 ** np.minimum(times, 60) + lost * done + again
         classes = cluster.tasks.task_class[tasks]
         able = np.array([c.movable and not c.bound for c in cluster.classes], dtype=np.bool_)[classes]
-        able &= may_go(times, ~np.isfinite(cluster.classes.table().run_s)[classes], settings)
+        endless = ~np.isfinite(cluster.classes.table().run_s)[classes]
+        able &= may_go(times, endless, np.isin(tasks, self._starting), settings)
         able &= ~np.isin(tasks, self._protected)
         prices: FloatArray = np.where(able, price, np.inf)
         return prices

@@ -97,6 +97,26 @@ def test_an_overdue_task_that_starts_before_higher_priorities_keeps_its_place(
     assert started == {False: ["high"], True: ["low"]}
 
 
+@BOTH
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_overdue_task_that_starts_after_higher_priorities_gives_way_to_them(
+    policy: str, first: str, other: str
+) -> None:
+    """Of the overdue the earliest comes before all; the next one is served with its own priority."""
+    jobs = [
+        *({"name": name, "request": 1, **KINDS[first]} for name in ("a", "b")),
+        {"name": "high", "request": 3, "priority": 10, "submit_s": 99, **KINDS[other]},
+    ]
+    of = make_scenario(machines=[MACHINE], jobs=[*jobs, {"name": "low", "request": 2, **KINDS[first]}])
+    waiting, low = of.tasks[:3], of.tasks[3]
+    there = Running(low, "m", 2000, of.catalogue.jobs[low.profile].threads_for(4), (0, 1, 2, 3), 0.0, 0.0)
+    now = Snapshot(now_s=100.0, catalogue=of.catalogue, machines=of.machines, running=(there,), pending=waiting)
+    rules = Settings(preemption="lower-priority", due_age_s=60.0, due_runs=0.0, aging_crosses_priority=True)
+    decided = solve(now, policy=policy, settings=rules)
+    assert [p.task for p in decided.placements] == ["a", "high"]
+    assert [p.task for p in decided.preemptions or ()] == ["low"]
+
+
 TWO = [MACHINE, {**MACHINE, "name": "m2"}]
 PAIRS = [
     {"name": f"{kind}-{i}", "request": 2, **how}

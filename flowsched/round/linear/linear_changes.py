@@ -72,8 +72,11 @@ class LinearChanges:
         settings: Settings,
         now_s: float,
         history: History = MappingProxyType({}),
+        protected: IntArray = _NONE,
     ) -> None:
-        """After a round that starts ``tasks`` on ``machines`` and leaves ``waits``; ``cluster``: before it, which stays."""
+        """After a round that starts ``tasks`` on ``machines`` and leaves ``waits``; ``cluster``: before it, which stays.
+        ``protected``: those of ``tasks`` that start before higher priorities, since they are overdue.
+        """
         self._before = cluster
         self.cluster = cluster.copy()
         """With all that runs."""
@@ -92,9 +95,7 @@ class LinearChanges:
         """Tasks that the round starts."""
         self.waiting = dict(zip(map(self._name, waits.tolist()), self._priorities(waits).tolist(), strict=True))
         """Tasks that the round leaves, with their priorities."""
-        overdue = cluster.tasks.age_s(tasks, now_s) > settings.due_age_s
-        self._protected = tasks[overdue] if settings.aging_crosses_priority else _NONE
-        """Tasks of the round that start before higher priorities."""
+        self._protected = protected
         self._victims: list[int] = []
 
     def rows(self, tasks: Collection[str]) -> IntArray:

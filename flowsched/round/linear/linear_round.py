@@ -140,6 +140,8 @@ class RoundOutcome:
     incomplete: tuple[QueuedGang, ...] = ()
     """Task groups that wait whole: too few of them are here, or have a place."""
     bound_steps: int = RoundSettings.bound_steps
+    must_start: IntArray = field(default_factory=lambda: _NO_TASKS)
+    """Those of ``tasks`` that are overdue and started before the others of their queue, whatever their place costs."""
 
     def held(self, rows: int) -> BoolArray:
         """Machines of the first ``rows`` that are reserved: full rounds and preemption must leave them alone."""
@@ -232,6 +234,7 @@ class Rounds:
             overdue.unbounded,
             (*(g for g in gangs if not g.complete), *(g for level in levels for g in level.incomplete)),
             self.settings.bound_steps,
+            overdue.started,
         )
 
     def _levels(

@@ -189,6 +189,7 @@ class NetworkScheduler:
             self._changes,
             now_s,
             history_of(snapshot.running),
+            rows(outcome.must_start if self._settings.aging_crosses_priority else outcome.must_start[:0]),
         )
         changes = change_running(pricer, before.reservations, self._changes)
         starting, closing, cost = pricer.started()

@@ -72,6 +72,8 @@ class OverdueTasks:
         self._mine: tuple[MachineReservation, ...] = ()
         """Of those before, the ones for tasks of the queue that is served."""
         self._started: Started | None = None
+        self.started: IntArray = np.zeros(0, dtype=np.int64)
+        """Overdue tasks that it has placed in this round, of all queues."""
         self._lasting: Lasting | None = None
         self.reservations: tuple[MachineReservation, ...] = ()
         """What is held from this round on."""
@@ -123,6 +125,7 @@ class OverdueTasks:
         open_ = state.model._replace(ceiling=np.full(len(cluster.classes), np.inf))
         evidence = Evidence.of(cluster, self._compaction, waiting, free, readings, state.barred, open_)
         self._started = Started(waiting, evidence, state.close(start, waiting, evidence))
+        self.started = np.concatenate([self.started, waiting.tasks])
         return True
 
     def keep(self, owed: Owed[IntArray]) -> bool:

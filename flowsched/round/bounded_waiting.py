@@ -7,10 +7,11 @@ to end before the reserved start (EASY backfill: Lifka, The ANL/IBM SP Schedulin
 turn, until there are as many reservations as a round gives. A reserved start never moves later: once it has passed nothing
 joins at all. A member of a gang stands for all that have to start together.
 
-A reservation is given up, and made again, where its machine would not take the task any more once it has drained, or where
-relations do not let its tasks start at their places together; while it stands, nothing comes to its domains that relations
-count against them. It binds tasks of its own priority and of lower ones, so the bound on waiting holds within a priority; or
-across all, where overdue tasks come before all others (``aging_crosses_priority``).
+A reservation is given up, and made again, where its machine would not take the task any more once it has drained, where
+relations do not let its tasks start at their places together, and for the rest of a round in which one before it starts.
+While it stands, nothing comes to its domains that relations count against them. It binds tasks of its own priority and of
+lower ones, so the bound on waiting holds within a priority; or across all, where overdue tasks come before all others
+(``aging_crosses_priority``).
 
 The bound: if no task runs longer than T, a task waits at most ``overdue age + (B + k)(T + one round)``, for B tasks that had
 come earlier and still waited when it came. Each of them, once it is first, waits for one machine to drain, at most T since

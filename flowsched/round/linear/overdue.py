@@ -152,8 +152,9 @@ class OverdueTasks:
 
     def _held_for(self, owed: Owed[IntArray]) -> tuple[MachineReservation, ...]:
         members = set(owed.members.tolist())
-        mine = self._mine
-        return mine if len(mine) == owed.needed and all(r.task in members for r in mine) else ()
+        # A round of another kind, or with other settings, may have left more in the queue than one task or gang has.
+        mine = tuple(r for r in self._mine if r.task in members)
+        return mine if len(mine) == owed.needed else ()
 
     def _hold(self, found: tuple[MachineReservation, ...]) -> bool:
         if not found:

@@ -299,6 +299,23 @@ def test_a_due_task_gets_a_machine_of_its_own() -> None:
     alike(kept.decide(forgotten), scheduler().decide(forgotten))
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_first_keeps_its_machine_whatever_else_a_round_of_flow_has_reserved(count: int) -> None:
+    """Rounds of `flow` reserve for four tasks of a priority; a snapshot of them may be solved by any policy."""
+    held = (Reservation("a", "m2", 4000, 1005.0), Reservation("b", "m1", 4000, 1006.0))
+    found = snapshot(
+        [task(name, widths_milli=(4000,), submit_s=float(k)) for k, name in enumerate("ab")],
+        machines(2),
+        running=[
+            running(task("r1", widths_milli=(2000,)), "m1", (0, 1)),
+            running(task("r2", widths_milli=(1000,), scale=9.0), "m2", (0, 1)),
+        ],
+        now_s=1000.0,
+        reservations=held[:count],
+    )
+    assert scheduler().decide(found).reservations == held[:1]
+
+
 def test_task_groups_start_whole_or_not_at_all() -> None:
     members = [task(f"g{k}", widths_milli=(3000,), group="g") for k in range(3)]
     groups = (TaskGroup("g", 3),)

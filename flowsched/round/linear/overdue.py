@@ -109,7 +109,9 @@ class OverdueTasks:
         cluster, state = self._cluster, self._state
         start = state.count
         classes = cluster.tasks.task_class[owed.members]
-        free, readings = state.free.copy(), state.readings.copy()
+        # The bound is about what was there before.
+        state.relations.set_gates(state.model)
+        free, readings, gates = state.free.copy(), state.readings.copy(), state.model.gates.copy()
         if not self._place(owed):
             return False
         placed = state.task_class[start:]
@@ -122,7 +124,7 @@ class OverdueTasks:
         waiting = replace(
             waiting, cost=np.full(len(waiting.cost), np.inf), dearest=np.full(len(waiting.dearest), np.inf)
         )
-        open_ = state.model._replace(ceiling=np.full(len(cluster.classes), np.inf))
+        open_ = state.model._replace(ceiling=np.full(len(cluster.classes), np.inf), gates=gates)
         evidence = Evidence.of(cluster, self._compaction, waiting, free, readings, state.barred, open_)
         self._started = Started(waiting, evidence, state.close(start, waiting, evidence))
         self.started = np.concatenate([self.started, waiting.tasks])

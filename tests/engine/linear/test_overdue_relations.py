@@ -112,6 +112,15 @@ def test_room_that_only_relations_close_is_not_kept():
     assert world.where(numbers[0]) == "m2"
 
 
+def test_what_an_overdue_task_closes_to_others_is_open_in_the_bound_on_its_own_cost():
+    world = bound(World(switched("a")), Relation("apart", RelationKind.APART, MACHINE))
+    make_due(world, world.submit(of_width(2, 10.0, holds=("apart",), joins=("apart",)), 1))
+    outcome = world.round()
+    (level,) = outcome.bounds
+    assert len(outcome.tasks) == 1 and np.isfinite(level.primal)
+    assert level.unconstrained <= level.bound <= level.primal
+
+
 def test_classes_that_find_no_room_choose_first_the_next_time():
     # Two members of two cores fit, or one of four.
     world = World(switched("a"))

@@ -98,7 +98,7 @@ def parse_changes(
             )
     assignments = tuple(settings)
     try:
-        read_terms(recorded, assignments)
+        read_terms(recorded, assignments, solver if solver in SOLVERS else None)
     except InputError as error:
         problems.extend(error.problems)
     if solver is not None and solver not in SOLVERS:

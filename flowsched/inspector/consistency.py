@@ -34,6 +34,9 @@ def told_as_damage(*records: RecordView) -> Iterator[None]:
     try:
         with np.errstate(all="ignore"):
             yield
+    except InputError:
+        # Some are errors of a lookup too.
+        raise
     except FAULTS as error:
         recorded, where = _culprit(records)
         what = told(error)

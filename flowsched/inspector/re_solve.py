@@ -73,6 +73,9 @@ def damaged(recorded: RecordView, part: Part, verb: str = "read") -> Iterator[No
     """Whatever goes wrong with the values of a part is said in one sentence: that they cannot be read, or solved."""
     try:
         yield
+    except InputError:
+        # Some are errors of a lookup too.
+        raise
     except FAULTS as error:
         message = f"is damaged, it cannot be {verb}: {told(error)}"
         raise InputError.one(recorded.source, message, key=f"parts[{part.index}]") from error

@@ -11,6 +11,7 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHOICES, RANGES, WORDS, Readers, apply_settings
 from flowsched.disaggregation.registry import DISAGGREGATION_POLICIES, chosen_settings, make_disaggregation
 from flowsched.disaggregation.settings import DisaggregationSettings
+from flowsched.errors import PolicyError
 from flowsched.inspector.record_view import RecordView
 from flowsched.records.record import COST_MODEL, writer
 from flowsched.round.scheduler import FlowScheduler
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 ROWS_SETTINGS = ("due_age_s", "scoring")
 """Those of the engine that a round on Kubernetes with a cost model beside ``flow`` reads."""
+_DECIDED = "its round was decided by {}"
 POLICY = COST_MODEL
 """The policy whose levels at forecast prices can be explained by its models."""
 
@@ -107,6 +109,9 @@ def _of_rows(recorded: RecordView, assignments: Sequence[str], solver: str) -> T
     """Of a round on Kubernetes with a cost model beside ``flow``: the record has its prices, and what runs as sums of what
     the cost model said of it.
     """
+    if "upkeep" in recorded.plain:
+        message = "has no snapshot of its round: an older flowsched wrote it"
+        raise InputError.one(recorded.source, message, "decide the round again: flowsched solve, or flowsched simulate")
     own = [text for text in assignments if "." in text.partition("=")[0]]
     if own:
         message = f"what {recorded.policy} says is kept as it was: what runs is known to its round as sums only"
@@ -124,8 +129,10 @@ def _of_cost_model(recorded: RecordView, assignments: Sequence[str], solver: str
     from flowsched.round.linear.network_scheduler import NetworkScheduler
     from flowsched.round.linear.recorded import read_round_settings
 
+    model = cost_model_of(recorded)
     rest, typed = _apart(recorded, assignments)
-    model = cost_model_of(recorded, typed)
+    if typed:
+        model = cost_model_of(recorded, typed)
     name, known = recorded.policy, recorded.plain["cost_model"]["settings"]
     lacking = sorted({setting.name for setting in describe_cost_model(name).settings} - known.keys())
     notes = [f"settings of {name} that the record does not have are at their defaults: {', '.join(lacking)}"]
@@ -154,7 +161,7 @@ def _apart(recorded: RecordView, assignments: Sequence[str]) -> tuple[list[str],
     from flowsched.round.linear import choice
 
     name = recorded.plain["cost_model"]["name"]
-    rest, theirs = choice.apart(assignments, (name,))
+    rest, theirs = choice.apart(assignments, (name,), _DECIDED.format(name))
     typed = {key.replace("-", "_"): value for key, value in theirs.get(name, ())}
     choice.chosen(name, list(typed.items()))
     return rest, typed
@@ -167,14 +174,19 @@ def cost_model_of(recorded: RecordView, typed: Mapping[str, str] | None = None) 
     from flowsched.round.linear.choice import configured
 
     plain = recorded.plain["cost_model"]
-    return configured(plain["name"], {**plain["settings"], **(typed or {})})
+    try:
+        return configured(plain["name"], {**plain["settings"], **(typed or {})})
+    except InputError as error:
+        key = "cost_model.name" if isinstance(error, PolicyError) else "cost_model.settings"
+        told = [(f"{key}.{p.key}" if p.key else key, p.message, p.help) for p in error.problems]
+        raise InputError([Problem(recorded.source, None, *each) for each in told]) from error
 
 
 def _of_phases(recorded: RecordView, assignments: Sequence[str], solver: str) -> Terms:
     from flowsched.round.linear import choice
 
     name = recorded.policy
-    rest, theirs = choice.apart(assignments, (name,))
+    rest, theirs = choice.apart(assignments, (name,), _DECIDED.format(name))
     known = [f.name for f in fields(DisaggregationSettings)]
     apply_settings(Settings(), rest, readers=Readers((name,), (), tuple(f"{name}.{setting}" for setting in known)))
     given = [(key, str(value)) for key, value in recorded.settings.items() if key in known]

@@ -192,9 +192,12 @@ def own_settings(name: str) -> tuple[str, ...]:
     return tuple(f"{name}.{setting.name}" for setting in describe_cost_model(name).settings)
 
 
-def apart(assignments: Sequence[str], policies: Sequence[str]) -> tuple[list[str], Mapping[str, list[tuple[str, str]]]]:
+def apart(
+    assignments: Sequence[str], policies: Sequence[str], hint: str = "add --policy {}"
+) -> tuple[list[str], Mapping[str, list[tuple[str, str]]]]:
     """Settings that name one of the cost models ``policies`` before a dot, such as ``coco.growth=1``, by policy; and
-    all others as they are. Raises :class:`InputError` for those of a policy that is not among them.
+    all others as they are. Raises :class:`InputError` for those of a policy that is not among them, with ``hint``, in which
+    braces stand for its name.
     """
     own: list[str] = []
     theirs: dict[str, list[tuple[str, str]]] = {}
@@ -206,7 +209,7 @@ def apart(assignments: Sequence[str], policies: Sequence[str]) -> tuple[list[str
         elif policy in policies:
             theirs.setdefault(policy, []).append((setting, value))
         elif policy in names():
-            raise InputError.one("--set", f"is for {policy}", f"add --policy {policy}", key=key)
+            raise InputError.one("--set", f"is for {policy}", hint.format(policy), key=key)
         elif policy in ALIASES and (meant := _without_alias(policy, setting)):
             missing = "" if meant == setting or ALIASES[policy] in policies else f", with --policy {ALIASES[policy]}"
             hint = f"did you mean '{meant}={value}'{missing}?"

@@ -11,6 +11,7 @@ from flowsched.cluster.decision import NO_BOUND, proves_nothing
 from flowsched.inspector.machine_forecasts import ServiceForecast, forecasts_of
 from flowsched.inspector.plan_costs import RUNNING_COST, TWICE, Costs, costs_of
 from flowsched.inspector.record_view import Part, RecordView
+from flowsched.inspector.running_changes import changed_running
 from flowsched.inspector.task_changes import (
     EVEN,
     PLACED,
@@ -282,6 +283,8 @@ def _notes(before: RecordView, after: RecordView) -> tuple[str, ...]:
             a.policy for a, its in zip((before, after), own, strict=True) if a.policy != POLICY and not its
         )
     ]
+    if any(changed_running(a) for a in (before, after)):
+        notes.append("total costs and certificates are those before anything was preempted or moved")
     if any(own) and before.policy != after.policy:
         notes.append(f"costs are not in the same units: each of {before.policy} and {after.policy} has its own")
         return tuple(notes)

@@ -94,7 +94,7 @@ from flowsched.inspector.learnt_facts import learnt_facts
 from flowsched.inspector.pod_facts import told as told_of
 from flowsched.inspector.record_view import Part, RecordView
 from flowsched.inspector.restored_round import restore
-from flowsched.inspector.running_changes import change_facts
+from flowsched.inspector.running_changes import change_facts, changes_of
 from flowsched.inspector.sentences import sentences
 from flowsched.inspector.sharing import shared_services
 from flowsched.inspector.task_case import case_facts
@@ -250,7 +250,11 @@ def _overrun(snapshot: Snapshot, running: Running, machine_type: str, left_s: fl
 def _unknown(recorded: RecordView, task: str) -> Problem:
     source = recorded.source or "record"
     if any(task in part.machines for part in recorded.parts):
-        here = [recorded.title(p.task) for part in recorded.parts for p in part.placements if p.machine == task]
+        changes = changes_of(recorded)
+        back = {taken["task"] for taken in changes["taken_back"]}
+        placed = [(p.task, p.machine) for part in recorded.parts for p in part.placements if p.task not in back]
+        placed += [(place["task"], place["machine"]) for place in changes["let_in"]]
+        here = [recorded.title(name) for name, machine in placed if machine == task]
         help = f"this round placed {', '.join(here[:5])} there" if here else "this round placed no task there"
         return Problem(source, None, "", f"'{task}' is a machine; explain wants a task", help)
     known = [recorded.title(t) for part in recorded.parts for t in part.tasks]

@@ -389,10 +389,16 @@ class RecordView:
 
     @property
     def placed_and_waiting(self) -> tuple[int, int]:
-        """How many tasks; one that a part left and a later one placed is placed."""
+        """How many tasks; one that a part left and a later one placed is placed, and so is one that starts in the place of
+        others. One whose place went to a higher priority waits.
+        """
+        levels = self.plain["parts"]
         placed = {p.task for part in self.parts for p in part.placements}
+        placed |= {place["task"] for each in levels for place in each.get("let_in", ())}
+        back = {taken["task"] for each in levels for taken in each.get("taken_back", ())}
         waiting = {w.task for part in self.parts for w in part.waiting} | {t for h in self.held for t in h["tasks"]}
-        return len(placed), len(waiting - placed)
+        placed -= back
+        return len(placed), len((waiting | back) - placed)
 
     def title(self, task: str) -> str:
         """What a person calls a task."""

@@ -26,6 +26,12 @@ def changes_of(recorded: RecordView) -> RecordedChanges:
     }
 
 
+def changed_running(recorded: RecordView) -> bool:
+    """Whether anything was preempted or moved."""
+    changes = changes_of(recorded)
+    return bool(changes["preemptions"] or changes["taken_back"] or changes["moves"])
+
+
 def let_in(part: Part) -> frozenset[str]:
     """Tasks of a part that start in the place of others."""
     return frozenset(e["task"] for e in part.forecast.get("decided_by", ()) if e["stage"] == STAGE)

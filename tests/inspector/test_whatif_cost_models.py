@@ -19,8 +19,10 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.inspector.change import parse_changes
 from flowsched.inspector.difference import difference
+from flowsched.inspector.explanation import explain
 from flowsched.inspector.record_view import RecordView
 from flowsched.inspector.replay import differences
+from flowsched.inspector.running_changes import changes_of
 from flowsched.inspector.whatif import what_if
 from flowsched.pricing.linear.policies import COST_MODELS
 from flowsched.records.record_file import load_record, pack_record, read_record, write_record
@@ -271,6 +273,21 @@ def test_a_round_whose_snapshot_an_older_version_left_out_is_refused() -> None:
     old = RecordView({**recorded.plain, "parts": parts}, "old.npz")  # type: ignore[typeddict-item]
     with pytest.raises(InputError, match=r"old.npz: has no snapshot of its round: an older flowsched wrote it"):
         after(old)
+
+
+@pytest.mark.parametrize("policy", ["flow", "trivial", "coco"])
+def test_what_starts_in_the_place_of_others_is_placed(policy: str) -> None:
+    record = (
+        solve(full(), settings=CHANGING).record if policy == "flow" else recorded_round(full(), policy, CHANGING).plain
+    )
+    assert record is not None
+    recorded = RecordView(read_record(pack_record(record), "round.npz"), "round.npz")
+    (left,) = changes_of(recorded)["preemptions"]
+    assert recorded.placed_and_waiting == (1, 0)
+    with pytest.raises(InputError, match=f"'{left['machine']}' is a machine; .* this round placed urgent there"):
+        explain(recorded, left["machine"])
+    note = "total costs and certificates are those before anything was preempted or moved"
+    assert note in difference(recorded, after(recorded, settings=["preemption=none"])).notes
 
 
 def test_the_command_takes_rounds_of_a_simulation(tmp_path: Path) -> None:

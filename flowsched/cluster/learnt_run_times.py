@@ -40,6 +40,8 @@ LEARNT_FACTORS = (1.0 / 8.0, 8.0)
 FEW_RUNS = 3
 """A class with fewer completions has its factor within ``EARLY_FACTORS``."""
 EARLY_FACTORS = (1.0 / 2.0, 2.0)
+MOST_SPREAD = 10.0
+"""The largest spread that is learnt: beyond it quantiles leave the range of numbers, and no run is that far off."""
 RUN_VARIANCE, RUN_COUNT = 0.4**2, 1.0
 """The variance of runs before any completion, and how many completions that counts for."""
 CLASS_SHARES = (0.0, 0.05, 0.15, 0.3, 0.45, 0.6, 0.75, 0.88, 0.96, 0.99)
@@ -174,7 +176,7 @@ class LearntRunTimes:
         counts: list[tuple[str | None, int]] = [(None, sum(entry.runs for entry in entries))]
         counts += [(entry.machine_type, entry.runs) for entry in entries]
         found: dict[str | None, LearntRunTime] = {
-            machine_type: LearntRunTime(factor, spread, count, ends)
+            machine_type: LearntRunTime(factor, min(spread, MOST_SPREAD), count, ends)
             for (factor, spread), (machine_type, count) in zip(numbers.tolist(), counts, strict=True)
         }
         return _Expected(found, tuple((machine_type or "", each.factor) for machine_type, each in found.items()))

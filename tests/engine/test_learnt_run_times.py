@@ -239,3 +239,14 @@ def test_a_class_on_a_type_is_between_its_own_runs_and_those_of_its_class() -> N
     assert 0.9 < learnt(once, "new", "small").factor < learnt(once, "new").factor < learnt(once, "new", "large").factor
     assert learnt(once, "new", "large").factor == pytest.approx(1.5, rel=0.05)
     assert learnt(known, "new", "small") == learnt(known, "new") and learnt(known, "new").spread > 0.3
+
+
+@pytest.mark.parametrize("log_sum", [-1e12, -700.0, 700.0, 1e12])
+@pytest.mark.parametrize("done", [0.0, 0.5, 1.0, 1e12])
+def test_no_sums_that_a_file_may_have_leave_the_range_of_numbers(log_sum: float, done: float) -> None:
+    entry = ClassRuns.of("a", "t", 1, log_sum, 1e12, 1)
+    for machine_type in ("t", None):
+        found = LearntRunTimes((entry,)).of("a", machine_type)
+        assert found is not None
+        assert 0.99 * done <= found.length(done) < math.inf
+        assert 0.99 * done <= found.late_length(done, LATE) < math.inf

@@ -6,6 +6,7 @@ time, when a reader asks. Readers that know more of machines and tasks, such as 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from operator import attrgetter
 
@@ -59,6 +60,8 @@ class StateRows:
         """Of any class, as of the last :meth:`settle`."""
         self.things: dict[str, Task | Running] = {}
         """By name, a task as it came to wait, or as it came to run."""
+        self._users: Counter[str] = Counter()
+        """Machines that have each further resource, and tasks that ask for it."""
         self._changed: dict[str, None] = {}
         """Names of those whose rows do not show that they came or started."""
         self._left: dict[str, None] = {}
@@ -83,11 +86,12 @@ class StateRows:
     def add(self, machine: Machine, services: tuple[Service, ...]) -> None:
         """A machine joins that is not there."""
         self.there[machine.name] = machine, services
+        self._users.update(dict(machine.resources).keys())
         self.machines.put_machine(machine.name, _ANY, room_beside(machine, services), dict(machine.labels))
 
     def remove(self, machine: str) -> None:
         """A machine leaves, on which nothing runs any more."""
-        del self.there[machine]
+        self._release(self.there.pop(machine)[0].resources)
         self.machines.remove_machine(machine)
 
     def count(self, counts: Iterable[RelationCount]) -> None:
@@ -101,6 +105,17 @@ class StateRows:
         column = self.machines.column(resource)
         return int(self.machines.free[self.machines.row(machine), column]) if column >= 0 else 0
 
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """What machines have, or tasks ask for, beside CPU and memory, sorted; rows have columns of earlier ones too."""
+        return tuple(sorted(self._users))
+
+    def _release(self, resources: Iterable[tuple[str, int]]) -> None:
+        for resource in dict(resources):
+            self._users[resource] -= 1
+            if not self._users[resource]:
+                del self._users[resource]
+
     # Tasks
 
     def submit(self, task: Task) -> None:
@@ -108,6 +123,7 @@ class StateRows:
         for resource, _ in task.resources:
             if self.machines.column(resource) < 0:
                 self.machines.add_resource(resource)
+        self._users.update(dict(task.resources).keys())
         self.things[task.name] = task
         self._changed[task.name] = None
 
@@ -125,6 +141,7 @@ class StateRows:
         thing = self.things.pop(task)
         if isinstance(thing, Running):
             self._book(thing, -1)
+        self._release((thing.task if isinstance(thing, Running) else thing).resources)
         if task in self.tasks:
             self._left[task] = None
         self._changed.pop(task, None)

@@ -98,6 +98,7 @@ class PricedRows:
         hosts = self._given_hosts or HostFactory(state.catalogue)
         self._adapter = SnapshotAdapter(self._context, self._policy, hosts, self._weight, self._margin)
         self.cluster = ClusterRows.of(self._policy)
+        self.cluster.classes.add_resources(self._context.resources)
         for places in self._context.places:
             self.cluster.classes.places.append(places)
         self._machines: dict[str, tuple[Machine, tuple[Service, ...]]] = {}
@@ -123,7 +124,7 @@ class PricedRows:
         names = [name for row in touched.tolist() if (name := state.machines.names[row]) is not None]
         come = [name for name in names if self._machines.get(name) is not state.there[name]]
         gone = [name for name in self._machines if name not in state.there] if len(touched) else []
-        if counted or counting or come or gone:
+        if counted or counting or come or gone or state.resources != self._context.resources:
             context = ClassContext.of(state, self._counting.values())
             if reason := context.differs(self._context):
                 return reason
@@ -163,7 +164,6 @@ class PricedRows:
             machines.describe(row, spec)
         machines.settle()
         classes.price_on(machines.kinds)
-        classes.add_resources(sorted(machines.resources))
 
     def _declare(self, groups: Iterable[TaskGroup]) -> None:
         """Members of a group that was not declared are tasks like all others."""

@@ -54,6 +54,8 @@ class ClassContext:
     """Names of the relations that spread tasks."""
     labels: frozenset[tuple[str, str]]
     """Labels of machines, with their values, that waiting tasks have input at."""
+    resources: tuple[str, ...]
+    """Those of machines and tasks beside CPU and memory, sorted."""
 
     @classmethod
     def of(cls, state: StateRows, waiting: Iterable[Task]) -> ClassContext:
@@ -64,7 +66,7 @@ class ClassContext:
         lists = frozenset(_named(task, spreads) for task in waiting) - {_ANYWHERE}
         names = tuple(state.machines.names) if lists else ()
         labels = frozenset((label, value) for task in waiting for label, value, _ in task.locality)
-        return cls(state.catalogue, tuple(sorted(types)), lists, names, spreads, labels)
+        return cls(state.catalogue, tuple(sorted(types)), lists, names, spreads, labels, state.resources)
 
     def differs(self, other: ClassContext) -> str:
         """What is different, for those of one state; empty if nothing is."""
@@ -72,7 +74,9 @@ class ClassContext:
             return "machine_types"
         if (self.lists, self.machines) != (other.lists, other.machines):
             return "machine_lists"
-        return "locality" if self.labels != other.labels else ""
+        if self.labels != other.labels:
+            return "locality"
+        return "resources" if self.resources != other.resources else ""
 
     def counts(self, task: Task) -> bool:
         """Whether a task says anything, while it waits, that a context has."""

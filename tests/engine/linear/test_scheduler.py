@@ -216,6 +216,7 @@ def test_events_are_followed_without_a_look_at_the_whole_state(monkeypatch: pyte
         (TaskSubmitted(task("s", submit_s=-5.0)), ""),
         (TaskSubmitted(task("a")), ""),
         (TaskSubmitted(task("s", locality=(("rack", "a", 1.0),))), "locality"),
+        (TaskSubmitted(task("s", resources=(("fpga", 1),))), "resources"),
     ],
 )
 def test_making_anew_has_a_reason(event: Event, reason: str) -> None:
@@ -225,6 +226,33 @@ def test_making_anew_has_a_reason(event: Event, reason: str) -> None:
     kept.decide_on(state, 0.0)
     why = {one for one in kept.upkeep()["rebuilt"] if not one.startswith("groups.")}
     assert why == ({reason} if reason else set())
+
+
+@pytest.mark.parametrize("ends", [(), ("z",), ("z", "a")])
+def test_resources_that_came_and_went_leave_no_trace_in_records(ends: tuple[str, ...]) -> None:
+    """Those of tasks and machines that are there count, in the order of their names and not of their arrival."""
+    kept, state = scheduler(keep_records=True), ClusterState.of(snapshot([task("t")], machines(1)))
+    kept.decide_on(state, 0.0)
+    for name in ("z", "a"):
+        state.apply(TaskSubmitted(task(name, resources=((name, 1),))), 0.0)
+        state.apply(MachineAdded(machine(f"with-{name}", resources=((name, 2),))), 0.0)
+        kept.decide_on(state, 0.0)
+    for name in ends:
+        state.apply(TaskWithdrawn(name), 0.0)
+        state.apply(MachineRemoved(f"with-{name}"), 0.0)
+    decided = kept.decide_on(state, 0.0)
+    again = scheduler(keep_records=True).decide(state.snapshot(0.0))
+
+    alike(decided, again)
+    assert decided.record is not None
+    assert again.record is not None
+    names = ["cpu", "memory", *sorted({"a", "z"} - {*ends})]
+    assert [part["fleet"]["resources"] for part in decided.record["parts"]] == [names]
+    plain = [
+        [{k: v for k, v in part.items() if k != "timings"} for part in d["parts"]]
+        for d in (decided.record, again.record)
+    ]
+    assert record_json({"parts": plain[0]}) == record_json({"parts": plain[1]})
 
 
 def test_another_state_is_laid_out_anew() -> None:

@@ -19,6 +19,7 @@ from flowsched.cluster.snapshot import Machine, Service, Snapshot, StartDelay, T
 from flowsched_models.runtime import HostFactory, Resident
 from flowsched_simulator import make_scenario
 from flowsched_simulator.baselines import Granting
+from flowsched_simulator.baselines.easy import EasyBackfilling
 from flowsched_simulator.baselines.registry import BASELINES
 from flowsched_simulator.latency_windows import LatencySpan, LatencySpans, median, windows_of
 from flowsched_simulator.run import JobRun, LatencyWindow, RoundSummary, Run
@@ -158,6 +159,28 @@ def test_rules_that_read_no_progress_decide_the_same_where_it_is_estimated(
     of = scenario(tasks, machines(4), (service(),))
 
     assert plain(simulate(of, rule)) == plain(simulate(of, told))
+
+
+def test_rules_without_estimates_are_those_that_say_so_themselves() -> None:
+    assert (
+        sorted(["best-fit", "conservative", "easy", "fcfs", "kube-default", "lpt", "most-allocated", "random", "sjf"])
+        == BLIND
+    )
+
+    class ByLoad(EasyBackfilling):
+        """A rule as another package may have it."""
+
+        def __init__(self) -> None:
+            super().__init__(Granting("declared", "shared"))
+            self.seen: list[Snapshot] = []
+
+        def decide(self, snapshot: Snapshot) -> Decisions:
+            self.seen.append(snapshot)
+            return super().decide(snapshot)
+
+    rule = ByLoad()
+    simulate(scenario([task("a", SERIAL), task("b", SERIAL, submit_s=7.0)]), rule)
+    assert rule.seen[1].running[0].progress > 0.0
 
 
 @pytest.mark.parametrize("reads", [True, False])

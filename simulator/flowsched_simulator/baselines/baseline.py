@@ -38,7 +38,7 @@ class Baseline(ABC):
     """What the rule reads beside requests, memory, relations, priorities and times of arrival."""
     reads_progress = True
     """Whether the rule, or what it asks of a round, reads how far running tasks are, or tasks wait again with the work that
-    they have done: else a run that neither keeps records nor learns does not estimate it.
+    they have done: else a run that neither keeps records nor learns does not estimate it. Each class says so for itself.
     """
     head_blocks = False
     """Whether a task that must wait makes all behind it wait."""
@@ -48,6 +48,12 @@ class Baseline(ABC):
     """Whether the seed decides anything; None, in a baseline of another package: perhaps."""
     layout: RoomLayout | None = None
     """The one of the last round: machines and services seldom change."""
+
+    def __init_subclass__(cls) -> None:
+        """A rule derived from one that reads no progress may read it."""
+        super().__init_subclass__()
+        if "reads_progress" not in vars(cls):
+            cls.reads_progress = True
 
     def __init__(self, granting: Granting, seed: int = 0) -> None:
         """``seed`` matters to rules that leave something to chance."""

@@ -17,4 +17,5 @@ class ConservativeBackfilling(Backfilling):
     name = "conservative"
     description = "Conservative backfilling: every task that waits has a reservation that no later one delays"
     told = (Knowledge.RUN_TIMES,)
+    reads_progress = False
     depth = None

@@ -19,4 +19,5 @@ class EasyBackfilling(Backfilling):
     name = "easy"
     description = "EASY backfilling: order of arrival; what does not delay the first that waits may start before it"
     told = (Knowledge.RUN_TIMES,)
+    reads_progress = False
     depth = 1

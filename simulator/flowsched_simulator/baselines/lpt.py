@@ -20,4 +20,5 @@ class LongestProcessingTimeFirst(ShortestJobFirst):
 
     name = "lpt"
     description = "Longest processing time first: longest predicted run first, onto the machine with most free cores"
+    reads_progress = False
     sign = -1.0

@@ -17,6 +17,7 @@ class MostAllocated(KubeDefault):
 
     name = "most-allocated"
     description = "kube-scheduler set to bin packing: NodeResourcesFit with MostAllocated, and BalancedAllocation"
+    reads_progress = False
 
     @staticmethod
     def points(requested: int, allocatable: int) -> int:

@@ -411,7 +411,7 @@ class PodQueue:
 
     def alone(self) -> PodKey | None:
         """The pod that :meth:`take` would return, if it is the only one that waits for no time and no event."""
-        if self._sizes[Place.ACTIVE] != 1:
+        if self._sizes[Place.ACTIVE] != 1 or self._helped:
             return None
         first = self._ordered[Place.ACTIVE].first() or self._later.first()
         return None if first is None else first[1]
@@ -445,8 +445,10 @@ class PodQueue:
         self._sizes[place] += 1
         self.incoming[place.value, event] += 1
 
-    def _leave(self, entry: _QueuedPod) -> None:
-        """Take a pod out of its place, and out of all that is kept about it there."""
+    def _leave(self, entry: _QueuedPod, watched: bool = False) -> None:
+        """Take a pod out of its place, and out of all that is kept about it there. Still ``watched``: it keeps its turn
+        among those that are alike.
+        """
         place = entry.place
         self._sizes[place] -= 1
         if place is Place.ACTIVE:
@@ -454,7 +456,7 @@ class PodQueue:
         elif place in self._ordered:
             self._ordered[place].discard(entry.key)
         self._helped.pop(entry.key, None)
-        if entry.watched:
+        if entry.watched and not watched:
             entry.watched = False
             for cause in entry.causes:
                 alike = self._waiting[cause][entry.like]
@@ -501,9 +503,10 @@ class PodQueue:
 
     def _retry(self, entry: _QueuedPod, now: float, event: str, later: bool = False) -> None:
         """An unschedulable pod has a chance again; not before its backoff is over."""
-        self._leave(entry)
+        until_s = self._backoff_end(entry)
+        self._leave(entry, watched=until_s > now)
         entry.later = later
-        self._delay(entry, now, self._backoff_end(entry), event, watched=True)
+        self._delay(entry, now, until_s, event, watched=True)
 
     def _help(self, entry: _QueuedPod, now: float, event: str) -> None:
         """Something has come that may let in a pod that is watched: it takes part in rounds from now on, and those of its

@@ -374,6 +374,26 @@ def test_no_more_pods_in_a_backoff_take_part_than_room_came_for() -> None:
     assert queue.take(0.2) == [key("p0"), key("p1"), key("new")]
 
 
+def test_room_goes_to_the_pod_whose_last_attempt_is_the_longest_ago_though_it_was_touched() -> None:
+    queue = PodQueue()
+    for at, name in ((0.0, "a"), (0.3, "b")):
+        queue.add(key(name))
+        queue.take(at)
+        queue.requeue(key(name), at, AttemptOutcome.UNSCHEDULABLE, causes=[Cause.RESOURCES], like="small")
+    queue.touch(key("a"), 0.5)
+    queue.wake(Wake.POD_GONE, 0.6, lambda _: 1)
+    queue.add(key("c"))
+    assert sorted(queue.take(0.7)) == [key("a"), key("c")]
+
+
+def test_a_pod_is_not_alone_that_others_join() -> None:
+    queue = stuck()
+    queue.wake(Wake.POD_GONE, 0.2, lambda _: True)
+    queue.add(key("b"))
+    assert queue.alone() is None
+    assert sorted(queue.take(0.3)) == [key("a"), key("b")]
+
+
 def test_a_pod_without_causes_is_woken_by_everything() -> None:
     for event in Wake:
         assert stuck(causes=()).wake(event, 5.0) == 1

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import test_cost_models as cost_models
+import test_rebalancing as rebalancing
 from events_recorded import Inputs, Recorded, differences, played_inputs
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -133,6 +134,30 @@ def test_what_is_seen_between_rounds_is_played(told: bool, tmp_path: Path) -> No
         running.server.now += 5.0
     wrong = differences(played_inputs(recorded.done()), recorded.inputs)
     assert bool(wrong) != told, wrong[:1]
+    assert len(recorded.inputs) == 3
+
+
+def test_rebalancing_that_looks_at_no_running_job_is_told_by_no_event(tmp_path: Path) -> None:
+    """The round before has seen changes, and the question is one of pods without forecasts."""
+    small = (rebalancing.small(f"small-{name}", name) for name in ("n1", "n2"))
+    running = rebalancing.scheduler(node("n1", "5"), node("n2", "5"), *small, price=0.1)
+    recorded = Recorded(running, tmp_path / "events.jsonl.gz")
+    running.create(pod("wide", cpu="4"), job("first", 1, cpu="250m"))
+    running.round()
+    go_on(running, 40.0)
+    running.create(job("second", 1, cpu="250m"))
+    running.round()
+    running.answer_all()
+    running.deliver()
+    running.server.now += 20.0
+    # The next round sees it on its node, beside those that are there.
+    running.put(job("there", 2, cpu="100m", node="n1", status={"phase": "Running"}))
+    assert running.look() is not None
+    running.server.now += 5.0
+    running.create(job("third", 3, cpu="100m"))
+    running.round()
+    wrong = differences(played_inputs(recorded.done()), recorded.inputs)
+    assert not wrong, wrong[:1]
     assert len(recorded.inputs) == 3
 
 

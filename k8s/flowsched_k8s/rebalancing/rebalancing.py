@@ -417,9 +417,10 @@ class Rebalancing:
         self._inputs.settle()
         with self._cache.without(entries):
             given = self._round_input(asked, now)
-        self._inputs.occupied.between_rounds(now)
         cluster, done = given.cluster, dict[str, float]()
         if cluster.machines:
+            # Without tasks of profiles or known run times the last look is that of a round.
+            self._inputs.occupied.between_rounds(now)
             there, progress = given.running.entries, given.running.progress.tolist()
             leaving = [(r, share) for r, share in zip(there, progress, strict=True) if r.task.name in uids]
             done = {r.task.name: share for r, share in leaving if not r.task.endless}

@@ -36,6 +36,7 @@ from flowsched.cluster.snapshot import (
     StartDelay,
     Task,
     by_machine,
+    cores_beside,
 )
 from flowsched.cluster.snapshot_checks import forbid_contradictions
 from flowsched.cluster.start_errors import StartErrors
@@ -393,6 +394,8 @@ class ClusterState:
     def _forbid_overcommit(self, node: OccupiedMachine, width_milli: int, task: Task, devices: tuple[int, ...]) -> None:
         """Raise if one more task of this size would make the requests on a machine exceed what it has."""
         machine, free = node.machine, partial(self._rows.free, node.machine.name)
+        if width_milli > 0 and not cores_beside(machine, node.services):
+            raise ValueError(f"{machine.name} would be overcommitted: its services have all of its cores")
         cpu, memory = width_milli - free("cpu"), task.memory_mib - free("memory")
         if cpu > 0 or memory > 0:
             raise ValueError(

@@ -246,7 +246,8 @@ def test_no_task_starts_where_services_have_all_cores() -> None:
     state = ClusterState(CATALOGUE)
     state.apply(MachineAdded(machine(), (service(cores=ALL, width_milli=500),)), 0.0)
     state.apply(TaskSubmitted(task("a")), 0.0)
-    with pytest.raises(ValueError, match="m1 would be overcommitted"):
+    # The number of milli-CPU that would be requested is below that of the machine.
+    with pytest.raises(ValueError, match=r"^m1 would be overcommitted: its services have all of its cores$"):
         state.apply(bound("a"), 0.0)
     assert names(state.snapshot(0.0).pending) == ["a"]
 

@@ -78,7 +78,6 @@ class ClusterState:
         self._pending = PendingTable()
         self._machines = OccupiedMachines(catalogue, self._hosts, estimating=estimating)
         self._rows = StateRows(catalogue, relations, task_groups)
-        """Task groups without members that ended: those who are left need not wait for others in their place."""
         self._plan: dict[str, PlannedStart] = {}
         self._reservations: tuple[Reservation, ...] = ()
         self._share_service_cores = share_service_cores

@@ -51,6 +51,7 @@ class StateRows:
         self.catalogue = catalogue
         self.relations = {r.name: r for r in relations}
         self.task_groups = {g.name: g for g in task_groups}
+        """Without members that ended: those who are left need not wait for others in their place."""
         self.machines = MachineRows((), ("cpu", "memory"))
         for _, relation in sorted(self.relations.items()):
             self.machines.relation_store.declare(relation)

@@ -378,10 +378,9 @@ def test_a_pod_that_another_one_of_its_name_replaces_is_forgotten() -> None:
     server = running.server
     server.remove(server.pods["default", "p"])
     server.deliver("pods")  # which the scheduler does not hear
-    running.create(job("p", cpu="1"))
     assert running.state.starts.errors(running.now).open_starts
 
-    running.state.tidy()
+    running.create(job("p", cpu="1"))
 
     assert running.state.starts.errors(running.now) == StartErrors()
     assert len(running.state.starts) == 0

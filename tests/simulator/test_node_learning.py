@@ -33,8 +33,8 @@ class ByName:
 
 
 def copies() -> NodeScenario:
-    tasks = tuple(NodeTask(f"{profile}-{k}", profile, 4, 0.2) for k in (1, 2) for profile in FACTORS)
-    return replace(scenario(), tasks=tasks, submit_s=(0.0, 0.0, 60.0, 60.0))
+    tasks = tuple(NodeTask(f"{profile}-{k}", profile, 4, 0.2) for k in (1, 2, 3) for profile in FACTORS)
+    return replace(scenario(), tasks=tasks, submit_s=(0.0, 0.0, 60.0, 60.0, 120.0, 120.0))
 
 
 def run_with(learning: str | None, *, of: NodeScenario | None = None, error: Any = 0.0) -> tuple[NodeRun, list[dict]]:
@@ -48,11 +48,14 @@ def test_completions_are_in_the_decisions_that_follow() -> None:
     ends = {job.job: job.end_s for job in run.jobs}
     for trace in traces:
         for task in trace["tasks"]:
-            name = task["task"].rpartition("-")[0]
+            name, _, copy = task["task"].rpartition("-")
             assert ("learnt" in task) == (ends[f"{name}-1"] < trace["t_s"])
             if "learnt" in task:
                 assert task["learnt"]["class"] == name
-                assert abs(task["learnt"]["factor"] - FACTORS[name]) < 0.35 * FACTORS[name]
+                # One run of each of two classes does not tell whether classes differ or runs do; a second one does.
+                low, high = sorted((1.0, FACTORS[name]))
+                assert low < task["learnt"]["factor"] < high
+                assert copy == "2" or abs(task["learnt"]["factor"] - FACTORS[name]) < 0.2 * FACTORS[name]
     assert any("learnt" in task for trace in traces for task in trace["tasks"])
 
 
@@ -87,7 +90,7 @@ def test_an_error_of_a_class_is_the_same_for_its_jobs() -> None:
     of_jobs = true_machine(copies(), 0.5, 1).slowdown
     of_classes = true_machine(copies(), 0.5, 1, "class").slowdown
     of_types = true_machine(copies(), 0.5, 1, "class-and-machine-type").slowdown
-    assert len({*of_jobs.values()}) == 4
+    assert len({*of_jobs.values()}) == 6
     for found in (of_classes, of_types):
         assert found["vips-1"] == found["vips-2"] != found["ferret-1"] == found["ferret-2"]
 

@@ -179,6 +179,10 @@ class StartDelayForm(Form):
     after_waiting_s: NotNegative = 0.0
 
 
+MOST_SQUARES = 1e4
+"""A square of the logarithm of a run time over its forecast is at most this: no run takes e^100 times as long."""
+
+
 class RunTimeErrorsForm(Form):
     """How far run times were from their forecasts so far."""
 
@@ -285,6 +289,10 @@ def _build(
     named_running = list(checked.items("running", form.running))
     named_pending = list(checked.items("pending", form.pending))
     errors = form.run_time_errors
+    if errors is not None and errors.log_squares > MOST_SQUARES * errors.ends:
+        message = f"{errors.log_squares:g} is more than {plural(errors.ends, 'completion')} can bring"
+        help = "it is the sum of squared logarithms of run times over forecasts"
+        problems.add(document.problem(("run_time_errors", "log_squares"), message, help))
     unique(problems, document, (((*p, "name"), f.name) for p, f in named_machines))
     unique(problems, document, (((*p, "name"), f.name) for p, f in named_services))
     all_tasks = [((*p, "task"), f.task) for p, f in named_running] + named_pending

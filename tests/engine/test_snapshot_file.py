@@ -261,6 +261,17 @@ def test_what_contradicts_itself_is_named(tmp_path: Path) -> None:
     assert "was bound at" in text
 
 
+@pytest.mark.parametrize(("ends", "told"), [(0, "0 completions"), (1, "1 completion")])
+def test_errors_of_run_times_are_not_beyond_all_runs(tmp_path: Path, ends: int, told: str) -> None:
+    data = dump_snapshot(awkward())
+    data["run_time_errors"] = {"ends": ends, "log_squares": 1e12}
+    (said,) = problems(tmp_path, json.dumps(data))
+    assert said.endswith(
+        f"run_time_errors.log_squares: 1e+12 is more than {told} can bring; it is the sum of squared "
+        "logarithms of run times over forecasts"
+    )
+
+
 def test_without_now_s_nothing_is_compared_with_it(tmp_path: Path) -> None:
     data = dump_snapshot(awkward())
     assert any(task["submit_s"] > 0 for task in data["pending"])

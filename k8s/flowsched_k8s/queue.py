@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from heapq import nsmallest
 from itertools import islice
 from typing import ClassVar
 
@@ -62,6 +63,10 @@ class AttemptOutcome(StrEnum):
     """There is a place, but waiting costs less."""
 
 
+MOST_JOINING = 64
+"""So many pods in backoff may join a round, and so many may have one of their own before their backoff ends."""
+
+
 @dataclass(slots=True, eq=False)
 class _QueuedPod:
     key: PodKey
@@ -84,6 +89,11 @@ class _QueuedPod:
     """Whether a change that may let it in is waited for: it is unschedulable, or in a backoff after no error."""
     later: bool = False
     """Whether its next turn may be put off: nothing says that this pod, of all that wait, has a better chance now."""
+
+    @property
+    def turn(self) -> tuple[int, float]:
+        """Its rank among active pods."""
+        return -self.priority, self.created_s
 
 
 Match = Callable[[PodKey], int | bool]
@@ -142,6 +152,8 @@ class PodQueue:
         """Active pods whose turn may be put off."""
         self._waiting: dict[Cause, dict[Hashable, dict[PodKey, None]]] = {cause: {} for cause in Cause}
         """Those that are watched, by what stopped them and what they are alike in."""
+        self._early = 0
+        """Pods whose backoff was cut short since pods were taken last."""
         self._helped: dict[PodKey, None] = {}
         """Pods in a backoff that something has come for."""
 
@@ -218,12 +230,14 @@ class PodQueue:
 
         Pods that have found no place and are tried again although nothing is known to help them in particular are the
         ``later`` ones: no more than so many are taken, of no more than so many ``kinds``. What is left is for the next
-        rounds, and keeps no other pod waiting. Pods in a backoff that something has come for are taken with others.
+        rounds, and keeps no other pod waiting. Pods in a backoff that something has come for are taken with others, up to
+        ``MOST_JOINING``: what waits behind a full cluster does not make each round longer than the last.
         """
         self._advance(now, later)
+        self._early = 0
         if self._sizes[Place.ACTIVE]:
-            for key in list(self._helped):
-                entry = self._entries[key]
+            helped = map(self._entries.__getitem__, self._helped)
+            for entry in nsmallest(MOST_JOINING, helped, key=lambda e: (e.turn, e.key)):
                 self._leave(entry)
                 self._activate(entry, JOINED)
         active, slow = self._ordered[Place.ACTIVE], self._later
@@ -483,7 +497,7 @@ class PodQueue:
         return self._later if entry.later else self._ordered[Place.ACTIVE]
 
     def _activate(self, entry: _QueuedPod, event: str) -> None:
-        self._lane(entry).put(entry.key, (-entry.priority, entry.created_s))
+        self._lane(entry).put(entry.key, entry.turn)
         self._enter(entry, Place.ACTIVE, event)
 
     def _delay(self, entry: _QueuedPod, now: float, until_s: float, event: str, watched: bool = False) -> None:
@@ -516,7 +530,10 @@ class PodQueue:
         until_s = self._backoff_end(entry) if head is None else head
         self._leave(entry)
         entry.later = False
-        self._delay(entry, now, min(until_s, entry.tried_s + self.initial_backoff_s), event)
+        if self._early < MOST_JOINING:
+            self._early += 1
+            until_s = min(until_s, entry.tried_s + self.initial_backoff_s)
+        self._delay(entry, now, until_s, event)
         if entry.place is Place.BACKOFF:
             self._helped[entry.key] = None
 

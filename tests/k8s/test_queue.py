@@ -19,6 +19,7 @@ from flowsched_k8s.queue import (
     GATES_GONE,
     JOINED,
     LONGEST,
+    MOST_JOINING,
     POD_ADDED,
     TIMED_OUT,
     AttemptOutcome,
@@ -338,6 +339,20 @@ def test_a_pod_that_room_came_for_takes_part_in_a_round_of_others(outcome: Attem
     queue.add(key("b"), created_s=now)
     assert queue.take(now + 0.2) == [key("a"), key("b")]
     assert queue.incoming["active", JOINED] == 1
+
+
+def test_no_more_pods_in_backoff_join_a_round_than_may() -> None:
+    queue, many = PodQueue(), 3 * MOST_JOINING
+    for number in range(many):
+        queue.add(key(f"old-{number:03}"), created_s=float(number))
+    for name in queue.take(0.0):
+        queue.requeue(name, 0.0, AttemptOutcome.UNSCHEDULABLE, causes={Cause.RESOURCES}, like="small")
+    queue.wake(Wake.POD_GONE, 0.1, lambda _: many)
+    queue.add(key("new"), created_s=0.1)
+    first = queue.take(0.2)
+    assert sorted(first) == sorted([*(key(f"old-{number:03}") for number in range(MOST_JOINING)), key("new")])
+    assert len(queue.take(0.9)) == 0, "no round is held for them yet"
+    assert len(queue.take(1.1)) == 2 * MOST_JOINING
 
 
 @pytest.mark.parametrize("outcome", [AttemptOutcome.UNSCHEDULABLE, AttemptOutcome.POSTPONED])

@@ -288,11 +288,7 @@ def _build(
     named_services = list(checked.items("services", form.services))
     named_running = list(checked.items("running", form.running))
     named_pending = list(checked.items("pending", form.pending))
-    errors = form.run_time_errors
-    if errors is not None and errors.log_squares > MOST_SQUARES * errors.ends:
-        message = f"{errors.log_squares:g} is more than {plural(errors.ends, 'completion')} can bring"
-        help = "it is the sum of squared logarithms of run times over forecasts"
-        problems.add(document.problem(("run_time_errors", "log_squares"), message, help))
+    errors = _run_time_errors(problems, document, form.run_time_errors)
     unique(problems, document, (((*p, "name"), f.name) for p, f in named_machines))
     unique(problems, document, (((*p, "name"), f.name) for p, f in named_services))
     all_tasks = [((*p, "task"), f.task) for p, f in named_running] + named_pending
@@ -368,10 +364,21 @@ def _build(
         relation_counts=tuple(map(RELATION_COUNT.of, form.relation_counts)),
         share_service_cores=form.share_service_cores,
         gpu_demand=build_gpu_demand(problems, document, checked.items("gpu_demand", form.gpu_demand), machines),
-        run_time_errors=None if errors is None else RunTimeErrors.of(errors.ends, errors.log_squares),
+        run_time_errors=errors,
         start_errors=StartErrors(*map(read_error_classes, form.start_errors.model_dump().values())),
         learnt_run_times=_learnt(problems, document, form.learnt_run_times),
     )
+
+
+def _run_time_errors(problems: Problems, document: Document, form: RunTimeErrorsForm | None) -> RunTimeErrors | None:
+    """None where a snapshot does not say how far run times were off."""
+    if form is None:
+        return None
+    if form.log_squares > MOST_SQUARES * form.ends:
+        message = f"{form.log_squares:g} is more than {plural(form.ends, 'completion')} can bring"
+        help = "it is the sum of squared logarithms of run times over forecasts"
+        problems.add(document.problem(("run_time_errors", "log_squares"), message, help))
+    return RunTimeErrors.of(form.ends, form.log_squares)
 
 
 def _learnt(problems: Problems, document: Document, form: LearntRunTimesForm) -> LearntRunTimes:

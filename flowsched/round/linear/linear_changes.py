@@ -1,11 +1,11 @@
 """What a round at linear prices changes of what runs: whose leaving lets tasks in, all of one priority together.
 
 Worked out on a cluster that is made from the round's snapshot alone, so that it does not matter how the rounds
-before came to theirs. A network says how many tasks of each class get in at the machines of each group: those who run there
-stay for nothing or leave at a price, those who come pay what they cost there, capacities count the room with all possible
-victims gone. Who goes is then found exactly, machine by machine: the cheapest tasks whose going lets the arriving one in, in
-every resource and below every limit, and none that could stay. What the first of those that come takes decides what it costs
-to let the others in, so the network is about all of them, and so is a turn.
+before came to theirs. A network says how many tasks of each class get in at the machines of each group. Its arcs cost
+nothing for running tasks that stay, the price of a victim for those that leave, and for arriving tasks their place; its
+capacities count the room with all possible victims gone. Who goes is then found exactly, machine by machine: the cheapest
+tasks whose going lets the arriving one in, in every resource and below every limit, and none that could stay. What the first
+arriving task takes decides what it costs to let the others in, so the network is about all of them, and so is a turn.
 
 A victim costs
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 
 from flowsched.cluster.decision import Certificate
 from flowsched.support.arrays import FloatArray
@@ -40,7 +41,8 @@ class LevelBound:
     @property
     def is_optimum(self) -> bool:
         """Whether the bound is what an optimal plan costs: a plan that costs no more than a bound is one."""
-        return self.proven or self.primal - self.bound <= _ROUNDING * max(1.0, abs(self.primal))
+        reached = isfinite(self.primal) and self.primal - self.bound <= _ROUNDING * max(1.0, abs(self.primal))
+        return self.proven or reached
 
 
 def certify(levels: Sequence[LevelBound], prices: Mapping[str, float], machines: int | None = None) -> Certificate:

@@ -14,6 +14,7 @@ from scale_world import Draw, World, decide, draw_world, varied, worlds
 
 from flowsched.cluster.task_class import MachineKind, TaskClass
 from flowsched.pricing.linear.policy import ClassPrices, Feature
+from flowsched.round.certificate import LevelBound, certify
 from flowsched.round.linear.linear_optimum import ExactLevel
 from flowsched.round.linear.linear_round import RoundOutcome, Rounds, RoundSettings
 from flowsched.solvers import make_solver
@@ -180,3 +181,13 @@ def test_the_primal_is_what_placements_cost_as_they_come_and_waiting() -> None:
         level = outcome.levels[0]
         value = ExactLevel(level.evidence).value(cluster.tasks.task_class[outcome.tasks], outcome.machines)
         assert value == pytest.approx(level.primal, abs=1e-6)
+
+
+@pytest.mark.parametrize(("primal", "bound", "optimum"), [(3.0, 3.0, True), (3.0, 2.9, False), (np.inf, 2.9, False)])
+def test_only_a_plan_that_costs_no_more_than_the_bound_is_an_optimum(
+    primal: float, bound: float, optimum: bool
+) -> None:
+    level = LevelBound(primal, bound, 0.0, np.zeros(0))
+    assert level.is_optimum is optimum
+    assert certify([level], {}).method == ("exact" if optimum else "lagrangian")
+    assert level.with_optimum(bound, proven=True).is_optimum
